@@ -7,10 +7,12 @@ reconnection time, and failures in a row never shorten it.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 FailureKind = Literal["network", "http", "throttled", "refused"]
 KINDS: tuple[FailureKind, ...] = ("network", "http", "throttled", "refused")
+# How long after it may connect an upstream has answered, or the next lane tries all the same.
+TRY_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,13 @@ class Rest:
 
 
 NO_REST = Rest()
+
+
+class RestChange(NamedTuple):
+    """What is written down in place of what."""
+
+    before: Rest
+    after: Rest
 
 
 def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:

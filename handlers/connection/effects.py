@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from handlers.connection.backoff import RestChange
 from handlers.framing.events import StreamEvent
 
 
@@ -20,11 +21,17 @@ class Claim:
     until when the upstream is owed a rest as far as the invocation knows; where anything else is written down, the
     claim is refused. Where `expires_at_ms` is not 0, it takes the turn as well, until then, if nobody is connected and
     nobody has claimed since `after_fence`; the answer's lease says so.
+
+    Where `try_until_ms` is not 0, it takes the try after a rest that is over: nobody else claims until then, or until
+    what is written down says how the try has ended. Of one that `has_rested` it is refused as well where a newer
+    connection than `after_fence` is connected, or where an execution has let go of the stream meanwhile.
     """
 
     after_fence: int = 0
     rest_until_ms: int = 0
     expires_at_ms: int = 0
+    try_until_ms: int = 0
+    has_rested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +120,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class MarkConnected:
-    """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews."""
+    """Record that this connection is connected, and that it counts as dead at `expires_at_ms` unless it renews.
+
+    Its try ends with it: `rest` is written by the same write, unless others have written another one down since.
+    """
 
     fence: int
     expires_at_ms: int
     progress: Progress
+    rest: RestChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +170,13 @@ class CloseUpstream:
 class Release:
     """Record that this connection's upstream connection is closed, with its record as it ends; answered by LeaseRead.
 
-    Its cursor is saved by the same write, unless it is None or a newer connection is connected.
+    Its cursor is saved by the same write, unless it is None or a newer connection is connected. And so is `rest`, what
+    the upstream is owed after it, unless a stop is requested, or others have claimed or written down another since.
     """
 
     cursor: str | None
     progress: Progress
+    rest: RestChange | None = None
 
 
 @dataclass(frozen=True, slots=True)

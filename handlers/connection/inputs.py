@@ -54,9 +54,13 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """The claim was refused: a stop is requested, or another execution holds the stream."""
+    """The claim was refused: a stop is requested, or another execution holds the stream.
+
+    Or `is_relieved`: a newer connection was connected while the invocation rested.
+    """
 
     lease: Lease
+    is_relieved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,14 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRead:
-    """The lease as it stands now; `resumption` is None but in the answer to TakeTurn."""
+    """The lease as it stands now; `resumption` is None but in the answer to TakeTurn.
+
+    `rest` is what the upstream is owed as it stands beside it, in the answer to Release; else None.
+    """
 
     lease: Lease
     resumption: Resumption | None = None
+    rest: Rest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,31 +24,55 @@ manager's Finish.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from handlers.connection.backoff import NO_REST, Rest
-from handlers.connection.effects import Effect, Finish, MarkConnected, Open, Progress, Write
-from handlers.connection.inputs import Claimed, Opened, RestOwed, StoreFailed, Woken
+from handlers.connection.backoff import NO_REST, Rest, RestChange
+from handlers.connection.effects import Effect, Finish, MarkConnected, Open, Outcome, Progress, Release, Write
+from handlers.connection.inputs import Claimed, LeaseRead, Opened, RestOwed, StoreFailed, Woken
 from handlers.connection.manager import Manager
-from handlers.connection.steps import Answer, Await, ChangeRest, Invocation, Report, Steps
+from handlers.connection.steps import Answer, Await, Invocation, Report, Steps
 from handlers.profile.behaviour import Profile
+
+# What the upstream is owed by then, after a connection that ends so and whose claim found that rest; None where the
+# release need not say.
+Owes = Callable[[int, Report, Rest], Rest | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """How a connection ended: the rest as its claim `found` it, and as it is `held` now, as far as it knows.
+
+    `found` is None where no claim was granted. `is_noted` is whether `held` says how it ended.
+    """
+
+    report: Report
+    found: Rest | None
+    held: Rest
+    is_noted: bool
 
 
 def connect(
-    profile: Profile, invocation: Invocation, now_ms: int, *, after_fence: int = 0, held: Rest = NO_REST
-) -> Steps[tuple[Report | RestOwed, Rest]]:
+    profile: Profile,
+    invocation: Invocation,
+    now_ms: int,
+    owes: Owes,
+    *,
+    after_fence: int = 0,
+    rest: Rest = NO_REST,
+    has_rested: bool = False,
+) -> Steps[Connected | RestOwed]:
     """Returns how the connection ended, once it has; RestOwed where none was made, for another rest is written down.
 
-    And the rest as its claim found it. `after_fence` is the fencing token of the invocation's connection before. `held`
-    is the rest as it is written down while this one alone may try, as far as the invocation knows; once the upstream
-    has answered, others may try as well.
+    `after_fence` is the fencing token of the invocation's connection before. `rest` is what is written down as far as
+    the invocation knows, `has_rested` whether it waited for it. Once the upstream has answered, others may try as well.
     """
-    manager = manager_of(profile, invocation, after_fence, held)
-    found = held
-    waiting: deque[Effect | ChangeRest] = deque(manager.start(now_ms))
+    manager = manager_of(profile, invocation, after_fence, rest, has_rested=has_rested)
+    found, held, is_noted = None, rest, False
+    waiting: deque[Effect] = deque(manager.start(now_ms))
     asked_ms, connect_ms, answer = now_ms, None, Answer(now_ms)
     while True:
-        step: Effect | ChangeRest | Await
+        step: Effect | Await
         if not waiting or isinstance(waiting[0], Write):
             due = _due(manager, answer)
             if due is not None:
@@ -56,39 +80,45 @@ def connect(
                 continue
         step = waiting.popleft() if waiting else Await(manager.wake_at_ms, manager.lease_due_ms)
         if isinstance(step, Finish):
-            report = Report(
-                step.outcome,
-                manager.progress,
-                connect_ms,
-                manager.reconnection_ms,
-                manager.stays_at,
-                refusal=manager.refusal,
-            )
-            return report, found
+            return Connected(_report(manager, step.outcome, connect_ms), found, held, is_noted)
+        change: RestChange | None = None
+        if isinstance(step, MarkConnected | Release) and found is not None:
+            after: Rest | None = answered(held, step.progress)
+            if isinstance(step, Release):
+                after = owes(now_ms, _report(manager, manager.ending, connect_ms), found)
+            change = None if after is None or after == held else RestChange(held, after)
+            step = replace(step, rest=change)
         answer = yield step
         now_ms, value, arrived_ms, unread_ms = answer
         if isinstance(step, Open):
             asked_ms = now_ms
-        elif isinstance(step, MarkConnected) and value is None:
-            after = answered(held, step.progress)
-            if after != held:
-                waiting.appendleft(ChangeRest(held, after))
-                held = after
+        elif isinstance(step, MarkConnected) and value is None and change is not None:
+            held = change.after
+        elif isinstance(value, LeaseRead) and change is not None and value.rest == change.after:
+            held, is_noted = change.after, True
         elif isinstance(value, RestOwed):
-            return value, found
+            return value
         elif isinstance(value, Claimed):
             found = held = value.rest
         elif isinstance(value, Opened):
             connect_ms = (now_ms if arrived_ms is None else arrived_ms) - asked_ms
-        if value is None or isinstance(value, bool):
-            continue  # nothing that the manager need know: whether a rest is still as it was, say
+        if value is None:
+            continue
         following = manager.handle(now_ms, value, arrived_ms=arrived_ms, unread_ms=unread_ms)
         if following and isinstance(value, StoreFailed):
             waiting.clear()
         waiting.extendleft(reversed(following))
 
 
-def manager_of(profile: Profile, invocation: Invocation, after_fence: int = 0, rest: Rest = NO_REST) -> Manager:
+def _report(manager: Manager, outcome: Outcome, connect_ms: int | None) -> Report:
+    return Report(
+        outcome, manager.progress, connect_ms, manager.reconnection_ms, manager.stays_at, refusal=manager.refusal
+    )
+
+
+def manager_of(
+    profile: Profile, invocation: Invocation, after_fence: int = 0, rest: Rest = NO_REST, *, has_rested: bool = False
+) -> Manager:
     """The manager of one connection of the invocation."""
     return Manager(
         profile,
@@ -100,6 +130,7 @@ def manager_of(profile: Profile, invocation: Invocation, after_fence: int = 0, r
         execution=invocation.execution,
         after_fence=after_fence,
         rest=rest,
+        has_rested=has_rested,
         died=invocation.died,
     )
 

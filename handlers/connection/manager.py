@@ -46,7 +46,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from handlers.connection import ends, refusals
-from handlers.connection.backoff import NO_REST, Rest
+from handlers.connection.backoff import NO_REST, TRY_MS, Rest
 from handlers.connection.draining import Draining
 from handlers.connection.effects import (
     Claim,
@@ -99,8 +99,9 @@ class Manager:
     `deadline_ms` is when the function is killed, `margin_ms` what is kept before (`handlers/connection/lifetime.py`).
     `execution` is the execution that started it ("" where none is known). An overlap ends after `overlap_max_ms` at
     most, for a longer one would leave its lane too late for its next turn. `after_fence` is the token of the
-    invocation's connection before, 0 for none. `rest` is what was known of the upstream's failures before. `died` is
-    what Lambda said of the lane's last function where that proves that it is over, else "".
+    invocation's connection before, 0 for none. `rest` is what was known of the upstream's failures before, `has_rested`
+    whether it was waited for. `died` is what Lambda said of the lane's last function where that proves that it is over,
+    else "".
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Manager:
         execution: str = "",
         after_fence: int = 0,
         rest: Rest = NO_REST,
+        has_rested: bool = False,
         died: str = "",
     ) -> None:
         ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
@@ -136,6 +138,7 @@ class Manager:
         self._progress_every_ms = progress_every_ms
         self._after_fence = after_fence
         self._rest = rest
+        self._has_rested = has_rested
         self._connected_ms: int | None = None  # until when another is known to have been connected
         self._died = died
         self._lease = Lease()
@@ -155,6 +158,11 @@ class Manager:
     def progress(self) -> Progress:
         """Returns the ledger's record of this connection so far."""
         return self._record.progress
+
+    @property
+    def ending(self) -> Outcome:
+        """Returns as what a connection that leaves will end, unless the lease explains its end."""
+        return self._draining.outcome
 
     @property
     def reconnection_ms(self) -> int | None:
@@ -177,7 +185,10 @@ class Manager:
         self.wake_at_ms = self._lifetime.alarm_ms
         takes_turn = self._profile.overlap == "forbids" and self._after_fence > 0
         expires_at_ms = self.expires_at_ms(now_ms) if takes_turn else 0
-        return [Claim(self._after_fence, self._rest.until_ms, expires_at_ms)]
+        # Whoever rested beside this one wants to try at the same instant: one of them does, and the others rest on.
+        owed_ms = self._rest.until_ms
+        try_until_ms = now_ms + self._profile.connect_timeout_ms + TRY_MS if owed_ms else 0
+        return [Claim(self._after_fence, owed_ms, expires_at_ms, try_until_ms, self._has_rested)]
 
     def ask_lease(self, now_ms: int, unread_ms: int | None = None) -> list[Effect]:
         """Returns how the lease is learnt of once `lease_due_ms` has come: whoever holds it does so by renewing it.
@@ -231,7 +242,8 @@ class Manager:
         return self._open(now_ms, claimed.resumption)
 
     def _claim_refused(self, _now_ms: int, refused: ClaimRefused) -> list[Effect]:
-        return [Finish(ends.refused(refused.lease))]
+        lease = refused.lease
+        return [Finish(ends.taken_over(lease, is_superseded=False) if refused.is_relieved else ends.refused(lease))]
 
     def _await_release(self, now_ms: int, view: LeaseView, resumption: Resumption | None = None) -> list[Effect]:
         if self._lease.connected_token == self.fence and resumption is not None:

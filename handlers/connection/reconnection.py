@@ -5,12 +5,12 @@ first. A rest is written into the control table, so that it holds for both lanes
 after, however the machine retries. It is waited for before the claim: while nobody has claimed, the handover protocol
 knows nothing of it.
 
-    Claim() -> RestOwed(until 9 s)   Pause(…) … until 9 s    ChangeRest(…) -> True, so this one alone may try
-    Claim() …                        one connection (`loop.py`)
-    Ended(report)                    after a failure: ChangeRest(…), Pause(…), and the next connection
+    Claim() -> RestOwed(until 9 s)   Pause(…) … until 9 s
+    Claim(…) -> Claimed              it takes the try, so this one alone may: one connection (`loop.py`)
+    Ended(report)                    after a failure that no Release has noted: ChangeRest(…), Pause(…), and again
 
 It knows no thread, no socket, no clock and no table: a performer carries its steps out (`steps.py`). Invariants: no
-connection is opened before the rest is over that was written down when it looked; after a rest one at a time; what is
+connection is opened before the rest is over that is written down when it claims; after a rest one at a time; what is
 written replaces what was read, and nothing else.
 """
 
@@ -20,11 +20,11 @@ from typing import Any
 
 from handlers.connection import refusals, stuck
 from handlers.connection.backoff import NO_REST, FailureKind, Rest, failed
-from handlers.connection.effects import Outcome, Progress, ReadLease
+from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import renewal_due
 from handlers.connection.inputs import RestOwed, StoreFailed
-from handlers.connection.lease import Lease, superseded
-from handlers.connection.loop import answered, connect
+from handlers.connection.lease import superseded
+from handlers.connection.loop import connect
 from handlers.connection.steps import (
     ChangeRest,
     Ended,
@@ -33,6 +33,7 @@ from handlers.connection.steps import (
     ReadRest,
     ReadSecrets,
     Report,
+    RestRead,
     Step,
     Steps,
 )
@@ -43,8 +44,6 @@ from handlers.profile.secret_references import Secrets
 RECONNECT_REST_S = 0.1
 RECONNECT_REST_MOST_S = 5
 LIVED_MS = 1_000
-# How long after it may connect an upstream has answered, or the next lane tries all the same.
-TRY_MS = 5_000
 UNAUTHORIZED = 401
 # So many readings of the lease after a rejection nobody connects.
 REJECTION_REST_READS = 3
@@ -114,6 +113,7 @@ class _Attempts:
         self._draw = draw
         self._fence = 0  # the last that was claimed
         self._rest = NO_REST  # as it was last read or written
+        self._has_rested = False  # since the last claim
 
     def run(self) -> Steps[Report]:
         """Returns how the last connection ended."""
@@ -123,18 +123,28 @@ class _Attempts:
         may_renew = bool(references)
         tries = profile.reconnect_tries
         while True:
-            outcome, held = yield from self._turn()
+            outcome = yield from self._wait_for_turn()
             if outcome is not None:
                 report = Report(outcome, Progress(self._fence, self._now_ms))
                 yield Ended(report)
                 return report
-            end, found = yield from connect(profile, invocation, self._now_ms, after_fence=self._fence, held=held)
-            if isinstance(end, RestOwed):
-                self._rest = end.rest
+            connected = yield from connect(
+                profile,
+                invocation,
+                self._now_ms,
+                self._owed_at_its_release,
+                after_fence=self._fence,
+                rest=self._rest,
+                has_rested=self._has_rested,
+            )
+            if isinstance(connected, RestOwed):
+                self._rest = connected.rest
                 continue
-            # Where it has taken no try, what is known of the failures before is what the claim has found.
-            self._rest, held = (self._rest, held) if held.until_ms else (found, found)
-            report = replace(end, same_ends=stuck.count(self._rest, end)[0])
+            self._has_rested = False
+            held = connected.held
+            if connected.found is not None:
+                self._rest = self._before(connected.found)
+            report = replace(connected.report, same_ends=stuck.count(self._rest, connected.report)[0])
             yield from self._ask(Ended(report))
             self._fence = max(report.progress.fence, self._fence)
             is_renewal = report.outcome.http_status == UNAUTHORIZED and may_renew
@@ -145,7 +155,10 @@ class _Attempts:
                 if values != known:
                     yield from self._replace(held, self._rest)  # another key is another request: it owes no rest
                     continue
-            yield from self._note(answered(held, report.progress), report)
+            if connected.is_noted:
+                self._rest = held
+            elif connected.found is not None:
+                yield from self._note(held, report)
             if references and not is_renewal:
                 values = yield from self._ask(ReadSecrets())
             if not reconnects(profile, report, tries, invocation.deadline_ms - self._now_ms, invocation.margin_ms):
@@ -167,18 +180,34 @@ class _Attempts:
             raise _StoreRefused(answer.value.detail)
         return answer.value
 
+    def _look(self) -> Steps[RestRead]:
+        read: RestRead = yield from self._ask(ReadRest())
+        return read
+
     # --- after a connection -------------------------------------------------------------------------------------------
+
+    def _before(self, found: Rest) -> Rest:
+        """What was known before the try that the claim has taken, where it found `found`."""
+        return replace(found, until_ms=self._rest.until_ms, tried_ms=0)
+
+    def _owed_at_its_release(self, now_ms: int, report: Report, found: Rest) -> Rest | None:
+        """What its release writes down; None where nothing is lost, or a key may be renewed."""
+        is_lost = failure_kind(report) is not None and report.progress.ended_by not in MADE_ROOM
+        if not is_lost or report.outcome.http_status == UNAUTHORIZED:
+            return None
+        self._now_ms = now_ms
+        return self._counted_after(self._before(found), report)
 
     def _replace(self, held: Rest, after: Rest) -> Steps[None]:
         """Writes `after` in place of `held`, unless others have written since."""
         is_ours = after == held or (yield from self._ask(ChangeRest(held, after)))
-        self._rest = after if is_ours else (yield from self._ask(ReadRest()))
+        self._rest = after if is_ours else (yield from self._look()).rest
 
     def _note(self, held: Rest, report: Report) -> Steps[None]:
         """Writes down what is known after the connection, in place of `held`, or added to what others wrote since."""
         after = self._counted_after(self._rest, report)
         while after != held and not (yield from self._ask(ChangeRest(held, after))):
-            held = yield from self._ask(ReadRest())
+            held = (yield from self._look()).rest
             after = self._counted_after(held, report)
             # That this one lived ends its own failures, not those that others met meanwhile; nor does its rest end
             # theirs.
@@ -221,36 +250,36 @@ class _Attempts:
 
     # --- before a connection ------------------------------------------------------------------------------------------
 
-    def _turn(self) -> Steps[tuple[Outcome | None, Rest]]:
-        """Returns why no connection is made, or None; and the rest as it is written down meanwhile.
+    def _wait_for_turn(self) -> Steps[Outcome | None]:
+        """Returns once no rest is owed any more as far as is known: why no connection is made, or None.
 
-        Whoever rested beside this invocation wants to try at the same instant. One of them does: it puts the rest off
-        until its try must have been answered, and the others see that and rest on, or for what the try has come to.
-        Whoever is answered ends it (`loop.py`), so that a successor that comes in time need not wait.
+        The claim then takes the try, where the rest is still as it was read, and puts it off until that must have been
+        answered: the others see that and rest on, or for what the try has come to. Whoever is answered ends it
+        (`loop.py`), so that a successor that comes in time need not wait.
         """
-        while self._rest.until_ms:
-            if self._now_ms < self._rest.until_ms:
-                outcome = yield from self._wait()
-                if outcome is not None:
-                    return outcome, self._rest
-            else:
-                until_ms = self._now_ms + self._profile.connect_timeout_ms + TRY_MS
-                held = replace(self._rest, until_ms=until_ms, tried_ms=self._now_ms)
-                if (yield from self._ask(ChangeRest(self._rest, held))):
-                    return None, held
-            self._rest = yield from self._ask(ReadRest())
-        return None, self._rest
+        while self._now_ms < self._rest.until_ms:
+            outcome = yield from self._wait()
+            if outcome is not None:
+                return outcome
+        return None
 
     def _wait(self) -> Steps[Outcome | None]:
-        """Returns after one pause: why no connection is made after the rest, as the lease says, or None."""
+        """Returns after one pause: why no connection is made after the rest, as the lease says, or None.
+
+        After the last pause nothing is read: the claim is refused for the same reasons.
+        """
         invocation, rest, now_ms = self._invocation, self._rest, self._now_ms
         latest_ms = invocation.deadline_ms - 2 * invocation.margin_ms
         if now_ms >= latest_ms:
             error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
             left_s = (rest.until_ms - now_ms) / 1000
             return Outcome(error, "", f"the upstream is owed a rest of {left_s:.0f} s more")
+        self._has_rested = True
         yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))
-        lease: Lease = (yield from self._ask(ReadLease())).lease
+        if self._now_ms >= rest.until_ms:
+            return None
+        read = yield from self._look()
+        self._rest, lease = read.rest, read.lease
         if lease.stop:
             return Outcome("", "stopped", "the stream is to be stopped")
         if lease.ending and not lease.execution and lease.ended_at_ms >= self._began_ms:

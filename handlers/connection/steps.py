@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Effect, Outcome, Progress
+from handlers.connection.lease import Lease
 from handlers.connection.refusals import Refusal
 
 T = TypeVar("T")
@@ -91,7 +92,15 @@ class ReadSecrets:
 
 @dataclass(frozen=True, slots=True)
 class ReadRest:
-    """Answered by the rest as it is written down, or by StoreFailed."""
+    """Answered by RestRead, or by StoreFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestRead:
+    """The rest as it is written down, and the lease beside it."""
+
+    rest: Rest
+    lease: Lease
 
 
 @dataclass(frozen=True, slots=True)

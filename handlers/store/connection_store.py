@@ -46,6 +46,9 @@ _HOLDS = (
 )
 # Nobody has claimed since, and all that were connected are closed: the turn is free.
 _NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connected <= #released)"
+# Of one that rested: no execution has let go of the stream meanwhile, and no newer connection was connected.
+_NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
+_NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
 # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this layout, or
 # nobody has claimed yet. And no function of a former version may be left, or its rest was read.
 _MAY_CLAIM = (
@@ -59,6 +62,14 @@ class Reply(NamedTuple):
 
     is_done: bool
     record: ControlRecord
+
+
+class Change(NamedTuple):
+    """Attributes that are set where a condition holds; `read` are the values beside theirs that it names."""
+
+    condition: str
+    attributes: Item
+    read: Item
 
 
 class Store:
@@ -140,6 +151,8 @@ class Store:
         now_ms: int = 0,
         rest_until_ms: int = 0,
         turn: Item | None = None,
+        try_until_ms: int = 0,
+        rested_from_ms: int | None = None,
     ) -> Reply:
         """The reply to the claim; `execution` "" asks for no execution's right.
 
@@ -147,11 +160,19 @@ class Store:
         `partitions` is what the stream's events are spread over from its first claim on. Whoever claims with the
         `order` "none" takes it from the stream for good. `rest_until_ms` is until when the upstream is owed a rest as
         far as is known; 0 for none. `turn` is the `mark` of a turn that is taken with it where nobody has claimed since
-        `after_fence` and nobody is connected.
+        `after_fence` and nobody is connected. Where `try_until_ms` is not 0, the try after that rest is taken until
+        then. Of an invocation that rested, since it began at `rested_from_ms`, it is refused as well where a connection
+        newer than `after_fence` was connected, or where an execution has let go of the stream since.
         """
         condition, values = _claim_condition(execution, rest_until_ms)
         values[":now_ms"] = number(now_ms)
         names: tuple[str, ...] = ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms", "mixed_until_ms")
+        if rested_from_ms is not None:
+            condition, names = f"{condition} AND {_NOT_LET_GO}", (*names, "ended_at", "execution")
+            values[":began"] = {"S": control_items.instant(rested_from_ms)}
+            if after_fence:
+                condition, names = f"{condition} AND {_NOT_RELIEVED}", (*names, "connected")
+                values[":after"] = number(after_fence)
         names += ("execution", "ending") if execution else ()
         values |= {":zero": {"N": "0"}, ":one": {"N": "1"}, ":holder": {"S": holder}}
         values[":partitions"] = number(partitions)
@@ -163,6 +184,11 @@ class Store:
         if order == "none":
             # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
             update, names, values = f"{update}, #order = :order", (*names, "order"), values | {":order": {"S": order}}
+        if try_until_ms:
+            # The condition says that the rest is as it was known: so one alone takes the try.
+            update += ", #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
+            names = (*names, "rest_tried_ms", "rest_holder")
+            values |= {":try_until_ms": number(try_until_ms), ":tried_ms": number(now_ms)}
         try:
             if turn is not None:
                 reply = self._change(
@@ -177,6 +203,9 @@ class Store:
                     return Reply(True, reply.record)
             reply = self._change(stream_id, update, condition, names, values)
             record = reply.record
+            has_tried = 0 < try_until_ms == record.rest.until_ms
+            if has_tried and _is_claimed_by(record.lease, holder, after_fence):
+                return Reply(True, record)  # by a request before, which took the try
             if reply.is_done or record.lease.stop or (record.is_converted and record.mixed_until_ms <= now_ms):
                 return reply
             if not record.is_converted:
@@ -245,17 +274,29 @@ class Store:
         return self._change(stream_id, "SET #expires_at_ms = :expires_at_ms", _HOLDS, names, values)
 
     def mark_connected(
-        self, stream_id: str, fence: int, expires_at_ms: int, *, request_id: str = "", shown: Item | None = None
+        self,
+        stream_id: str,
+        fence: int,
+        expires_at_ms: int,
+        *,
+        request_id: str = "",
+        shown: Item | None = None,
+        rest: Change | None = None,
     ) -> Reply:
         """The reply; refused where a newer connection is connected already, or the lease is gone.
 
         `shown` are the attributes that change with the newest connection. The record is that from before the mark.
+        `rest` is written where its condition holds, and the mark all the same.
         """
         attributes, values = shown or {}, mark(fence, expires_at_ms, request_id)
         update = f"{setting(tuple(attributes))}, " if attributes else "SET "
         update += "#connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
         names = ("fence", "connected", "released", "marked", "expires_at_ms", *attributes)
         values |= values_of(attributes)
+        if rest is not None:
+            reply = self._with_rest(stream_id, update, _MAY_CONNECT, names, values, rest, answer="ALL_OLD")
+            if reply.is_done:
+                return reply
         return self._change(stream_id, update, _MAY_CONNECT, names, values, answer="ALL_OLD")
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
@@ -271,14 +312,23 @@ class Store:
         update = f"{setting(tuple(shown))}, #expires_at_ms = :expires_at_ms"
         return self._change(stream_id, update, _HOLDS, names, values)
 
-    def release(self, stream_id: str, fence: int, shown: Item) -> Reply:
-        """The reply; `shown` as for a heartbeat is written where no newer connection is connected, the mark always."""
+    def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
+        """The reply; `shown` as for a heartbeat is written where no newer connection is connected, the mark always.
+
+        `rest` is written where its condition holds, nobody has claimed since, and no stop is requested.
+        """
         values = {":fence": number(fence)}
         if shown:
             condition = "#connected = :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
             update = f"{setting(tuple(shown))}, #released = :fence"
             names = ("connected", "released", *shown)
             every = values | values_of(shown)
+            if rest is not None:
+                nobody = f"{condition} AND #fence = :fence AND (attribute_not_exists(#stop) OR #stop = :no)"
+                asked = (*names, "fence", "stop"), every | {":no": {"BOOL": False}}
+                reply = self._with_rest(stream_id, update, nobody, *asked, rest)
+                if reply.is_done:
+                    return reply
             reply = self._change(stream_id, update, condition, names, every)
             if reply.is_done:
                 return reply
@@ -302,17 +352,28 @@ class Store:
 
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
         """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
-        # As it was read: nobody else tries since, and nobody failed. Or it is this one's, by a request before.
-        read = ("rest_kind", "rest_failures", "rest_until_ms")
-        condition = f"({' AND '.join(f'#{name} = :old_{name}' for name in read)})"
-        if not before.until_ms:
-            condition = f"attribute_not_exists(#rest_until_ms) OR {condition}"
-        condition += " OR (#rest_until_ms = :rest_until_ms AND #rest_holder = :rest_holder)"
-        old, new = control_items.rest(before), control_items.rest(after) | {"rest_holder": {"S": holder}}
-        values = values_of(new) | {f":old_{name}": old[name] for name in read}
-        return self._change(stream_id, setting(tuple(new)), condition, tuple(new), values).is_done
+        condition, attributes, read = to_change(before, after, holder)
+        values = values_of(attributes) | read
+        return self._change(stream_id, setting(tuple(attributes)), condition, tuple(attributes), values).is_done
 
     # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _with_rest(
+        self,
+        stream_id: str,
+        update: str,
+        condition: str,
+        names: Sequence[str],
+        values: Item,
+        rest: Change,
+        answer: str = "ALL_NEW",
+    ) -> Reply:
+        """The reply to a write that changes the rest as well, where both conditions hold."""
+        update = f"{update}, {setting(tuple(rest.attributes)).removeprefix('SET ')}"
+        values = values | values_of(rest.attributes) | rest.read
+        return self._change(
+            stream_id, update, f"{condition} AND ({rest.condition})", (*names, *rest.attributes), values, answer
+        )
 
     def _set(self, stream_id: str, attributes: Item, condition: str) -> Reply:
         names = tuple(attributes)
@@ -338,6 +399,19 @@ class Store:
             # Not every emulator says what is there.
             return Reply(False, self.read(stream_id) if refused.item is None else to_record(refused.item))
         return Reply(True, to_record(response.get("Attributes")))
+
+
+def to_change(before: Rest, after: Rest, holder: str) -> Change:
+    """The change of the rest from `before` to `after`; `holder` names the invocation alone."""
+    # As it was read: nobody else tries since, and nobody failed. Or it is this one's, by a request before.
+    read = ("rest_kind", "rest_failures", "rest_until_ms")
+    condition = f"({' AND '.join(f'#{name} = :old_{name}' for name in read)})"
+    if not before.until_ms:
+        condition = f"attribute_not_exists(#rest_until_ms) OR {condition}"
+    condition += " OR (#rest_until_ms = :rest_until_ms AND #rest_holder = :rest_holder)"
+    old = control_items.rest(before)
+    attributes = control_items.rest(after) | {"rest_holder": {"S": holder}}
+    return Change(condition, attributes, {f":old_{name}": old[name] for name in read})
 
 
 def _claim_condition(execution: str, rest_until_ms: int) -> tuple[str, Item]:

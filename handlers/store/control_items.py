@@ -5,7 +5,7 @@ attributes it has.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
@@ -88,6 +88,11 @@ def _marked(item: Item) -> tuple[int, str]:
 def is_former(item: Item) -> bool:
     """Whether the newest connection that was connected is of a version that kept the cursor in an item of its own."""
     return (count(item, "connected") or 0) > _marked(item)[0]
+
+
+def instant(at_ms: int) -> str:
+    """The instant as the machine writes it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
 
 
 def instant_ms(written: str | None) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from handlers.connection.backoff import RestChange
 from handlers.connection.effects import (
     Claim,
     Heartbeat,
@@ -27,12 +28,12 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption
-from handlers.connection.lease import is_ended, superseded
-from handlers.connection.steps import ChangeRest, Invocation, ReadRest, Step
+from handlers.connection.lease import Lease, is_ended, superseded
+from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
 from handlers.store import control_items, control_record
-from handlers.store.connection_store import Reply, Store, mark
+from handlers.store.connection_store import Change, Reply, Store, mark, to_change
 from handlers.store.control_items import Item
 from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
@@ -52,6 +53,7 @@ class Requests:
         self._store = store
         self._invocation = invocation
         self._now_ms = now_ms
+        self._began_ms = now_ms()
         self._policy = DEFAULT_POLICY
         self._log: SegmentWriter | None = None  # of the connection, where the stream's events lie in one
         self._asked_fence = 0  # who saved the cursor that the upstream is asked with
@@ -93,7 +95,7 @@ class Requests:
             case RecordLoss():
                 return [lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
-                return [lambda: store.read(stream_id).rest]
+                return [lambda: _rest_read(store.read(stream_id))]
             case ChangeRest(before, after):
                 return [lambda: store.change_rest(stream_id, before, after, self._invocation.holder)]
             case _:
@@ -113,12 +115,16 @@ class Requests:
             now_ms=self._now_ms(),
             rest_until_ms=step.rest_until_ms,
             turn=self._turn(step),
+            try_until_ms=step.try_until_ms,
+            rested_from_ms=self._began_ms if step.has_rested else None,
         )
         lease, rest = reply.record.lease, reply.record.rest
         if not reply.is_done:
             is_over = lease.stop or superseded(lease, invocation.execution) or is_ended(lease)
-            if is_over:
+            if is_over or (step.has_rested and self._was_let_go(lease)):
                 return ClaimRefused(lease)
+            if step.has_rested and 0 < step.after_fence < lease.connected_token:
+                return ClaimRefused(lease, is_relieved=True)
             if rest.until_ms == step.rest_until_ms:
                 # Another layout, or damage: asked again at once it would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
@@ -134,6 +140,10 @@ class Requests:
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
         waits = profile.overlap == "forbids" and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
+
+    def _was_let_go(self, lease: Lease) -> bool:
+        """Whether an execution has let go of the stream since the invocation began, and none has taken it."""
+        return bool(lease.ending) and not lease.execution and lease.ended_at_ms >= self._began_ms
 
     def _turn(self, step: Claim) -> Item | None:
         """The mark of the turn that the claim takes with it; None where it takes none."""
@@ -192,7 +202,9 @@ class Requests:
         store, stream_id = self._store, self._invocation.stream_id
         shown = self._found_before() | self._shown(step.progress, None)
         request_id = self._invocation.request_id
-        reply = store.mark_connected(stream_id, step.fence, step.expires_at_ms, request_id=request_id, shown=shown)
+        reply = store.mark_connected(
+            stream_id, step.fence, step.expires_at_ms, request_id=request_id, shown=shown, rest=self._change(step.rest)
+        )
         if reply.is_done:
             self._keep(reply.record)
 
@@ -219,7 +231,11 @@ class Requests:
         if step.progress.opened_ms is None:
             # A turn that the upstream has not answered was never marked: it shows itself here for the first time.
             shown = self._found_before() | shown
-        return self._answer(self._store.release(self._invocation.stream_id, fence, shown))
+        reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.rest))
+        return replace(self._answer(reply), rest=reply.record.rest)
+
+    def _change(self, rest: RestChange | None) -> Change | None:
+        return None if rest is None else to_change(rest.before, rest.after, self._invocation.holder)
 
     def _answer(self, reply: Reply) -> LeaseRead:
         if reply.is_done:
@@ -247,11 +263,15 @@ class Requests:
     def _save_record(self, progress: Progress) -> None:
         self._unsaved = progress
         self._store.ledger.save(self._invocation.stream_id, self._of(progress))
-        self._unsaved = None
+        self._unsaved, self._kept = None, self._row
 
     def _record_gaps(self, dead_after_ms: int) -> None:
         self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)
         self._looked = control_items.count(self._row, "fence")
+
+
+def _rest_read(record: ControlRecord) -> RestRead:
+    return RestRead(record.rest, record.lease)
 
 
 def _unheeded(_answer: object) -> None:

@@ -195,14 +195,8 @@ class VirtualFunction:
         asked_ms = self._clock.now_ms()
         if isinstance(step, Claim):
             self._claimed_ms = asked_ms
-            if self._took_ms is None:
-                self._looked_ms = asked_ms  # another rest than it knows of refuses the claim
-        elif isinstance(step, ReadRest):
-            self._looked_ms, self._took_ms = asked_ms, None
-        elif isinstance(step, ChangeRest) and self.link is None:
-            # Of a rest that is over it takes the try; else it notes how its connection ended.
-            is_try = 0 < step.before.until_ms <= self._now_ms() < step.after.until_ms
-            self._looked_ms, self._took_ms = asked_ms, asked_ms if is_try else None
+            # Another rest than it knows of refuses the claim, and of a rest that is over it takes the try.
+            self._looked_ms, self._took_ms = asked_ms, asked_ms if step.try_until_ms else None
         value = yield from self.slow.ask(*self._requests.of(step))
         if isinstance(step, Write) and not isinstance(value, StoreFailed) and step.fence in self.links_by_fence:
             self.links_by_fence[step.fence].written += len(step.events)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import itertools
 
-from handlers.connection.backoff import FailureKind
-from handlers.connection.reconnection import TRY_MS
+from handlers.connection.backoff import TRY_MS, FailureKind
 from handlers.connection.refusals import JITTER, PACE
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.chaos.link import Link

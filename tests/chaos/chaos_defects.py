@@ -46,7 +46,7 @@ from tests.chaos.chaos_managers import (
 )
 from tests.chaos.ledger_defects import LEDGER, never_revised
 
-NOTE, CLAIM, CHANGE_REST = _Attempts._note, Requests._claim, Store.change_rest
+NOTE, CLAIM = _Attempts._note, Requests._claim
 HEARTBEAT, TAKE_TURN, CLAIM_LEASE = Store.heartbeat, Store.take_turn, Store.claim
 SHOWN_GAP = coverage._shown_gap
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
@@ -94,7 +94,7 @@ def takes_any_turn(store: Store, stream_id: str, fence: int, expires_at_ms: int,
 
 
 def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[None]:
-    """What a failure comes to is known to the function that met it, and to nobody else."""
+    """What a failure comes to is known to the function that met it alone, where no release has noted it."""
     yield from ()
     steps, answer = NOTE(attempts, held, report), None
     try:
@@ -106,15 +106,8 @@ def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[Non
 
 
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
-    """What is to be written is written, whatever stands there by now."""
+    """Whoever failed last is right: it is written, whatever stands there by now."""
     return store._set(stream_id, control_items.rest(after), "attribute_exists(PK)").is_done
-
-
-def overwrites_after_a_failure(store: Store, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
-    """Whoever failed last is right; only a try is taken by its condition."""
-    is_try = (before.kind, before.failures) == (after.kind, after.failures)
-    change = CHANGE_REST if is_try else overwrites_any_rest
-    return change(store, stream_id, before, after, holder)
 
 
 def _is_refused_for_a_while(schedule: Schedule) -> bool:
@@ -137,6 +130,12 @@ def claims_despite_a_rest(store: Store, stream_id: str, *, rest_until_ms: int, *
     """A claim is granted whatever rest is owed."""
     until_ms = store.read(stream_id).rest.until_ms
     return CLAIM_LEASE(store, stream_id, rest_until_ms=until_ms if rest_until_ms == 0 else rest_until_ms, **who)
+
+
+def tries_beside_another(store: Store, stream_id: str, *, rest_until_ms: int, **who: Any) -> Reply:
+    """Whoever has rested claims, whatever is written down by then."""
+    until_ms = store.read(stream_id).rest.until_ms if rest_until_ms else 0
+    return CLAIM_LEASE(store, stream_id, rest_until_ms=until_ms, **who)
 
 
 def renews_nothing(store: Store, stream_id: str, fence: int, _expires_at_ms: int, shown: Item) -> Reply:
@@ -659,13 +658,13 @@ DEFECTS = [
     Defect(
         "all that rested try at once",
         {"impatient"},
-        store=("change_rest", overwrites_any_rest),
+        store=("claim", tries_beside_another),
         among=lambda schedule: _owes_rests(schedule) and schedule.hot,
     ),
     Defect(
         "a failure overwrites another's rest",
         {"impatient"},
-        store=("change_rest", overwrites_after_a_failure),
+        store=("change_rest", overwrites_any_rest),
         like=REFUSED_TWICE,
     ),
     Defect(

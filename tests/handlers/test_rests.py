@@ -71,7 +71,19 @@ def test_failures_in_a_row_rest_longer() -> None:
 
 
 def test_a_try_is_taken_once() -> None:
-    """Only where the rest is as it was read; by its own request that came before it was taken by none other."""
+    """By the claim that knew the rest as it is; its own request that came before was no other's."""
+    store = Functions(lambda: LIVED).store
+    store.change_rest("demo", Rest(), Rest("http", 3, 1_000), "A/r0")
+    who: dict[str, Any] = {"execution": "", "now_ms": 1_500, "rest_until_ms": 1_000, "try_until_ms": 9_000}
+    replies = [store.claim("demo", holder=holder, **who) for holder in ("A/r1", "A/r1", "B/r2")]
+    assert [reply.is_done for reply in replies] == [True, True, False]
+    assert {(reply.record.lease.fence, reply.record.rest) for reply in replies} == {
+        (1, Rest("http", 3, 9_000, tried_ms=1_500))
+    }
+
+
+def test_a_rest_is_replaced_once() -> None:
+    """Only where it is as it was read; by its own request that came before it was replaced by none other."""
     store = Functions(lambda: LIVED).store
     nothing, read, taken = Rest(), Rest("http", 3, 1_000), Rest("http", 3, 9_000)
     assert [store.change_rest("demo", nothing, read, "A/r1") for _ in range(2)] == [True, True]
@@ -143,6 +155,38 @@ def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     report = functions.start(overlap="forbids")
     assert (report.progress.ended_by, functions.asked_ms) == ("claimed_by_successor", [])
     assert functions.store.read("demo").rest == Rest()
+
+
+def reasons_to_rest_on() -> list[tuple[dict[str, Any], str]]:
+    """What stands in the lease once a rest is over, and as what the function that rested ends."""
+    return [
+        ({"stop": {"BOOL": True}}, "stopped"),
+        ({"execution": {"S": "other"}}, "superseded"),
+        ({"ending": {"S": "StreamEnded"}, "ended_at": {"S": "1970-01-01T00:00:01.000Z"}}, "superseded"),
+        # Its execution has failed meanwhile: whoever came after it may go on, but not what it has left behind.
+        ({"ending": {"S": "Internal"}, "ended_at": {"S": "1970-01-01T00:00:10.500Z"}}, "superseded"),
+        ({"ending": {"S": "Internal"}, "ended_at": {"S": "1969-12-31T23:59:59.999Z"}}, ""),
+        ({"fence": {"N": "2"}, "connected": {"N": "2"}, "holder": {"S": "B/r9"}}, "StreamTakenOver"),
+    ]
+
+
+@pytest.mark.parametrize(("changed", "end"), reasons_to_rest_on())
+def test_the_claim_after_a_rest_looks_for_itself(changed: dict[str, Any], end: str) -> None:
+    """After the last pause nothing is read, and what others did in it is heeded all the same."""
+
+    def change() -> None:
+        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
+        item = functions.tables.get_item(TableName="control", Key=key)["Item"]
+        gone = ("execution",) if "ending" in changed else ()
+        kept = {name: value for name, value in item.items() if name not in gone}
+        functions.tables.put_item(TableName="control", Item=kept | changed)
+
+    scripts: list[Script] = [asks(b"900"), [(0, Opened(204))]]
+    functions = Functions(lambda: scripts.pop(0), [(10_450, change)])
+    who = Invocation("demo", "A", "mine", "r1", 900_000, 4_000, 1_000, 1_000, 0)
+    report = functions.run(profile(backoff={}, reconnect_tries=1), who)
+    assert (report.outcome.error or report.outcome.status) == (end or "ended")
+    assert functions.asked_ms == ([0] if end else [0, 10_900])
 
 
 # --- the reconnection time of an event stream -------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What a reconnection in place requests, counted at the client that each request is sent by.
 
 Counted is all that is requested of the control table, from the loss of a connection until the first event of the next
-one is stored. The events themselves are in the other table: of a log, what was written last is read first.
+one is stored; where the upstream is opened stands between. The events themselves are in the other table: of a log, what
+was written last is read first.
 """
 
 from typing import Any
@@ -18,8 +19,10 @@ from tests.handlers.connection.performer import PlainPerformer, Script
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
 LOST_MS = 60_500
+UPSTREAM = "upstream"
 # The record of the connection, its release with the cursor, the claim, the mark.
-IN_PLACE = ["connection#000000000001", "lease", "lease", "lease"]
+IN_PLACE = ["connection#000000000001", "lease", "lease", UPSTREAM, "lease"]
+RETRY = b"retry: 2000\n\n"
 POLICIES: dict[str, dict[str, Any]] = {
     "evicts": {"overlap": "evicts"},
     "tolerates": {"overlap": "tolerates"},
@@ -47,14 +50,23 @@ class Client:
         return request
 
 
-def requested(retry: bytes = b"", **fields: Any) -> list[str]:
-    """The records of the control table that a reconnection in place asked for, in order."""
+def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
+    """The records of the control table that were asked for, in order, with the openings of the upstream.
+
+    The `tries` come between the connection that is lost and the one that brings an event.
+    """
     scripts: list[Script] = [
         [(0, Opened(200)), (10, Chunk(retry + event(1))), (LOST_MS - 20, Closed("reset"))],
+        *tries,
         [(0, Opened(200)), (0, Chunk(event(2))), (20, Chunk(b"event: end\ndata: x\n\n"))],
     ]
     client = Client()
-    performer = client.performer = PlainPerformer(store_on(client, NAMES), lambda: scripts.pop(0))
+
+    def opens() -> Script:
+        client.sent.append((performer.now_ms, UPSTREAM, UPSTREAM))
+        return scripts.pop(0)
+
+    performer = client.performer = PlainPerformer(store_on(client, NAMES), opens)
     profile = parse(
         "demo",
         {"address": "https://upstream.invalid", "framing": "sse", "end": {"event": "end"}, "reconnect_tries": 5}
@@ -64,19 +76,43 @@ def requested(retry: bytes = b"", **fields: Any) -> list[str]:
     performer.run(profile, Invocation("demo", "A", "", "r1", 900_000, 20_000, 2_000, 5_000, 28_000))
     after = [(table, record) for at_ms, table, record in client.sent if at_ms >= LOST_MS - 20]
     tables = [table for table, _ in after]
-    opened = [at for at, (_, record) in enumerate(after) if record == "lease"][2]
+    opened = max(at for at, table in enumerate(tables) if table == UPSTREAM)
     stored = tables.index("events", opened)
-    return [record for table, record in after[:stored] if table == "control"]
+    return [record for table, record in after[:stored] if table != "events"]
 
 
 @pytest.mark.parametrize("store", [{"store": "items"}, {"store": "log", "flush_s": 0}], ids=["items", "log"])
+@pytest.mark.parametrize("retry", [b"", RETRY], ids=["at once", "after a rest"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_reconnection_in_place_is_four_requests(policy: str, store: dict[str, Any]) -> None:
-    """Whatever the upstream allows, and wherever the events lie."""
-    assert requested(**POLICIES[policy], **store) == IN_PLACE
+def test_a_reconnection_in_place_is_four_requests(policy: str, retry: bytes, store: dict[str, Any]) -> None:
+    """Whatever the upstream allows, wherever the events lie, and whether a rest is owed.
+
+    The release notes the rest, the claim takes the try, and the mark ends it.
+    """
+    assert requested(retry=retry, **POLICIES[policy], **store) == IN_PLACE
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_rest_is_five_requests_more(policy: str) -> None:
-    """It is written down and waited for, lease and rest are read, the try is taken, and ended by the answer."""
-    assert requested(b"retry: 2000\n\n", **POLICIES[policy]) == [*IN_PLACE, *["lease"] * 5]
+def test_a_longer_rest_is_looked_at(policy: str) -> None:
+    """Each two seconds, as often as the stage reads a lease: a stop that is requested in a rest ends it."""
+    rest = ["connection#000000000001", "lease", "lease", "lease", "lease", UPSTREAM, "lease"]
+    assert requested(retry=b"retry: 5000\n\n", **POLICIES[policy]) == rest
+
+
+@pytest.mark.parametrize("retry", [b"", RETRY], ids=["at once", "after a rest"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_after_a_try_that_fails_the_next_is_four_requests_as_well(policy: str, retry: bytes) -> None:
+    """The record of the one that failed, the rest that it owes, the claim, the mark."""
+    failure: Script = [(0, Opened(503))]
+    asked = requested(failure, failure, retry=retry, backoff={"http": {"start_s": 1}}, **POLICIES[policy])
+    tries = [["connection#00000000000" + number, "lease", "lease", UPSTREAM] for number in "123"]
+    assert asked == [*tries[0], *tries[1], *tries[2], "lease"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_where_nobody_answers_the_lease_is_read_once_more(policy: str) -> None:
+    """It may explain the end: a successor that is connected. Where two are forbidden, the release answers that."""
+    failure: Script = [(0, Closed("refused"))]
+    asked = requested(failure, retry=RETRY, **POLICIES[policy])
+    read = [] if policy == "forbids" else ["lease"]
+    assert asked == [*IN_PLACE[:-1], "connection#000000000002", *read, "lease", "lease", UPSTREAM, "lease"]
