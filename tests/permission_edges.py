@@ -12,7 +12,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ _TRANSPORT = ("handlers.dynamodb.", "handlers.aws.clients")
 _VIRTUAL = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "BatchExecuteStatement", "Query")
 
 _seen: dict[tuple[Who, Need], str] = {}
+_is_own = False
 
 
 def lines() -> list[Line]:
@@ -73,8 +74,21 @@ def begin() -> None:
     Execution.ask = _asking(Execution.ask)  # type: ignore[method-assign]
 
 
+@contextlib.contextmanager
+def own_requests() -> Iterator[None]:
+    """What a test asks by itself, while a function that it calls stands on the stack."""
+    global _is_own
+    _is_own = True
+    try:
+        yield
+    finally:
+        _is_own = False
+
+
 def modules() -> Who:
-    """The modules of handlers on the stack that may say whose request it is."""
+    """The modules of handlers on the stack that may say whose request it is; none of a test's own."""
+    if _is_own:
+        return ()
     found: dict[str, None] = {}
     frame = sys._getframe(1)
     while frame is not None:
@@ -99,7 +113,7 @@ def _needed(service: str, operation: str, parameters: dict[str, Any]) -> list[Ne
     return _of_tables(operation, *names[:2], frozenset(names[2:]), frozenset(statements))
 
 
-@functools.cache
+@functools.lru_cache(4096)
 def _of_tables(
     operation: str, table: str | None, index: str | None, tables: frozenset[str], statements: frozenset[str]
 ) -> list[Need]:

@@ -77,7 +77,7 @@ def test_help_and_version_need_nothing_more(product: Environment) -> None:
     """Every verb with its help; the version of pyproject.toml."""
     status, said, mistake = product.run("streamkeeper", "--help")
     assert (status, mistake) == (0, "")
-    verbs = ["run", "profile", "request", "replay", "chaos", "cost", "redrive", "asl"]
+    verbs = ["run", "profile", "request", "replay", "compare", "timeline", "chaos", "cost", "redrive", "asl"]
     assert re.findall(r"^    (\w+) +\w", said, re.MULTILINE) == verbs
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None

@@ -283,7 +283,9 @@ DEFECTS = (
         "released is marked before the close", with_manager(_ReleasesBeforeClosing), "connections allowed", "forbids"
     ),
     Defect("opens without waiting for the release", with_manager(_OpensAtOnce), "connections allowed", "forbids"),
-    Defect("the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "comes to rest", "forbids"),
+    Defect(
+        "the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "connected in time", "forbids"
+    ),
     Defect("never lets go", with_manager(_IgnoresTheClaim), "comes to rest", "tolerates"),
     Defect("hot connections stay in phase", with_manager(_StaysInPhase), "covered for ever", "hot"),
     Defect("nobody is told of a death", _TellsOfNoDeath(), "connected in time", "forbids", {"kill": 1}),

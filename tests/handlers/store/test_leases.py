@@ -13,6 +13,7 @@ from handlers.rounds import AT_ONCE, Rounds, Turn
 from handlers.store.batch_get import KEYS
 from handlers.store.leases import Leases
 from tests.handlers.aws import BY_RECORD, CONTROL, FORMER, Aws, keys
+from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
 # So many streams are read between two looks at the clock.
@@ -115,6 +116,10 @@ def test_pages_miss_nothing_that_was_there_throughout(filled: Aws, ids: list[str
     touched: set[str] = set()
 
     def change(_: str) -> None:
+        with own_requests():
+            changed()
+
+    def changed() -> None:
         number = data.draw(st.integers(0, len(ids) - 1))
         stream_id, kind = ids[number], data.draw(st.sampled_from(["renew", "hold", "release", "delete", "new"]))
         if kind == "new":

@@ -166,7 +166,7 @@ def test_bad_requests_have_awss_names(states: Any) -> None:
     assert code(states.describe_execution, executionArn=gone) == "ExecutionDoesNotExist"
     assert code(states.stop_execution, executionArn=gone) == "ExecutionDoesNotExist"
     assert code(states.list_executions, **request, nextToken="?") == "InvalidToken"
-    assert code(states.redrive_execution, executionArn=gone) == "UnknownOperationException"
+    assert code(states.redrive_execution, executionArn=gone) == "ExecutionDoesNotExist"
 
 
 def test_lists_are_paged(states: Any) -> None:

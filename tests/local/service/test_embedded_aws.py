@@ -53,7 +53,8 @@ def test_a_killed_child_restarts_from_its_last_save(tmp_path: Path) -> None:
         assert first is not None
         os.kill(first, signal.SIGKILL)
         assert until(lambda: "restarted" in log)
-        assert stored(dynamodb) == ["saved"]
+        # The older client may still have a connection to the process that is dead.
+        assert stored(client("dynamodb", aws.url)) == ["saved"]
         assert aws.pid != first
     assert log[1:] == ["died", "restarted"]
     assert log[0].startswith("the embedded AWS died (-9)")
