@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("handlers", "states_language", "pytest_states_language", "local", "timeline")
 SOURCES = dict.fromkeys(("states_language", "pytest_states_language"), ROOT / "states-language" / "src")
-PURE = ("handlers.connection", "handlers.framing", "handlers.profile", "handlers.segments")
+PURE = ("handlers.connection", "handlers.framing", "handlers.group", "handlers.profile", "handlers.segments")
 RULE = (
-    "handlers/connection, handlers/framing, handlers/profile and handlers/segments import nothing but each other and "
-    "the standard library; the rest of handlers may import them; handlers never imports local, timeline or the "
+    "handlers/connection, handlers/framing, handlers/group, handlers/profile and handlers/segments import nothing but "
+    "each other and the standard library; the rest of handlers may import them; handlers never imports local, timeline or the "
     "interpreter; the interpreter imports nothing of ours; timeline imports neither handlers nor local; local may "
     "import all; no cycles, neither of modules nor of the rooms of local, and an import for types alone counts."
 )

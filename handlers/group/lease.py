@@ -1,0 +1,111 @@
+"""Decides what the lease of a group and the record of one of its streams say together to a connection of that stream.
+
+A group is what one execution keeps connected. A function of it keeps a connection for each of its streams. Two records
+hold that, and each write has its condition in one of them alone:
+
+    the group's lease   the token of the newest function, who is alive until when, and the version of the membership
+    a stream's record   the stream's own counters (`handlers/connection/lease.py`), and its own stop request
+
+A connection is given one lease as ever, composed of the two: the counters and the stop request are the stream's; the
+execution is the group's; and the connected holder lives as long as its function says that it does. So one heartbeat of
+a function renews all of its streams, and no heartbeat of a stream is written.
+
+    stream: connected 7 by r1, until 12:14       its function's limit, for nobody renews it
+    group:  r1 beats until 12:00:20              connection 7 counts as connected until 12:00:20
+
+A function whose beat has run out may yet go on. So nobody takes the turn of one of its connections before the function
+is *buried*: one conditional write, refused where it has beaten meanwhile. A function that is buried beats no more, and
+closes all that it has when it learns that.
+
+Pure: times are integer milliseconds that the caller passes. Invariant: a connection whose function is not buried counts
+as over only once that function's own limit has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from handlers.connection.lease import Lease, is_over
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What the group's lease says of one function: its `token`, when it last beat and until when it counts as alive.
+
+    `turns` counts the claims and marks that it has made of streams: whoever sees it grow reads their records.
+    """
+
+    token: int
+    at_ms: int
+    until_ms: int
+    turns: int = 0
+    is_buried: bool = False
+
+    def is_alive(self, now_ms: int) -> bool:
+        """Returns whether it counts as alive."""
+        return not self.is_buried and now_ms < self.until_ms
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLease:
+    """The record as read. `token` is raised by each function's claim; the function that raised it to n is function n.
+
+    `execution` is the one that claimed the group, "" for none. `stop` is whether it is to end. `version` grows with
+    each stream that joins or is asked to stop. `beats` are those of its functions, by Lambda's requests.
+    """
+
+    token: int = 0
+    execution: str = ""
+    stop: bool = False
+    version: int = 0
+    beats: Mapping[str, Beat] = field(default_factory=dict)
+
+
+def composed(own: Lease, group: GroupLease) -> Lease:
+    """Returns the lease that a connection of the stream is given, whose own record says `own`."""
+    beat = group.beats.get(own.connected_by)
+    expires_at_ms = own.expires_at_ms
+    if beat is not None and own.connected_by:
+        expires_at_ms = beat.at_ms if beat.is_buried else min(expires_at_ms, beat.until_ms)
+    execution = group.execution or own.execution
+    return replace(own, execution=execution, stop=own.stop or group.stop, expires_at_ms=expires_at_ms)
+
+
+def newer_lives(group: GroupLease, token: int, now_ms: int) -> bool:
+    """Returns whether a function that claimed the group after function `token` counts as alive."""
+    return any(beat.token > token and beat.is_alive(now_ms) for beat in group.beats.values())
+
+
+def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = "") -> str:
+    """Returns whose function is to be buried before connection `fence` takes its turn; "" where none is, or none can.
+
+    One whose beat has run out, or whose end is proved by `died`, what Lambda said of a function that is over.
+    """
+    beat = group.beats.get(own.connected_by)
+    open_before = own.released_token < own.connected_token < fence
+    if beat is None or beat.is_buried or not open_before:
+        return ""
+    return own.connected_by if now_ms >= beat.until_ms or is_over(own, died) else ""
+
+
+def known_over(own: Lease, group: GroupLease) -> int:
+    """Returns the connected token where its function is buried, so that its turn is over; else 0."""
+    beat = group.beats.get(own.connected_by)
+    return own.connected_token if beat is not None and beat.is_buried else 0
+
+
+def turns_of_others(group: GroupLease, token: int) -> frozenset[tuple[int, int]]:
+    """Returns what changes whenever another function than `token` may have claimed or marked a stream."""
+    return frozenset((beat.token, beat.turns) for beat in group.beats.values() if beat.token != token)
+
+
+def good_until_ms(seen_ms: int, lag_ms: int | None, beat: Beat | None) -> int:
+    """Returns until when a stream's connection is known good whose record says `seen_ms`.
+
+    Its function's beats answer for it where the record says by how much they do: whatever was good `lag_ms` before a
+    beat is not told again. None is one that answers for itself, for something of it is not stored.
+    """
+    if beat is None or lag_ms is None:
+        return seen_ms
+    return max(seen_ms, beat.at_ms - lag_ms)

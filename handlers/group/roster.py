@@ -1,0 +1,154 @@
+"""Decides which of a group's streams a function keeps, and when the function itself has ended, and as what.
+
+The members are read anew whenever the version in the group's lease is another than that of the last reading, and the
+version is always the one that was known *before* the members were read: so no stream that joins is missed, whoever
+wrote in between. The newest function begins what is wanted. An older one begins nothing, and keeps what it has until a
+newer connection has taken that over, stream by stream.
+
+    sees(version 4)     is_behind: read the members      listed(4, {a, b})     to_open: a, b
+    sees(version 5)     is_behind: read the members      listed(5, {b, c})     to_open: c     leaving: a
+
+A group that has no member left is ended by a write on the condition that the version is still the one of the reading:
+who joins meanwhile raises it, and whoever joins after finds the stop, and starts anew.
+
+Pure: times are integer milliseconds that the caller passes. Invariants: a function ends only when none of its streams
+runs; it waits for its next turn only where a newer one lives; a stream of this membership that is over is not begun.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from handlers.connection.effects import Outcome
+from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED
+from handlers.group.fates import Fate
+from handlers.group.lease import GroupLease, newer_lives
+
+
+class Part(enum.Enum):
+    """What a stream is to its function; the value is the word used in logs."""
+
+    WANTED = "wanted"
+    RUNNING = "running"
+    RELIEVED = "relieved"
+    EXPIRED = "expired"
+    STANDBY = "standby"
+    OVER = "over"
+
+
+_AFTER = {
+    Fate.AGAIN: Part.WANTED,
+    Fate.RELIEVED: Part.RELIEVED,
+    Fate.EXPIRED: Part.EXPIRED,
+    Fate.STANDBY: Part.STANDBY,
+    Fate.OVER: Part.OVER,
+}
+
+
+class Roster:
+    """The streams of one function: function `token` of `execution`. It begins nothing from `last_ms` on."""
+
+    def __init__(self, token: int, execution: str, last_ms: int) -> None:
+        self._token = token
+        self._execution = execution
+        self._last_ms = last_ms
+        self._lease = GroupLease()
+        self._has_newer = self._is_buried = False
+        self._listed: int | None = None
+        self._members: dict[str, str] = {}  # when each has joined
+        self._parts: dict[str, Part] = {}
+
+    # --- what it learns -----------------------------------------------------------------------------------------------
+
+    def sees(self, lease: GroupLease, now_ms: int) -> None:
+        """Records the group's lease as the answer to a beat has it."""
+        self._lease = lease
+        self._is_buried = any(beat.token == self._token and beat.is_buried for beat in lease.beats.values())
+        self._has_newer = newer_lives(lease, self._token, now_ms)
+
+    def listed(self, version: int, members: Mapping[str, str]) -> None:
+        """Records the members as they were read after `version` was, each with when it joined."""
+        for stream, joined in members.items():
+            has_rejoined = self._members.get(stream) != joined
+            if stream not in self._parts or (has_rejoined and self._parts[stream] is Part.OVER):
+                self._parts[stream] = Part.WANTED
+        self._listed, self._members = version, dict(members)
+        for stream in [one for one, part in self._parts.items() if one not in members and part is not Part.RUNNING]:
+            del self._parts[stream]
+
+    def begins(self, stream: str) -> None:
+        """Records that the stream is begun."""
+        self._parts[stream] = Part.RUNNING
+
+    def ended(self, stream: str, fate: Fate) -> None:
+        """Records that it runs no more, and what follows.
+
+        What a newer function has claimed no older one ever gets again. Where none is known it is asked for again.
+        """
+        is_relieved = fate is Fate.RELIEVED and self._lease.token != self._token
+        if stream in self._members:
+            self._parts[stream] = _AFTER[Fate.AGAIN if fate is Fate.RELIEVED and not is_relieved else fate]
+        else:
+            del self._parts[stream]
+
+    def removed(self, stream: str) -> None:
+        """Records that the stream is no member any more: it was over, and nobody has joined it anew."""
+        self._members.pop(stream, None)
+        self._parts.pop(stream, None)
+
+    # --- what it decides ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the members are to be read, after the lease that it saw."""
+        return self._listed != self._lease.version
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a stream whose connection was lost is connected again by this function."""
+        return not (self._has_newer or self._is_buried or self._lease.stop or self._is_superseded)
+
+    def to_open(self, now_ms: int) -> list[str]:
+        """Returns the streams that are to be begun now, in the order of their names."""
+        if not self.goes_on or now_ms >= self._last_ms:
+            return []
+        return sorted(stream for stream, part in self._parts.items() if part is Part.WANTED)
+
+    @property
+    def leaving(self) -> list[str]:
+        """Returns the streams that run and are no members any more."""
+        return [stream for stream, part in self._parts.items() if part is Part.RUNNING and stream not in self._members]
+
+    def keeps(self, stream: str) -> bool:
+        """Returns whether the stream is a member, and is to be connected again where its connection is lost."""
+        return self.goes_on and stream in self._members
+
+    def removes(self, stream: str) -> str | None:
+        """Returns when the member had joined whose stream is over, for it to be removed; None where it is not."""
+        return self._members.get(stream) if self._parts.get(stream) is Part.OVER else None
+
+    @property
+    def empty_version(self) -> int | None:
+        """Returns the version on whose condition the group may be ended; None where it is not empty, or not ours."""
+        is_empty = not self._members and not self._parts and self._listed is not None
+        return self._lease.version if is_empty and self.goes_on and not self.is_behind else None
+
+    def outcome(self, now_ms: int) -> Outcome | None:
+        """Returns how the function has ended; None while it goes on."""
+        parts = set(self._parts.values())
+        if Part.RUNNING in parts or self._listed is None:
+            return None
+        if self._is_superseded:
+            return SUPERSEDED
+        if self._lease.stop:
+            return STOPPED
+        if self._has_newer:
+            relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
+            return EXPIRED if Part.STANDBY in parts else relieved
+        return EXPIRED if self._is_buried or now_ms >= self._last_ms else None
+
+    @property
+    def _is_superseded(self) -> bool:
+        """Whether another execution has claimed the group since."""
+        return bool(self._lease.execution) and self._lease.execution != self._execution

@@ -1,0 +1,354 @@
+"""The protocol of a group in every order: functions that hand over, streams that join and leave, kills between writes.
+
+What the functions decide is deployed code: which streams they keep (`handlers/group/roster.py`), what a group's lease
+and a stream's record say together (`handlers/group/lease.py`), and what that means to a connection
+(`handlers/connection/lease.py`). The connections themselves are as simple as can be, for `model.py` has them as they
+are. It decides which steps there are. Each is one write, or one message of the upstream. Those that cost no budget must
+lead to rest (`model_group_search.py`). Invariant: the steps of a state come in the same order each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
+from handlers.group.fates import Fate
+from handlers.group.lease import Beat, GroupLease, composed, known_over
+from tests.chaos.model_group_rules import Rules
+from tests.chaos.model_group_world import (
+    ALIVE_MS,
+    LAST_MS,
+    LIMIT,
+    NOW_MS,
+    PAST_MS,
+    Asked,
+    Conn,
+    Function,
+    Violation,
+    World,
+)
+
+Next = Iterator[tuple[str, World, bool]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The steps of a group whose streams have these policies, by their names."""
+
+    policies: dict[str, str]
+    rules: Rules
+
+    def steps(self, world: World) -> Next:
+        """Every step of `world`: its name, the world after it, and whether it is free; raises Violation."""
+        for function in world.functions:
+            yield from self._function(world, function)
+            yield from self._faults(world, function)
+        for lane, state in enumerate(world.lanes):
+            if state == "starting":
+                yield f"lane {'AB'[lane]} starts a function", self._start(world, lane), True
+            if state == "waiting" and world.left("handover"):
+                yield f"lane {'AB'[lane]} has waited", _lane(world.spend("handover"), lane, "starting"), False
+        for name, beat in world.group.beats.items():
+            if beat.is_alive(NOW_MS) and all(one.request != name for one in world.functions):
+                yield f"the beat of {name} runs out", world.with_beat(name, replace(beat, until_ms=PAST_MS)), True
+        yield from self._requests(world)
+
+    # --- a function ---------------------------------------------------------------------------------------------------
+
+    def _function(self, world: World, one: Function) -> Next:
+        roster, name = one.roster, one.request
+        lease = roster.__dict__["_lease"]
+        beat = world.group.beats.get(name)
+        is_renewed = beat is None or beat.until_ms == PAST_MS
+        if is_renewed or world.seen(one, lease) != world.seen(one, world.group):
+            yield f"{name} beats", self._beats(world, one), True
+        if roster.is_behind:
+            yield f"{name} reads the members", self._lists(world, one), True
+        if one.is_unread or (roster.__dict__["_has_newer"] and self.rules.looks_at_newer):
+            yield f"{name} looks at its streams", self._looks(world, one), True
+        for stream in roster.to_open(one.now_ms):
+            yield f"{name} claims {stream}", self._claims(world, one, stream), True
+        for stream in roster.leaving:
+            yield f"{name} lets {stream} go", self._leaves(world, one, stream, Fate.OVER), True
+        for stream, conn in one.conns.items():
+            yield from self._connection(world, one, stream, conn)
+        yield from self._removals(world, one)
+        version = roster.empty_version
+        if version is not None:
+            done = self.rules.ends_group(world.group, version)
+            ended = world if done is None else replace(world, group=done)
+            yield f"{name} ends the empty group", _fed(ended, one), True
+        outcome = roster.outcome(one.now_ms)
+        if outcome is not None and not one.conns:
+            yield f"{name} ends: {outcome.error or outcome.status}", self._ends(world, one, outcome.error), True
+
+    def _beats(self, world: World, one: Function) -> World:
+        beat = world.group.beats.get(one.request)
+        if beat is None or beat.is_buried:
+            # Refused: it counts as dead, and closes all that it has.
+            return _fed(world, self._closes_all(one))
+        after = world.with_beat(one.request, replace(beat, until_ms=ALIVE_MS))
+        # Whoever beats removes those of functions whose limit has passed.
+        shown = {record.lease.connected_by for record in world.records.values()}
+        for request, other in world.group.beats.items():
+            is_gone = all(request != each.request for each in world.functions) and request not in shown
+            if is_gone and not other.is_alive(NOW_MS):
+                after = after.with_beat(request, None)
+        return _fed(after, one)
+
+    def _closes_all(self, one: Function) -> Function:
+        one = one.thinking()
+        for stream in one.conns:
+            one.roster.ended(stream, Fate.AGAIN)
+        return replace(one, conns={})
+
+    def _lists(self, world: World, one: Function) -> World:
+        one = one.thinking()
+        version = self.rules.version_listed(world.group, one.roster.__dict__["_lease"])
+        one.roster.listed(version, {stream: str(stamp) for stream, stamp in world.members.items()})
+        # Who was asked to stop shows in the records, which are read as well.
+        return world.with_function(replace(one, is_unread=self.rules.looks_at_members))
+
+    def _claims(self, world: World, one: Function, stream: str) -> World:
+        one = one.thinking()
+        one.roster.begins(stream)
+        record = self.rules.claim(world.records[stream], one.token)
+        if record is None:
+            own = world.records[stream]
+            one.roster.ended(stream, Fate.OVER if own.lease.stop or not own.joined else Fate.RELIEVED)
+            return world.with_function(one)
+        if record.lease.stop:
+            raise Violation("a stop is final", f"{stream} was claimed while its stop request stands")
+        conn = Conn(record.lease.fence, "claimed")
+        return world.with_record(stream, record).with_function(one.with_conn(stream, conn))
+
+    def _connection(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
+        label = f"{one.request} {{}} {stream}"
+        if conn.phase == "claimed" and self.policies[stream] == "forbids":
+            yield from self._waits_for_turn(world, one, stream, conn)
+        elif conn.phase == "claimed":
+            yield from self._opens(world, one, stream, conn)
+        elif conn.phase == "open":
+            marked = self.rules.mark(world.records[stream], conn.fence, one.request)
+            one = one.with_conn(stream, Conn(conn.fence, "connected"))
+            yield label.format("marks"), world.with_record(stream, marked).with_function(one), True
+        elif conn.phase == "closed":
+            released = self.rules.release(world.records[stream], conn.fence)
+            closed = one.with_conn(stream, Conn(conn.fence, "released"))
+            yield label.format("releases"), world.with_record(stream, released).with_function(closed), True
+        elif conn.phase == "released":
+            yield from self._explains(world, one, stream, conn)
+
+    def _waits_for_turn(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
+        """Where two are forbidden: buries, takes the turn and opens, or lets go where it is claimed anew or stopped."""
+        own, known = world.records[stream].lease, one.roster.__dict__["_lease"]
+        view = lease_view(composed(own, known), conn.fence)
+        label = f"{one.request} {{}} {stream}"
+        if own.connected_token == conn.fence:
+            yield from self._opens(world, one, stream, conn)
+            return
+        if view is not LeaseView.HOLDER or own.connected_token > conn.fence:
+            fate = Fate.OVER if view is LeaseView.STOPPED else Fate.RELIEVED
+            yield label.format("lets go of the claim of"), self._leaves(world, one, stream, fate), True
+            return
+        request = self.rules.to_bury(own, known, conn.fence, one.died)
+        if request:
+            yield f"{one.request} buries {request}", _fed(self._buried(world, request, known), one), True
+        elif may_open(composed(own, known), conn.fence, NOW_MS, one.died) or known_over(own, known):
+            over = self.rules.over(own, known)
+            record = self.rules.take_turn(world.records[stream], conn.fence, one.request, over)
+            if record != world.records[stream]:
+                took = world.with_record(stream, record)
+                yield label.format("takes the turn of"), took, True
+
+    def _buried(self, world: World, request: str, known: GroupLease) -> World:
+        buried = self.rules.bury(world.group, request, known.beats[request])
+        if buried is None:
+            return world
+        runs = any(one.request == request for one in world.functions)
+        if runs and world.group.beats[request].is_alive(NOW_MS):
+            raise Violation("who is said to be over is over", f"{request} was buried, and it has beaten in time")
+        return replace(world, group=buried)
+
+    def _opens(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
+        label = f"{one.request} {{}} {stream}"
+        yield label.format("opens"), self._opened(world, one, stream, conn), True
+        if world.left("refuse"):
+            refused = self._leaves(world.spend("refuse"), one, stream, Fate.AGAIN)
+            yield label.format("is refused by"), refused, False
+
+    def _opened(self, world: World, one: Function, stream: str, conn: Conn) -> World:
+        policy = self.policies[stream]
+        open_ = [other for other in world.functions if stream in other.conns and other.conns[stream].is_open]
+        if policy == "evicts":
+            for other in open_:
+                closed = replace(other.conns[stream], phase="closed")
+                world = world.with_function(other.with_conn(stream, closed))
+        count = sum(not world.group.beats[other.request].is_buried for other in open_ if policy != "evicts")
+        if count + 1 > LIMIT[policy]:
+            raise Violation("connections allowed", f"{count + 1} connections of {stream} are open")
+        phase = "connected" if policy == "forbids" else "open"
+        return world.with_function(one.with_conn(stream, Conn(conn.fence, phase)))
+
+    def _looks(self, world: World, one: Function) -> World:
+        """Reads the records of its streams, where a newer function may have claimed them, and acts on them."""
+        one = replace(one, is_unread=False)
+        world = world.with_function(one)
+        for stream, conn in one.conns.items():
+            view = lease_view(self._lease_of(world, one, stream), conn.fence)
+            if view is LeaseView.STOPPED:
+                world = self._leaves(world, _now(world, one), stream, Fate.OVER)
+            elif conn.is_open and (
+                view is LeaseView.TAKEN_OVER or (view is LeaseView.CLAIMED and self._forbids(stream))
+            ):
+                world = self._leaves(world, _now(world, one), stream, Fate.RELIEVED)
+        return world
+
+    def _forbids(self, stream: str) -> bool:
+        return self.policies[stream] == "forbids"
+
+    def _lease_of(self, world: World, one: Function, stream: str) -> Lease:
+        return composed(self.rules.record_of(world.records, stream).lease, one.roster.__dict__["_lease"])
+
+    def _explains(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
+        """What a connection that the upstream has closed reads of why; it watches one that has claimed and may open."""
+        view = lease_view(composed(world.records[stream].lease, one.roster.__dict__["_lease"]), conn.fence)
+        newer = any(
+            other.conns[stream].fence > conn.fence and other.conns[stream].phase in ("claimed", "open")
+            for other in world.functions
+            if stream in other.conns
+        )
+        if view is LeaseView.CLAIMED and newer:
+            return
+        fates = {LeaseView.TAKEN_OVER: Fate.RELIEVED, LeaseView.STOPPED: Fate.OVER}
+        left = self._leaves(world, one, stream, fates.get(view, Fate.AGAIN))
+        yield f"{one.request} learns why {stream} closed: {view.value}", left, True
+
+    def _leaves(self, world: World, one: Function, stream: str, fate: Fate) -> World:
+        """The world after the connection was closed and marked as released."""
+        conn = one.conns.get(stream)
+        one = one.with_conn(stream, None).thinking()
+        one.roster.ended(stream, fate)
+        if conn is not None and (conn.phase != "claimed" or world.records[stream].lease.connected_token == conn.fence):
+            world = world.with_record(stream, self.rules.release(world.records[stream], conn.fence))
+        return world.with_function(one)
+
+    def _removals(self, world: World, one: Function) -> Next:
+        """Takes a stream that is over out of the group: first its record says so, then it is no member."""
+        for stream in world.records:
+            joined = one.roster.removes(stream)
+            if joined is None:
+                continue
+            record = world.records[stream]
+            if record.joined == int(joined) and record.lease.stop:
+                out = world.with_record(stream, replace(record, joined=0))
+                yield f"{one.request} writes that {stream} is out", out, True
+                continue
+            after = one.thinking()
+            after.roster.removed(stream)
+            members = self.rules.remove(world.members, stream, int(joined))
+            done = replace(world, members=members).with_function(after)
+            yield f"{one.request} removes {stream}", done, True
+
+    def _ends(self, world: World, one: Function, error: str) -> World:
+        functions = tuple(other for other in world.functions if other.token != one.token)
+        after = replace(world, functions=functions, group=self.rules.over_with(world.group, one.request))
+        after = replace(after, told=tuple("" if at == one.lane else text for at, text in enumerate(world.told)))
+        if error == "":
+            return replace(after, lanes=(), functions=(), group=replace(after.group, execution=""), told=("", ""))
+        if error == "StreamTakenOver":
+            if after.lanes[1 - one.lane] == "waiting":
+                raise Violation("who waits is relieved", "both lanes wait")
+            return _lane(after, one.lane, "waiting")
+        return _lane(after, one.lane, "starting")
+
+    def _faults(self, world: World, one: Function) -> Next:
+        if world.left("kill"):
+            killed = replace(world.spend("kill"), functions=tuple(x for x in world.functions if x.token != one.token))
+            proof = f"RequestId: {one.request} Error"
+            told = tuple(proof if at == one.lane else text for at, text in enumerate(world.told))
+            yield f"{one.request} is killed", _lane(replace(killed, told=told), one.lane, "starting"), False
+        if world.left("vanish"):
+            gone = replace(world.spend("vanish"), functions=tuple(x for x in world.functions if x.token != one.token))
+            yield f"{one.request} is killed, and nothing proves it", _lane(gone, one.lane, "starting"), False
+        beat = world.group.beats.get(one.request)
+        if world.left("slow") and beat is not None and beat.until_ms != PAST_MS:
+            slow = world.spend("slow").with_beat(one.request, replace(beat, until_ms=PAST_MS))
+            yield f"{one.request} beats too late", slow, False
+        if world.left("deadline") and not one.is_late:
+            yield f"{one.request} comes to its deadline", self._late(world.spend("deadline"), one), False
+        for stream, conn in one.conns.items():
+            if world.left("drop") and conn.is_open:
+                dropped = one.with_conn(stream, replace(conn, phase="closed"))
+                yield f"{stream} drops {one.request}", world.spend("drop").with_function(dropped), False
+
+    def _late(self, world: World, one: Function) -> World:
+        """At its deadline each of its connections that is left has expired."""
+        world = world.with_function(replace(one, is_late=True))
+        for stream in one.conns:
+            world = self._leaves(world, _now(world, one), stream, Fate.EXPIRED)
+        return world
+
+    # --- the machine, and those who ask -------------------------------------------------------------------------------
+
+    def _start(self, world: World, lane: int) -> World:
+        lease, token = world.group, world.group.token + 1
+        if lease.stop:
+            return _lane(world, lane, "over")
+        world = replace(world, group=replace(lease, token=token)).with_beat(f"r{token}", Beat(token, 0, ALIVE_MS))
+        roster = self.rules.roster(token, lease.execution, LAST_MS)
+        roster.sees(world.group, NOW_MS)
+        function = Function(token, lane, roster, {}, died=world.told[lane])
+        return _lane(replace(world, functions=(*world.functions, function)), lane, "running")
+
+    def _requests(self, world: World) -> Next:
+        for at, asked in enumerate(world.asked):
+            others = world.asked[:at] + world.asked[at + 1 :]
+            yield f"{asked.kind} {asked.stream}, step {asked.stage + 1}", self._asks(world, asked, others), True
+        for kind, word in (("join", "POST"), ("leave", "DELETE")):
+            for stream in self.policies if world.left(kind) else ():
+                asked = Asked(word, stream, world.stamps + 1)
+                begun = replace(world.spend(kind), stamps=asked.stamp, asked=(*world.asked, asked))
+                yield f"{word} {stream}", begun, False
+
+    def _asks(self, world: World, asked: Asked, others: tuple[Asked, ...]) -> World:
+        """The world after the next write of a POST or a DELETE."""
+        stream, record = asked.stream, world.records[asked.stream]
+        onward = replace(world, asked=(*others, replace(asked, stage=asked.stage + 1)))
+        if asked.kind == "DELETE":
+            if asked.stage == 0:
+                stopped = replace(record, lease=replace(record.lease, stop=True), stop_at=asked.stamp)
+                return onward.with_record(stream, stopped)
+            return replace(world, asked=others, group=self.rules.changed(world.group))
+        write = self.rules.join_order[asked.stage] if asked.stage < len(self.rules.join_order) else "start"
+        if write == "record":
+            joined = self.rules.join(record, asked.stamp)
+            if joined is not None and record.stop_at > asked.stamp:
+                raise Violation("a stop is final", f"a POST of {stream} cleared a stop request that is younger")
+            return replace(world, asked=others) if joined is None else onward.with_record(stream, joined)
+        if write == "member":
+            return replace(onward, members={**world.members, stream: asked.stamp})
+        if write == "version":
+            return replace(onward, group=self.rules.changed(world.group))
+        # What the lease says by now: the group's execution runs. Or one is started, and waits while the other stops.
+        if world.group.execution:
+            return replace(world, asked=others) if not world.group.stop else world
+        execution = f"E{world.executions + 1}"
+        group = replace(world.group, execution=execution, stop=False)
+        return replace(world, asked=others, group=group, lanes=("waiting", "starting"), executions=world.executions + 1)
+
+
+def _lane(world: World, lane: int, state: str) -> World:
+    return replace(world, lanes=tuple(state if at == lane else one for at, one in enumerate(world.lanes)))
+
+
+def _now(world: World, one: Function) -> Function:
+    return next(other for other in world.functions if other.token == one.token)
+
+
+def _fed(world: World, one: Function) -> World:
+    """The world after the function saw the group's lease as it is."""
+    one = one.thinking()
+    one.roster.sees(world.group, one.now_ms if not one.is_late else NOW_MS)
+    return world.with_function(one)

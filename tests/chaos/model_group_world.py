@@ -1,0 +1,252 @@
+"""What one state of the model of a group is: the group's lease, the streams' records, the functions and who asks.
+
+It decides what makes two states the same (`World.key`): tokens, stamps and versions count by their order alone. There
+is no clock in it: a beat has run out or has not. It knows no transition. Invariant: a World is never changed once it
+was made; a step copies it, and the rosters that it feeds.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from handlers.connection.lease import Lease
+from handlers.group.lease import Beat, GroupLease, newer_lives
+from handlers.group.roster import Roster
+
+NOW_MS, ALIVE_MS, PAST_MS, LAST_MS = 1_000, 2_000, 500, 10_000
+NO_LEASE = Lease()
+LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2}
+
+
+class Violation(Exception):
+    """An invariant does not hold; `invariant` is its name."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stream's record: its own counters, by which function it was claimed last, and what was asked for it.
+
+    `joined` is the stamp of the POST by which it is in the group, 0 for none; `stop_at` that of the last stop request.
+    """
+
+    lease: Lease = NO_LEASE
+    token: int = 0
+    joined: int = 0
+    stop_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conn:
+    """A connection: "claimed", "open" (answered), "connected" (marked), "closed" (by the upstream), "released"."""
+
+    fence: int
+    phase: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the upstream has it open."""
+        return self.phase in ("open", "connected")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that runs. `is_unread` is whether it is to read its streams' records, for the membership has changed.
+
+    `died` is what it was told of one that is over. `is_late` is whether its deadline has come.
+    """
+
+    token: int
+    lane: int
+    roster: Roster
+    conns: Mapping[str, Conn]
+    is_unread: bool = False
+    died: str = ""
+    is_late: bool = False
+
+    @property
+    def request(self) -> str:
+        """Lambda's request."""
+        return f"r{self.token}"
+
+    @property
+    def now_ms(self) -> int:
+        """What its clock says: it reaches its deadline when it is late."""
+        return LAST_MS if self.is_late else NOW_MS
+
+    def with_conn(self, stream: str, conn: Conn | None) -> Function:
+        """A copy with this connection of the stream, or without one."""
+        conns = {name: one for name, one in self.conns.items() if name != stream}
+        return replace(self, conns=conns if conn is None else conns | {stream: conn})
+
+    def thinking(self) -> Function:
+        """A copy whose roster may be fed."""
+        roster = copy.copy(self.roster)
+        for name in ("_parts", "_members"):
+            roster.__dict__[name] = dict(self.roster.__dict__[name])
+        return replace(self, roster=roster)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A POST or a DELETE that is being carried out: what is written next, and its stamp."""
+
+    kind: str
+    stream: str
+    stamp: int
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class World:
+    """One state. `lanes` are those of the execution that runs, none where none does; `budget` is what is left."""
+
+    budget: tuple[tuple[str, int], ...]
+    records: Mapping[str, Record]
+    members: Mapping[str, int]
+    group: GroupLease
+    lanes: tuple[str, ...]
+    functions: tuple[Function, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    told: tuple[str, ...] = ("", "")  # what the machine tells the next function of each lane
+    stamps: int = 1
+    executions: int = 1
+
+    def left(self, fault: str) -> int:
+        """How many of these faults are left."""
+        return dict(self.budget).get(fault, 0)
+
+    def spend(self, fault: str) -> World:
+        """The world with one less of them."""
+        return replace(self, budget=tuple((name, count - (name == fault)) for name, count in self.budget))
+
+    def with_function(self, function: Function) -> World:
+        """The world with the function in its new state."""
+        functions = tuple(function if one.token == function.token else one for one in self.functions)
+        return replace(self, functions=functions)
+
+    def with_record(self, stream: str, record: Record) -> World:
+        """The world with the record as it was written; a Violation where one of its counters went back."""
+        before, after = self.records[stream].lease, record.lease
+        for name in ("fence", "connected_token", "released_token"):
+            if getattr(after, name) < getattr(before, name):
+                raise Violation("only forward", f"{name} of {stream} went back")
+        if record.token < self.records[stream].token:
+            raise Violation("only forward", f"an older function claimed {stream} after a newer one")
+        return replace(self, records={**self.records, stream: record})
+
+    def with_beat(self, request: str, beat: Beat | None) -> World:
+        """The world with a beat in the group's lease, or without it."""
+        beats = {name: one for name, one in self.group.beats.items() if name != request}
+        return replace(self, group=replace(self.group, beats=beats if beat is None else beats | {request: beat}))
+
+    def is_wanted(self, stream: str) -> bool:
+        """Whether the stream is to be connected, as the requests say that came last."""
+        return self.records[stream].joined > 0 and not self.records[stream].lease.stop
+
+    def key(self) -> tuple[Any, ...]:
+        """What makes it another state than others."""
+        rosters = [one.roster.__dict__ for one in self.functions]
+        leases = [self.group, *(roster["_lease"] for roster in rosters)]
+        tokens = _ranks(
+            [record.token for record in self.records.values()],
+            [one.token for one in self.functions],
+            [self.group.token],
+            [beat.token for beat in self.group.beats.values()],
+        )
+        versions = _ranks(
+            [lease.version for lease in leases], [roster["_listed"] or 0 for roster in rosters], [self.group.version]
+        )
+        stamps = _ranks(
+            [one.stamp for one in self.asked],
+            self.members.values(),
+            [value for one in self.records.values() for value in (one.joined, one.stop_at)],
+            [int(value) for roster in rosters for value in roster["_members"].values()],
+        )
+        fences = {stream: _fence_ranks(self, stream) for stream in self.records}
+
+        def function_key(one: Function) -> tuple[Any, ...]:
+            inner = one.roster.__dict__
+            return (
+                one.lane,
+                tokens[one.token],
+                versions[inner["_lease"].version],
+                self.seen(one, inner["_lease"])[1:],
+                inner["_listed"] is not None and versions[inner["_listed"]],
+                tuple(sorted((name, stamps[int(value)]) for name, value in inner["_members"].items())),
+                inner["_has_newer"],
+                inner["_lease"].token == one.token,
+                tuple(sorted((name, part.value) for name, part in inner["_parts"].items())),
+                tuple(sorted((name, fences[name][conn.fence], conn.phase) for name, conn in one.conns.items())),
+                (one.is_unread, tokens[self._names(one.died)], one.is_late),
+            )
+
+        return (
+            self.budget,
+            tuple(
+                (
+                    name,
+                    *(
+                        fences[name][getattr(one.lease, mark)]
+                        for mark in ("fence", "connected_token", "released_token")
+                    ),
+                    one.lease.stop,
+                    tokens[self._names(one.lease.connected_by)],
+                    tokens[one.token],
+                    stamps[one.joined],
+                    stamps[one.stop_at],
+                )
+                for name, one in sorted(self.records.items())
+            ),
+            tuple(sorted((name, stamps[stamp]) for name, stamp in self.members.items())),
+            (tokens[self.group.token], self.group.stop, versions[self.group.version], bool(self.group.execution)),
+            tuple(sorted((tokens[one.token], one.until_ms, one.is_buried) for one in self.counting())),
+            self.lanes,
+            tuple(sorted(function_key(one) for one in self.functions)),
+            tuple(sorted((one.kind, one.stream, stamps[one.stamp], one.stage) for one in self.asked)),
+            tuple(tokens[self._names(text)] for text in self.told),
+        )
+
+    def counting(self) -> list[Beat]:
+        """The beats that may still decide something: of who counts as alive, or stands in a stream's record."""
+        shown = {one.lease.connected_by for one in self.records.values()} | {one.request for one in self.functions}
+        return [beat for name, beat in self.group.beats.items() if beat.is_alive(NOW_MS) or name in shown]
+
+    def seen(self, one: Function, lease: GroupLease) -> tuple[Any, ...]:
+        """What a function makes of the group's lease as it knows it; all else of that decides nothing."""
+        own = lease.beats.get(one.request)
+        shown = [lease.beats.get(record.lease.connected_by) for _, record in sorted(self.records.items())]
+        waits = any(conn.phase == "claimed" for conn in one.conns.values())
+        return (
+            lease.version,
+            lease.token == one.token,
+            lease.stop,
+            lease.execution == self.group.execution,
+            newer_lives(lease, one.token, NOW_MS),
+            own is not None and own.is_buried,
+            tuple(beat and (beat.until_ms, beat.is_buried) for beat in shown) if waits else (),
+        )
+
+    def _names(self, text: str) -> int:
+        """The token of the function that the text names, where that stands in a stream's record; else 0."""
+        shown = sorted({one.lease.connected_by for one in self.records.values()} & self.group.beats.keys())
+        return next((self.group.beats[name].token for name in shown if name in text.split()), 0)
+
+
+def _ranks(*values: Iterable[int]) -> dict[int, int]:
+    known = {0}
+    for each in values:
+        known.update(each)
+    return {value: rank for rank, value in enumerate(sorted(known))}
+
+
+def _fence_ranks(world: World, stream: str) -> dict[int, int]:
+    lease = world.records[stream].lease
+    conns = [one.conns[stream].fence for one in world.functions if stream in one.conns]
+    return _ranks(conns, [lease.fence, lease.connected_token, lease.released_token])
