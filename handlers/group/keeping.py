@@ -1,0 +1,69 @@
+"""The steps by which a function keeps one stream of its group: connects, rests after an end, and connects again.
+
+What one invocation of a stream is (`handlers/connection/reconnection.py`) is done again and again here, as the machine
+does for a stream that has a function of its own, until the stream is over, a newer function has it, or it is no longer
+to be kept. Rests are cut into short pauses, so that a stream that rests holds up no end of its function.
+
+    attempts -> StreamDropped       Pause(…) up to 1 s, 2 s, 4 s …      attempts -> StreamTakenOver      Fate.RELIEVED
+
+It is where the fates of streams are kept apart: what is raised while a stream's steps are made, by a defect of its
+manager or by its performer, ends one connection of it and nothing else. Invariants: before each further connection a
+rest is drawn; whatever is raised, what is open is left by an `Ended`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.reconnection import Draw, attempts, lived
+from handlers.connection.steps import Ended, Invocation, Pause, Report, Steps
+from handlers.group.fates import BROKEN, Delays, Fate, fate, rest_bounds_s
+from handlers.profile.behaviour import Profile
+
+# Whether the stream is still to be connected again by this function, at that instant.
+Keeps = Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How a stream's last connection in a function ended, and what follows."""
+
+    fate: Fate
+    report: Report
+
+
+def kept(
+    profile: Profile, invocation: Invocation, now_ms: int, draw: Draw, delays: Delays, keeps: Keeps
+) -> Steps[Kept]:
+    """Returns the end of the stream in this function, once it has come; `keeps` is asked before each rest and after."""
+    failures, error = 0, ""
+    while True:
+        began_ms = now_ms
+        try:
+            report = yield from attempts(profile, invocation, now_ms, draw)
+        except Exception as defect:
+            # A bug in one manager, or in what performs its steps, ends one connection; it holds nothing of the wire.
+            report = Report(Outcome(BROKEN, "", f"a defect: {type(defect).__name__}"), Progress(0, began_ms))
+            yield Ended(report)
+        what = fate(report.outcome, is_hot=profile.standby == "hot")
+        if what is not Fate.AGAIN:
+            return Kept(what, report)
+        is_new = lived(report.progress) or report.outcome.error != error
+        failures, error = (1 if is_new else failures + 1), report.outcome.error
+        rest_ms = round(1000 * draw(*rest_bounds_s(error, failures, delays)))
+        now_ms = yield from _rest(rest_ms, invocation, keeps)
+        if now_ms < 0:
+            return Kept(Fate.AGAIN, report)
+
+
+def _rest(rest_ms: int, invocation: Invocation, keeps: Keeps) -> Steps[int]:
+    """Returns the instant at which the rest is over; -1 where the stream is not to be connected again."""
+    answer = yield Pause(0)
+    until_ms, latest_ms = answer.now_ms + rest_ms, invocation.deadline_ms - 3 * invocation.margin_ms
+    while keeps(answer.now_ms) and answer.now_ms < latest_ms:
+        if answer.now_ms >= until_ms:
+            return answer.now_ms
+        answer = yield Pause(min(invocation.lease_every_ms, until_ms - answer.now_ms))
+    return -1

@@ -1,0 +1,45 @@
+"""Decides when a stream of a group may begin to open: so many are young at a time, and slow ones hold nobody up.
+
+A successor that opened hundreds of streams in one instant would need more of a processor than it has, and meet an
+upstream that serves many of them with all at once. An opening is young for `young_ms`; one that still waits for its
+upstream then counts no more.
+
+    at_once 2, young_ms 1000:   a, b at 0 s    c when a is answered, at 0.2 s    d at 1 s, though b hangs
+
+Pure: times are integer milliseconds that the caller passes, and never go back. Invariant: no more than `at_once`
+openings are young, and where some wait, one begins whenever one of them is done or has grown old.
+"""
+
+from __future__ import annotations
+
+
+class Pacing:
+    """The openings of one function."""
+
+    def __init__(self, at_once: int, young_ms: int) -> None:
+        self._at_once = at_once
+        self._young_ms = young_ms
+        self._since: dict[str, int] = {}
+
+    def may_begin(self, now_ms: int) -> bool:
+        """Returns whether another opening may begin now."""
+        self._grow_old(now_ms)
+        return len(self._since) < self._at_once
+
+    def begins(self, stream: str, now_ms: int) -> None:
+        """Records that the stream begins to open."""
+        self._since[stream] = now_ms
+
+    def done(self, stream: str) -> None:
+        """Records that it was answered, or has failed."""
+        self._since.pop(stream, None)
+
+    def due_ms(self, now_ms: int) -> int | None:
+        """Returns when the next opening may begin if none is done before; None where one may begin now."""
+        if self.may_begin(now_ms):
+            return None
+        return min(self._since.values()) + self._young_ms
+
+    def _grow_old(self, now_ms: int) -> None:
+        for stream in [one for one, since_ms in self._since.items() if now_ms - since_ms >= self._young_ms]:
+            del self._since[stream]

@@ -1,0 +1,72 @@
+"""What follows from the end of a stream's connection in a group: what the machine does for a stream alone."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from handlers.connection import ends
+from handlers.connection.effects import Outcome
+from handlers.group.fates import BROKEN, Delays, Fate, fate, rest_bounds_s
+from local import stages
+from local.checkout import ROOT
+
+SETTINGS: dict[str, Any] = stages.load("prod")
+DELAYS = Delays(
+    **{
+        name: float(SETTINGS[name])
+        for name in ("retry_max_delay_s", "throttle_delay_s", "throttle_max_delay_s", "cool_down_s", "jitter_s")
+    }
+)
+
+
+def retriers() -> dict[str, dict[str, Any]]:
+    """The Retriers of the Task that keeps a stream connected, by the names of their errors, settings filled in."""
+    text = (ROOT / "statemachines" / "connections.asl.yml").read_text(encoding="utf-8")
+    machine = stages.resolve(yaml.safe_load(text), SETTINGS, stages.names("prod"))
+    lane = machine["States"]["Lanes"]["Branches"][0]["States"]["Connect A"]
+    return {name: one for one in lane["Retry"] for name in one["ErrorEquals"]}
+
+
+@pytest.mark.parametrize("error", ["StreamDropped", "StoreUnavailable", "StreamThrottled"])
+def test_the_rests_are_those_of_the_machine(error: str) -> None:
+    """As long at the most and as often, then a rest of the lane, and again from the first."""
+    retrier = retriers()[error]
+    tries, factor = retrier["MaxAttempts"], retrier["BackoffRate"]
+    longest = [min(retrier["IntervalSeconds"] * factor**n, retrier["MaxDelaySeconds"]) for n in range(tries)]
+    assert [rest_bounds_s(error, n + 1, DELAYS) for n in range(tries)] == [(0.0, most) for most in longest]
+    least, most = rest_bounds_s(error, tries + 1, DELAYS)
+    assert most - least == SETTINGS["jitter_s"]
+    assert least == SETTINGS["throttle_max_delay_s" if error == "StreamThrottled" else "cool_down_s"]
+    assert rest_bounds_s(error, tries + 2, DELAYS) == rest_bounds_s(error, 1, DELAYS)
+
+
+def test_a_defect_rests_as_long_as_a_lane() -> None:
+    """The machine retries no error that it does not know."""
+    assert rest_bounds_s(BROKEN, 1, DELAYS) == rest_bounds_s(BROKEN, 2, DELAYS) == (20.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (ends.STOPPED, Fate.OVER),
+        (ends.ENDED, Fate.OVER),
+        (Outcome("StreamRejected", "", ""), Fate.OVER),
+        (Outcome("InvalidRequest", "", ""), Fate.OVER),
+        (ends.SUPERSEDED, Fate.RELIEVED),
+        (Outcome("StreamTakenOver", "", ""), Fate.RELIEVED),
+        (ends.EXPIRED, Fate.EXPIRED),
+        (ends.LET_GO, Fate.AGAIN),
+        (ends.NOT_DRAINED, Fate.AGAIN),
+        (Outcome("StreamThrottled", "", ""), Fate.AGAIN),
+        (Outcome(BROKEN, "", ""), Fate.AGAIN),
+    ],
+)
+def test_each_end_has_its_fate(outcome: Outcome, expected: Fate) -> None:
+    """No end of a stream's connection is an end of the function."""
+    assert fate(outcome, is_hot=False) is expected
+
+
+def test_a_hot_standby_is_wanted_again_beside_the_other() -> None:
+    """Its lane starts at once; any other that has come to its deadline was relieved or is lost."""
+    assert fate(ends.EXPIRED, is_hot=True) is Fate.STANDBY

@@ -1,0 +1,170 @@
+"""Which of a group's streams a function keeps, and when it has ended."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.group.fates import Fate
+from handlers.group.lease import Beat, GroupLease
+from handlers.group.roster import Roster
+
+ALIVE = {"r1": Beat(1, 0, 100)}
+LEASE = GroupLease(token=1, execution="E1", version=4, beats=ALIVE)
+NEWER = replace(LEASE, token=2, beats={**ALIVE, "r2": Beat(2, 0, 100)})
+LAST_MS = 80
+STREAMS = ("a", "b", "c")
+
+
+def roster(*members: str, lease: GroupLease = LEASE) -> Roster:
+    """One that has seen the lease and read these members."""
+    one = Roster(1, "E1", LAST_MS)
+    one.sees(lease, 0)
+    one.listed(lease.version, dict.fromkeys(members, "1"))
+    return one
+
+
+def test_it_begins_what_is_a_member() -> None:
+    """Each once; and what joins, when the version is another and the members were read."""
+    one = roster("b", "a")
+    assert one.to_open(0) == ["a", "b"]
+    one.begins("a")
+    one.begins("b")
+    assert one.to_open(0) == []
+    one.sees(replace(LEASE, version=5), 5)
+    assert one.is_behind
+    one.listed(5, {"b": "1", "c": "2"})
+    assert (one.is_behind, one.to_open(5), one.leaving) == (False, ["c"], ["a"])
+
+
+def test_an_older_function_begins_nothing() -> None:
+    """It keeps what runs, and has ended once nothing does, whatever the newer one could not open yet."""
+    one = roster("a", "b")
+    one.begins("a")
+    one.sees(NEWER, 5)
+    assert (one.to_open(5), one.keeps("a"), one.outcome(5)) == ([], False, None)
+    one.ended("a", Fate.RELIEVED)
+    outcome = one.outcome(5)
+    assert outcome is not None
+    assert outcome.error == "StreamTakenOver"
+
+
+def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
+    """Its beat has run out, so the older one goes on, and expires at its own deadline."""
+    one = roster("a")
+    one.begins("a")
+    one.sees(replace(NEWER, beats={**ALIVE, "r2": Beat(2, 0, 5)}), 6)
+    assert one.keeps("a")
+    one.ended("a", Fate.EXPIRED)
+    outcomes = [one.outcome(now_ms) for now_ms in (LAST_MS - 1, LAST_MS)]
+    assert [outcome and outcome.error for outcome in outcomes] == [None, "ConnectionExpired"]
+
+
+def test_a_lane_with_a_hot_standby_starts_again() -> None:
+    """Its sibling keeps the others, and the standby is needed at once."""
+    one = roster("a", "b")
+    one.begins("a")
+    one.ended("a", Fate.STANDBY)
+    one.sees(NEWER, 5)
+    outcome = one.outcome(5)
+    assert outcome is not None
+    assert outcome.error == "ConnectionExpired"
+
+
+def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
+    """Not while the members are to be read again, and not while one runs or waits to be removed."""
+    one = roster("a")
+    one.begins("a")
+    one.ended("a", Fate.OVER)
+    assert (one.removes("a"), one.empty_version) == ("1", None)
+    one.removed("a")
+    assert one.empty_version == 4
+    one.sees(replace(LEASE, version=5), 5)
+    assert one.empty_version is None
+    one.listed(5, {})
+    assert one.empty_version == 5
+    one.sees(replace(LEASE, version=5, stop=True), 6)
+    outcome = one.outcome(6)
+    assert outcome is not None
+    assert outcome.status == "stopped"
+
+
+def test_who_is_over_is_begun_again_only_if_it_joins_anew() -> None:
+    """The same membership says nothing new."""
+    one = roster("a")
+    one.begins("a")
+    one.ended("a", Fate.OVER)
+    one.listed(4, {"a": "1"})
+    assert one.to_open(0) == []
+    one.listed(4, {"a": "2"})
+    assert one.to_open(0) == ["a"]
+
+
+def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -> None:
+    """The lease may be older than the claim that took it: the next claim is refused where it is."""
+    one = roster("a")
+    one.begins("a")
+    one.ended("a", Fate.RELIEVED)
+    assert one.to_open(0) == ["a"]
+    one.sees(NEWER, 5)
+    assert one.to_open(0) == []
+
+
+def test_a_buried_function_ends() -> None:
+    """Where nobody newer lives its lane starts again at once; no lane waits for one that is gone."""
+    one = roster("a")
+    one.begins("a")
+    one.sees(replace(LEASE, beats={"r1": replace(ALIVE["r1"], is_buried=True)}), 5)
+    assert not one.goes_on
+    one.ended("a", Fate.AGAIN)
+    outcome = one.outcome(5)
+    assert outcome is not None
+    assert outcome.error == "ConnectionExpired"
+
+
+def test_a_group_that_another_execution_has_is_left() -> None:
+    """It returns, as a stream's function does."""
+    one = roster("a")
+    one.sees(replace(NEWER, execution="E2"), 5)
+    outcome = one.outcome(5)
+    assert outcome is not None
+    assert (outcome.error, outcome.status) == ("", "superseded")
+
+
+ACTS = st.one_of(
+    st.tuples(st.just("list"), st.sets(st.sampled_from(STREAMS))),
+    st.tuples(st.just("see"), st.sampled_from((LEASE, NEWER, replace(LEASE, version=5), replace(LEASE, stop=True)))),
+    st.tuples(st.just("open"), st.just(0)),
+    st.tuples(st.just("end"), st.tuples(st.integers(0, 2), st.sampled_from(Fate))),
+    st.tuples(st.just("remove"), st.sampled_from(STREAMS)),
+)
+
+
+@given(st.lists(ACTS, max_size=30))
+def test_whatever_happens_it_keeps_its_promises(acts: list[tuple[str, object]]) -> None:
+    """No stream is begun twice, or is no member; nothing runs at its end; and only a newer one lets its lane wait."""
+    one, running, members, lease = roster(), list[str](), set[str](), LEASE
+    for act, value in acts:
+        match act, value:
+            case "list", set():
+                members = set(value)
+                one.listed(lease.version, dict.fromkeys(members, "1"))
+            case "see", GroupLease():
+                lease = value
+                one.sees(lease, 0)
+            case "open", _:
+                for stream in one.to_open(0):
+                    assert stream in members
+                    assert stream not in running
+                    one.begins(stream)
+                    running.append(stream)
+            case "end", (int() as which, Fate() as what) if running:
+                one.ended(running.pop(which % len(running)), what)
+            case "remove", str() as stream if one.removes(stream) is not None:
+                one.removed(stream)
+                members.discard(stream)
+        assert set(one.leaving) == set(running) - members
+        assert one.empty_version is None or not (running or members)
+        outcome = one.outcome(LAST_MS)
+        assert outcome is None or not running
+        assert outcome is None or outcome.error != "StreamTakenOver" or lease is NEWER
