@@ -59,6 +59,11 @@ class Rounds(Generic[T]):
         while self._asked:
             yield self._asked.popleft()
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether some step is to be taken."""
+        return bool(self._asked)
+
     def ended(self) -> Iterator[tuple[str, T | Exception]]:
         """Takes the streams that have ended: what each returned, or what it raised, which is a defect."""
         while self._ended:
