@@ -21,7 +21,7 @@ from tests.handlers.test_control import asked, connected, events_of
 
 HOUR_MS = 3_600_000
 # The name of SVG's elements, which no browser asks for.
-_NAMES_ALONE = ([], ["http://www.w3.org/2000/svg"])
+_NAMES_ALONE: tuple[list[str], ...] = ([], ["http://www.w3.org/2000/svg"])
 
 
 def view(function: ModuleType, name: str, stream_id: str = "demo") -> tuple[int, Any]:
