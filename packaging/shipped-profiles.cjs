@@ -14,8 +14,8 @@ const FILE = /^([A-Za-z0-9._-]+)\.toml$/;
 const SECRET = /\$\{(secret|ssm):(\/[^:}]*)/g;
 // Only an address may have one.
 const VARIABLE = /\$\{(UPSTREAM_[A-Z0-9_]+)\}/;
-// These stages are never deployed: on a laptop each run has variables of its own.
-const NEVER_DEPLOYED = ['local', 'test'];
+// On a laptop each run has variables of its own.
+const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 
 // All texts of the profile `name`, as TOML means them: a line each, without comments. Of a file that is not TOML the error
 // says where, and quotes nothing; on a laptop the run itself reports it.
