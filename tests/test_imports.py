@@ -16,9 +16,10 @@ SOURCES = dict.fromkeys(("states_language", "pytest_states_language"), ROOT / "s
 PURE = ("handlers.connection", "handlers.framing", "handlers.group", "handlers.profile", "handlers.segments")
 RULE = (
     "handlers/connection, handlers/framing, handlers/group, handlers/profile and handlers/segments import nothing but "
-    "each other and the standard library; the rest of handlers may import them; handlers never imports local, timeline or the "
-    "interpreter; the interpreter imports nothing of ours; timeline imports neither handlers nor local; local may "
-    "import all; no cycles, neither of modules nor of the rooms of local, and an import for types alone counts."
+    "each other and the standard library; the rest of handlers may import them; handlers never imports local, "
+    "timeline or the interpreter; the interpreter imports nothing of ours; timeline imports neither handlers nor "
+    "local; local may import all; no cycles, neither of modules nor of the rooms of local, and an import for types "
+    "alone counts."
 )
 
 

@@ -127,7 +127,7 @@ class Store:
 
     def read(self, stream_id: str) -> ControlRecord:
         """The control record as it stands now, read consistently; an empty one where there is none."""
-        return to_record(self._table.get(stream_id, "lease"))
+        return self._to_record(self._table.get(stream_id, "lease"))
 
     def read_lease(self, stream_id: str) -> Lease:
         """The lease as it stands now, read consistently; an empty one where there is none."""
@@ -153,6 +153,7 @@ class Store:
         turn: Item | None = None,
         try_until_ms: int = 0,
         rested_from_ms: int | None = None,
+        place: Change | None = None,
     ) -> Reply:
         """The reply to the claim; `execution` "" asks for no execution's right.
 
@@ -162,7 +163,8 @@ class Store:
         far as is known; 0 for none. `turn` is the `mark` of a turn that is taken with it where nobody has claimed since
         `after_fence` and nobody is connected. Where `try_until_ms` is not 0, the try after that rest is taken until
         then. Of an invocation that rested, since it began at `rested_from_ms`, it is refused as well where a connection
-        newer than `after_fence` was connected, or where an execution has let go of the stream since.
+        newer than `after_fence` was connected, or where an execution has let go of the stream since. `place` is what a
+        function that keeps other streams as well asks of the record, and writes.
         """
         condition, values = _claim_condition(execution, rest_until_ms)
         values[":now_ms"] = number(now_ms)
@@ -181,6 +183,10 @@ class Store:
             "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
             "#partitions = if_not_exists(#partitions, :partitions)"
         )
+        if place is not None:
+            condition, values = f"{condition} AND {place.condition}", values | values_of(place.attributes) | place.read
+            update = f"{update}, {setting(tuple(place.attributes)).removeprefix('SET ')}"
+            names = (*names, "group", *place.attributes)
         if order == "none":
             # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
             update, names, values = f"{update}, #order = :order", (*names, "order"), values | {":order": {"S": order}}
@@ -404,8 +410,12 @@ class Store:
                 )
         except ConditionFailed as refused:
             # Not every emulator says what is there.
-            return Reply(False, self.read(stream_id) if refused.item is None else to_record(refused.item))
-        return Reply(True, to_record(response.get("Attributes")))
+            return Reply(False, self.read(stream_id) if refused.item is None else self._to_record(refused.item))
+        return Reply(True, self._to_record(response.get("Attributes")))
+
+    def _to_record(self, item: Item | None) -> ControlRecord:
+        """What the item says; a stream of a group has part of that elsewhere."""
+        return to_record(item)
 
 
 def to_change(before: Rest, after: Rest, holder: str) -> Change:

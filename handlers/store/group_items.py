@@ -1,0 +1,67 @@
+"""Turns a group's lease and its members into items of DynamoDB and back.
+
+The lease is an item as a stream's is (`PK` the group, `SK` `lease`), for the machine claims and releases both alike.
+Each function has its beat in an attribute of its own, so that it is written, and found missing, by its name.
+
+    beat:8f5a…   "3/1767225600000/1767225620000/12"     token 3, when, until when, 12 turns
+    dead:51c0…   "2/1767224900000/1767224920000/40"     the same of one that is buried
+
+Pure. Invariant: reading what was written returns it; what cannot be read is as if it were not there.
+"""
+
+from __future__ import annotations
+
+from handlers.group.lease import Beat, GroupLease
+from handlers.store.control_items import Item, count, key, text
+
+# No profile's name begins so, hence no stream is called so.
+GROUP = "#"
+MEMBER = "stream#"
+_BEAT, _DEAD = "beat:", "dead:"
+
+
+def is_group(stream_id: str) -> bool:
+    """Whether what an execution keeps connected is a group, by its id."""
+    return stream_id.startswith(GROUP)
+
+
+def beat_name(request_id: str, *, is_buried: bool = False) -> str:
+    """The attribute that has a function's beat."""
+    return f"{_DEAD if is_buried else _BEAT}{request_id}"
+
+
+def beat_value(beat: Beat) -> Item:
+    """The value of that attribute."""
+    return {"S": f"{beat.token}/{beat.at_ms}/{beat.until_ms}/{beat.turns}"}
+
+
+def group_lease(item: Item | None) -> GroupLease:
+    """The lease of an item; an empty one where there is none."""
+    item = item or {}
+    beats: dict[str, Beat] = {}
+    for name in item:
+        is_buried, request_id = name.startswith(_DEAD), name.partition(":")[2]
+        if not is_buried and not name.startswith(_BEAT):
+            continue
+        numbers = (text(item, name) or "").split("/")
+        if len(numbers) == 4 and all(number.isdecimal() for number in numbers):
+            token, at_ms, until_ms, turns = map(int, numbers)
+            beats[request_id] = Beat(token, at_ms, until_ms, turns, is_buried)
+    return GroupLease(
+        token=count(item, "fence") or 0,
+        execution=text(item, "execution") or "",
+        stop=item.get("stop", {}).get("BOOL", False) is True,
+        version=count(item, "version") or 0,
+        beats=beats,
+    )
+
+
+def member_key(group: str, stream_id: str) -> Item:
+    """The key of a stream's place in a group."""
+    return key(group, f"{MEMBER}{stream_id}")
+
+
+def member(item: Item) -> tuple[str, str] | None:
+    """The stream and when it joined; None of one that has left."""
+    joined = text(item, "joined")
+    return None if joined is None else (item["SK"]["S"].removeprefix(MEMBER), joined)

@@ -1,0 +1,256 @@
+"""Stores what a connection of a stream in a group needs kept: as `Store` does, but for what the group says for all.
+
+What differs, and nothing else does: the lease in each reply is composed of the stream's record and the group's lease
+(`handlers/group/lease.py`); a heartbeat is answered from what is known, and written where a cursor or a stream that is
+behind is due; a claim asks for the group's right, not for the execution's; and a turn is taken from a dead function
+only once that is buried. So the manager, its loop and the requests of a step are those of a stream alone.
+
+    Heartbeat(cursor "7", seen 12:00:05)   nothing is written; "7" waits, and goes with the next write of the record
+    beat at 12:00:05                       says so for all its streams, each by the lag that its record has
+
+Invariants: nothing that waits is forgotten before it is written; a beat says of no stream that it was good for longer
+than its manager has said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from handlers.connection.lease import Lease
+from handlers.group.lease import GroupLease, composed, good_until_ms, known_over, to_bury
+from handlers.store import control_items
+from handlers.store.connection_store import Change, Reply, Store
+from handlers.store.control_items import Item, count, number, text
+from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.group_store import GroupStore
+
+# How often the cursor of a stream whose events are items is saved at most.
+CURSOR_EVERY_MS = 60_000
+# What the lease of a stream says as its execution that a newer function has claimed: none is called so.
+NEWER = "(a newer function)"
+_ITS_PLACE = "#group = :group AND (attribute_not_exists(#group_fence) OR #group_fence <= :group_fence{})"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFunction:
+    """The function that keeps the group: its token, when it is killed, and what it was told of one that died.
+
+    `lag_ms` is by how much its streams' managers may be behind its beats.
+    """
+
+    group: str
+    token: int
+    request_id: str
+    execution: str
+    limit_ms: int
+    lag_ms: int
+    died: str = ""
+
+
+@dataclass(slots=True)
+class _Held:
+    """What is known of a stream: its record's item, what waits to be written into it, and until when it was good."""
+
+    item: Item
+    fence: int = 0
+    unsaved: Item = field(default_factory=dict)
+    saved_ms: int = 0
+    seen_ms: int = 0
+    lag_ms: int | None = None
+
+
+class GroupedStore(Store):
+    """Of one function; `lease` is the group's as it was last read.
+
+    `lags` says by how much more a stream may be behind, and `hot` which have a standby. `turns` counts its own turns.
+    """
+
+    def __init__(
+        self, dynamodb: Any, sqs: Callable[[], Any], who: GroupFunction, now_ms: Callable[[], int], **more: Any
+    ) -> None:
+        super().__init__(dynamodb, sqs, **more)
+        self._groups = GroupStore(dynamodb, more["control_table"], who.group)
+        self._who = who
+        self._clock_ms = now_ms
+        self._streams: dict[str, _Held] = {}
+        self.lags: dict[str, int] = {}
+        self.hot: set[str] = set()
+        self.lease = GroupLease()
+        self.turns = 0
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def beat_at_ms(self) -> int:
+        """Of which instant a beat may speak now: all streams were good until then, less the lag of each."""
+        bounds = [one.seen_ms + one.lag_ms for one in self._streams.values() if one.lag_ms is not None]
+        return min([self._clock_ms(), *bounds])
+
+    def known(self, stream_id: str) -> Lease:
+        """The lease of a stream as far as it is known."""
+        return self._to_record(self._streams[stream_id].item).lease
+
+    def refreshed(self, items: Iterable[Item]) -> list[str]:
+        """Takes in records that were read, and returns whose lease is another since."""
+        changed = []
+        for item in items:
+            stream_id = item["PK"]["S"]
+            before = self.known(stream_id) if stream_id in self._streams else None
+            after = self._to_record(item).lease
+            if before is not None and replace(after, expires_at_ms=0) != replace(before, expires_at_ms=0):
+                changed.append(stream_id)
+        return changed
+
+    def forget(self, stream_id: str) -> None:
+        """Forgets a stream that this function keeps no more."""
+        self._streams.pop(stream_id, None)
+
+    def _to_record(self, item: Item | None) -> ControlRecord:
+        record = to_record(item)
+        if not item:
+            return record
+        self._held(item["PK"]["S"]).item = item
+        own = record.lease
+        live, beat = record.live, self.lease.beats.get(text(record.live or {}, "request_id") or "")
+        if live is not None and "closed_ms" not in live and beat is not None:
+            seen_ms = good_until_ms(count(live, "seen_ms") or 0, count(live, "lag_ms"), beat)
+            live = live | {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
+        return replace(record, lease=composed(own, self.lease), live=live)
+
+    def _held(self, stream_id: str) -> _Held:
+        return self._streams.setdefault(stream_id, _Held({}))
+
+    # --- claiming and connecting --------------------------------------------------------------------------------------
+
+    def claim(self, stream_id: str, *, execution: str, turn: Item | None = None, **more: Any) -> Reply:
+        """As a stream's; refused where a newer function has claimed the stream, or it is in the group no more."""
+        who = self._who
+        attributes = {"group_fence": number(who.token), "execution": {"S": execution}}
+        beside = " OR #execution = :execution" if stream_id in self.hot else ""
+        place = Change(_ITS_PLACE.format(beside), attributes, {":group": {"S": who.group}})
+        if turn is not None:
+            turn = turn | {":expires_at_ms": number(who.limit_ms)}
+        reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
+        held = self._held(stream_id)
+        if reply.is_done:
+            self.turns += 1
+            held.fence, held.unsaved, held.lag_ms = reply.record.lease.fence, {}, None
+            return reply
+        lease = reply.record.lease
+        if text(held.item, "group") != who.group:
+            lease = replace(lease, stop=True)
+        elif (count(held.item, "group_fence") or 0) > who.token and not lease.stop:
+            lease = replace(lease, execution=NEWER)
+        return Reply(False, replace(reply.record, lease=lease))
+
+    def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int, **more: Any) -> Reply:
+        """As a stream's; whoever holds the turn and is dead is buried before."""
+        who, own = self._who, to_record(self._held(stream_id).item).lease
+        limit_ms = max(expires_at_ms, who.limit_ms)
+        request_id = to_bury(own, self.lease, fence, now_ms, who.died)
+        if request_id:
+            _, self.lease = self._groups.bury(request_id, self.lease.beats[request_id])
+        over = more.pop("over", 0) or known_over(own, self.lease)
+        reply = super().take_turn(stream_id, fence, limit_ms, now_ms, over=over, **more)
+        self.turns += reply.is_done
+        return reply
+
+    def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
+        """What is known: the turn lasts as long as the function lives."""
+        if expires_at_ms > self._who.limit_ms:
+            return super().renew(stream_id, fence, expires_at_ms)
+        return self._from_known(stream_id, fence)
+
+    def mark_connected(
+        self,
+        stream_id: str,
+        fence: int,
+        expires_at_ms: int,
+        *,
+        request_id: str = "",
+        shown: Item | None = None,
+        rest: Change | None = None,
+    ) -> Reply:
+        """As a stream's, until the function's limit; from now on its beats answer for the stream."""
+        limit_ms, shown = max(expires_at_ms, self._who.limit_ms), self._lagging(stream_id, shown or {})
+        reply = super().mark_connected(stream_id, fence, limit_ms, request_id=request_id, shown=shown, rest=rest)
+        if reply.is_done:
+            self.turns += 1
+            # The reply is the record from before the mark.
+            held = self._held(stream_id)
+            marked = {"connected": number(fence), "marked": control_items.mark(fence, request_id)}
+            held.item = held.item | shown | marked | {"expires_at_ms": number(limit_ms)}
+            self._has_written(held)
+        return reply
+
+    # --- while it is connected, and after -----------------------------------------------------------------------------
+
+    def heartbeat(
+        self, stream_id: str, fence: int, expires_at_ms: int, shown: Item, rest: Change | None = None
+    ) -> Reply:
+        """What is known, or the reply to a write that is due; what is not written waits."""
+        held, now_ms = self._held(stream_id), self._clock_ms()
+        held.unsaved |= shown
+        held.seen_ms = count(shown["live"]["M"], "seen_ms") or 0
+        is_first = "cursor" in held.unsaved and "cursor" not in held.item
+        is_behind = held.lag_ms is not None and now_ms - held.seen_ms > held.lag_ms // 2
+        waits = "cursor" in held.unsaved or "looked" in held.unsaved or held.lag_ms is None
+        is_due = is_first or is_behind or rest is not None or (waits and now_ms - held.saved_ms >= CURSOR_EVERY_MS)
+        if not is_due:
+            return self._from_known(stream_id, fence)
+        shown = self._lagging(stream_id, held.unsaved)
+        reply = super().heartbeat(stream_id, fence, max(expires_at_ms, self._who.limit_ms), shown, rest)
+        if reply.is_done:
+            self._has_written(held)
+        return reply
+
+    def read_lease(self, stream_id: str) -> Lease:
+        """What is known of one that is connected by this function, for that hears of changes; else as it stands."""
+        held = self._held(stream_id)
+        if held.fence and self._holds(stream_id, held.fence):
+            return self.known(stream_id)
+        return super().read_lease(stream_id)
+
+    def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
+        """As a stream's, with what waited to be written."""
+        held = self._held(stream_id)
+        held.lag_ms = None
+        return super().release(stream_id, fence, held.unsaved | shown, rest)
+
+    def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:
+        """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew."""
+        now = control_items.instant(self._clock_ms())
+        return self._change(
+            stream_id,
+            "SET #ending = :ending, #ending_cause = :cause, #ended_at = :now REMOVE #execution, #group",
+            "#joined = :joined AND #group = :group",
+            ("ending", "ending_cause", "ended_at", "execution", "group", "joined"),
+            {
+                ":ending": {"S": ending},
+                ":cause": {"S": cause[:1000]},
+                ":now": {"S": now},
+                ":joined": {"S": joined},
+                ":group": {"S": self._who.group},
+            },
+        ).is_done
+
+    def _holds(self, stream_id: str, fence: int) -> bool:
+        lease = to_record(self._held(stream_id).item).lease
+        return lease.connected_token == fence > lease.released_token
+
+    def _from_known(self, stream_id: str, fence: int) -> Reply:
+        return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
+
+    def _lagging(self, stream_id: str, shown: Item) -> Item:
+        """What is to be written, with by how much the beats may say more; nothing of one that is behind."""
+        held = self._held(stream_id)
+        live: Item = shown["live"]["M"]
+        held.seen_ms = count(live, "seen_ms") or 0
+        lag_ms = self._who.lag_ms + self.lags.get(stream_id, 0)
+        is_behind = self._clock_ms() - held.seen_ms > lag_ms // 2
+        held.lag_ms = None if is_behind else lag_ms
+        return shown if is_behind else shown | {"live": {"M": live | {"lag_ms": number(lag_ms)}}}
+
+    def _has_written(self, held: _Held) -> None:
+        held.unsaved, held.saved_ms = {}, self._clock_ms()
