@@ -66,6 +66,9 @@ class Roster:
         self._lease = lease
         self._is_buried = any(beat.token == self._token and beat.is_buried for beat in lease.beats.values())
         self._has_newer = newer_lives(lease, self._token, now_ms)
+        if lease.token == self._token:
+            # Whoever took a stream from this function is not of the group. It is asked for once a look, not at once.
+            self._parts |= {one: Part.WANTED for one, part in self._parts.items() if part is Part.RELIEVED}
 
     def listed(self, version: int, members: Mapping[str, str]) -> None:
         """Records the members as they were read after `version` was, each with when it joined."""
@@ -84,11 +87,10 @@ class Roster:
     def ended(self, stream: str, fate: Fate) -> None:
         """Records that it runs no more, and what follows.
 
-        What a newer function has claimed no older one ever gets again. Where none is known it is asked for again.
+        What a newer function has claimed no older one ever gets again. Where none is seen later on, it is wanted.
         """
-        is_relieved = fate is Fate.RELIEVED and self._lease.token != self._token
         if stream in self._members:
-            self._parts[stream] = _AFTER[Fate.AGAIN if fate is Fate.RELIEVED and not is_relieved else fate]
+            self._parts[stream] = _AFTER[fate]
         else:
             del self._parts[stream]
 

@@ -52,16 +52,22 @@ class GroupPerformer:
     def run(self, until_ms: int) -> None:
         """Performs all that is asked for, until nothing is left or that instant has come."""
         while True:
-            for stream, step in self.rounds.asked():
-                self._perform(stream, step)
-            self.ended |= dict(self.rounds.ended())
-            if self._serve():
+            if self.step():
                 continue
-            next_ms = min(self._next(), default=None)
+            next_ms = min(self.next_ms(), default=None)
             if next_ms is None or next_ms > until_ms:
                 self.now_ms = until_ms
                 return
             self.now_ms = max(self.now_ms, next_ms)
+
+    def step(self) -> bool:
+        """Performs what is asked for now, and serves whoever waited; whether there was anything."""
+        asked = list(self.rounds.asked())
+        for stream, step in asked:
+            self._perform(stream, step)
+        ended = dict(self.rounds.ended())
+        self.ended |= ended
+        return self._serve() or bool(asked or ended)
 
     def _draw(self, least: float, most: float) -> float:
         return least + (most - least) * self._lot
@@ -69,7 +75,8 @@ class GroupPerformer:
     def _keeps(self, stream: str, now_ms: int) -> bool:
         return now_ms < self.kept_until.get(stream, 10**12)
 
-    def _next(self) -> Iterator[int]:
+    def next_ms(self) -> Iterator[int]:
+        """When something is to be done next."""
         if self.rounds.due_ms is not None:
             yield self.rounds.due_ms
         yield from (self._arrivals[stream][0][0] for stream, _ in self.rounds.awaiting() if self._arrivals.get(stream))
@@ -92,20 +99,30 @@ class GroupPerformer:
             served = True
         return served or bool(self.rounds.has_asked)
 
+    def _open(self, stream: str, _cursor: str | None) -> None:
+        script = next(self._openings[stream], None)
+        if script is None:
+            raise RuntimeError("a defect of the performer")
+        self._arrivals[stream] = [(self.now_ms + after_ms, arrival) for after_ms, arrival in script]
+
+    def _leave(self, stream: str) -> None:
+        self._arrivals[stream] = [one for one in self._arrivals.get(stream, []) if one[0] <= self.now_ms]
+
     def _perform(self, stream: str, step: Step) -> None:
         value: Any = None
         match step:
             case Open():
                 try:
-                    script = next(self._openings[stream])
-                except StopIteration:
-                    self.rounds.fail(stream, RuntimeError("a defect of the performer"), self.now_ms)
+                    self._open(stream, step.cursor)
+                except RuntimeError as defect:
+                    self.rounds.fail(stream, defect, self.now_ms)
                     return
                 self.opened.append((stream, self.now_ms))
-                self._arrivals[stream] = [(self.now_ms + after_ms, arrival) for after_ms, arrival in script]
             case CloseUpstream():
-                self._arrivals[stream] = [(self.now_ms, Closed("closed_here"))]
+                self._leave(stream)
+                self._arrivals.setdefault(stream, []).append((self.now_ms, Closed("closed_here")))
             case Ended():
+                self._leave(stream)
                 self._arrivals.pop(stream, None)
             case Await():
                 raise AssertionError("Await is no step that is handed out")

@@ -76,7 +76,7 @@ def fate_of(end: Kept | Exception) -> tuple[Fate, str]:
 
 def test_one_that_is_rejected_ends_alone() -> None:
     """The others stay to the deadline, and what they were sent is stored."""
-    calm = [(10, Opened(200)), *((1_000 * number, event(number)) for number in range(1, 6))]
+    calm: Script = [(10, Opened(200)), *((1_000 * number, event(number)) for number in range(1, 6))]
     group = Group(a=[REJECTS], b=[calm], c=[calm])
     ends = group.run()
     assert fate_of(ends["a"]) == (Fate.OVER, "StreamRejected")

@@ -101,11 +101,13 @@ def test_who_is_over_is_begun_again_only_if_it_joins_anew() -> None:
 
 
 def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -> None:
-    """The lease may be older than the claim that took it: the next claim is refused where it is."""
+    """Not before the lease was read again, for it may be older than the claim that took it."""
     one = roster("a")
     one.begins("a")
     one.ended("a", Fate.RELIEVED)
-    assert one.to_open(0) == ["a"]
+    assert one.to_open(0) == []
+    one.sees(LEASE, 5)
+    assert one.to_open(5) == ["a"]
     one.sees(NEWER, 5)
     assert one.to_open(0) == []
 
