@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.connection.effects import Outcome
+from handlers.connection.effects import MarkConnected, Outcome
 from handlers.connection.inputs import Chunk, Closed, LeaseRead, Opened
-from handlers.connection.steps import Answer, Invocation
+from handlers.connection.steps import Answer, Ended, Invocation, Step
 from handlers.errors import StoreUnavailable
 from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Fate
@@ -160,6 +160,27 @@ class World:
         )
         return sorted(int(item["SK"]["S"]) for item in answer["Items"])
 
+    def uncovered(self, stream: str) -> list[tuple[int, int]]:
+        """The intervals without a connection of which no gap is written down that holds them."""
+        answer = self.tables.query(
+            TableName=CONTROL,
+            KeyConditionExpression="PK = :key AND begins_with(SK, :gap)",
+            ExpressionAttributeValues={":key": {"S": stream}, ":gap": {"S": "gap#"}},
+        )
+        known = sorted(
+            (int(item["from_ms"]["N"]) - START_MS, int(item["to_ms"]["N"]) - START_MS) for item in answer["Items"]
+        )
+        missing = []
+        for from_ms, to_ms in self.upstreams[stream].gaps:
+            place_ms = from_ms
+            for begins_ms, ends_ms in known:
+                place_ms = max(place_ms, ends_ms) if begins_ms <= place_ms else place_ms
+            # It is written down once the next connection has lasted for as long as a silent one may live.
+            is_due = to_ms + 8 * EVERY_MS < self.now_ms - START_MS
+            if from_ms and is_due and place_ms < to_ms:
+                missing.append((from_ms, to_ms))
+        return missing
+
     def holders(self, stream: str) -> list[str]:
         """The requests of the functions that are connected."""
         return [link.who.request_id for link in self.upstreams[stream].links]
@@ -206,6 +227,11 @@ class VirtualGroup(GroupPerformer):
         self.duties.claimed(self.store.lease, self.now_ms)
         self._batches = BatchGet(world.tables, CONTROL)
         self._causes: dict[str, Outcome] = {}
+
+    def _perform(self, stream: str, step: Step) -> None:
+        if isinstance(step, MarkConnected | Ended):
+            self.pacing.done(stream)
+        super()._perform(stream, step)
 
     def instants(self) -> list[int]:
         """When something is to be done next."""
@@ -287,7 +313,6 @@ class VirtualGroup(GroupPerformer):
         self.begin(profile, who)
 
     def _has_ended(self, stream: str, kept: Kept) -> None:
-        self.pacing.done(stream)
         self.store.forget(stream)
         self._causes[stream] = kept.report.outcome
         self.roster.ended(stream, kept.fate)
