@@ -121,6 +121,8 @@ class Service:
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
         variables = self._function_endpoints().environment() | self._upstream_variables
+        # Step Functions is this service's own, whatever the embedded AWS has.
+        variables["AWS_ENDPOINT_URL_SFN"] = f"http://{HOST}:{port_of(self.sockets.aws)}"
         functions = self._edges.functions(self.stack.functions)
         pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs")
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.

@@ -40,10 +40,10 @@ def methods(template: dict[str, Any]) -> list[tuple[str, bool]]:
 def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
     template: dict[str, Any], prod: dict[str, Any]
 ) -> None:
-    """Every method of prod is AWS_IAM's, without a key; every method of dev needs a key, of which there is one."""
-    assert methods(prod) == [("AWS_IAM", False)] * 6
+    """Every method of prod is AWS_IAM's, without a key; of dev all need a key, of which there is one, but the page."""
+    assert methods(prod) == [("AWS_IAM", False)] * 13
     assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
-    assert methods(template) == [("NONE", True)] * 6
+    assert sorted(methods(template)) == [("NONE", False)] * 2 + [("NONE", True)] * 11
     assert [len(resources(template, kind)) for kind in KEYS] == [1, 1, 1]
 
 
