@@ -67,6 +67,8 @@ def everything(service: Service, server: Server) -> None:
     assert len(service.events(STREAM)) >= 5
     service.ask("GET", STREAM)
     service.ask("GET", "")
+    for view in ("timeline", "machine", "cost", "latest", "dead-letters"):
+        assert service.ask("GET", f"{STREAM}/{view}")[0] == 200
     look_for_orphans(aws)
     for stream in (STREAM, ORPHAN):
         stop(service, stream)
