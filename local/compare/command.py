@@ -7,7 +7,6 @@ latencies, upstream and faults, and the same question gives the same answer.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import sys
@@ -16,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from local import stages
+from local import collection, stages
 from local.compare import backoff, checkpoints, faults
 from local.compare.result import Result, Strategy
 from local.compare.strategies import STRATEGIES
@@ -120,13 +119,12 @@ def _strategies(arguments: argparse.Namespace) -> int:
         raise UserError("--lanes is a part of what --json prints, so it needs --json.")
     asked, listed, path = question(arguments), prices.read(), checked(arguments.picture)
     chosen = _chosen(arguments.strategy)
-    gc.disable()  # a replay keeps nearly all that it makes: looking for garbage costs a fifth of it and finds none
     results = []
-    for strategy in chosen:
-        if sys.stderr.isatty():
-            print(f"running {strategy.name} …", file=sys.stderr)
-        results.append(strategy.run(asked.source))
-    gc.enable()
+    with collection.paused():
+        for strategy in chosen:
+            if sys.stderr.isatty():
+                print(f"running {strategy.name} …", file=sys.stderr)
+            results.append(strategy.run(asked.source))
     memory_mb = asked.source.settings["memory_mb"]
     found = [result.as_json(memory_mb, listed) for result in results]
     if path is not None:
