@@ -42,7 +42,7 @@ clean:  ## remove what was built; the data in .streamkeeper stays
 tools:
 	@packaging/check-tools.sh $(PYTHON)
 
-$(VENV)/.installed: requirements-dev.txt requirements-velocity.txt pyproject.toml states-language/pyproject.toml
+$(VENV)/.installed: requirements-dev.txt requirements-durable.txt requirements-velocity.txt pyproject.toml states-language/pyproject.toml
 	@$(PYTHON) packaging/install.py python $(VENV)
 	@touch $@
 
