@@ -97,4 +97,4 @@ class StepFunctions:
 
 
 def _json(status: int, value: dict[str, Any]) -> Response:
-    return Response(json.dumps(value), status, media_type=_MEDIA_TYPE)
+    return Response(json.dumps(value, separators=(",", ":")), status, media_type=_MEDIA_TYPE)
