@@ -35,7 +35,7 @@ from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
 from local.stages import ROOT
-from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.actions import StepFunctions, settle
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
@@ -78,6 +78,7 @@ async def serve(folder: Path) -> None:
     executions.perform = TaskPerformer(pool, endpoints, states).perform
     listener = Listener(AwsServer(states, pool, endpoints).app, bind(0, "a benchmark"))
     await listener.start()
+    settle()
     print(listener.port, flush=True)
     await asyncio.Event().wait()
 
