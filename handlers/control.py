@@ -4,6 +4,8 @@
     GET    /connections                     all streams that were ever started, a page at a time
     GET    /connections/{streamId}          the status of a stream
     GET    /connections/{streamId}/events   its events, a page at a time
+    GET    /connections/{streamId}/...      what the page shows besides (handlers/views.py)
+    GET    /console, /console/{file}        the page
     DELETE /connections/{streamId}          asks for its stop
 
 The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
@@ -19,7 +21,7 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
-from handlers.api import event_pages, index, status, stream_pages
+from handlers.api import console_files, event_pages, index, status, stream_pages
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
 from handlers.api.layout import laid_out
@@ -32,6 +34,7 @@ from handlers.settings import load_control, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
 from handlers.store.stream_records import StreamRecords
+from handlers.views import Views
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -42,7 +45,7 @@ RETRY_AFTER_S = 5
 # RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
 # (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
 CACHE_CONTROL = "no-cache, no-store"
-INDEX, ALL, EVENTS = "/", "/connections", "/events"
+INDEX, ALL, EVENTS, CONSOLE = "/", "/connections", "/events", "/console"
 
 Answer = dict[str, Any]
 
@@ -65,6 +68,10 @@ reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
 DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
 RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
+views = Views(
+    lambda: boto3_client("stepfunctions", TRIES), lambda: boto3_client("sqs", TRIES), settings.dead_letter_queue_url,
+    DEAD_AFTER_MS, store, settings.events_table,
+)  # fmt: skip
 
 
 class Refusal(Exception):
@@ -116,7 +123,12 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return _json(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
     if method == "GET" and resource == ALL:
         return _streams(stream_pages.LISTING.read(query))
+    if method == "GET" and (resource == CONSOLE or resource.startswith(f"{CONSOLE}/")):
+        return _console(resource, fields.get("pathParameters"))
     profile = check_stream_id(stream_id)
+    view = resource.rpartition("/")[2]
+    if method == "GET" and view in views.by_name:
+        return _view(view, stream_id, profile)
     if method == "GET" and resource.endswith(EVENTS):
         return _events(stream_id, profile, event_pages.LISTING.read(query))
     if method == "GET":
@@ -142,6 +154,23 @@ def read_event(event: object) -> tuple[str, str]:
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
     # A REST API leaves the parameters of a path as the client wrote them. What a query holds comes decoded.
     return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
+
+
+def _console(resource: str, parameters: object) -> Answer:
+    """200 with a file of the page."""
+    named = parameters.get("file") if isinstance(parameters, Mapping) else None
+    answer = console_files.answer(console_files.PAGE if resource == CONSOLE else str(named))
+    if answer is None:
+        raise Refusal(404, "the page has no such file", {})
+    return answer
+
+
+def _view(view: str, stream_id: str, profile: str) -> Answer:
+    """200 with what handlers/views.py computes."""
+    records = store.read(stream_id)
+    if records is None:
+        raise _unknown(stream_id, profile)
+    return _json(200, views.by_name[view](stream_id, records, _now_ms()))
 
 
 def _get(stream_id: str, profile: str) -> Answer:

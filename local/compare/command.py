@@ -7,7 +7,6 @@ latencies, upstream and faults, and the same question gives the same answer.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import sys
@@ -16,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from local import stages
+from local import collection, stages
 from local.compare import backoff, checkpoints, faults
 from local.compare.strategies import STRATEGIES, Result
 from local.costs import prices
@@ -117,14 +116,13 @@ def _strategies(arguments: argparse.Namespace) -> int:
     for name in names:
         if name not in {one.name for one in STRATEGIES}:
             raise UserError(f"--strategy must be one of {', '.join(s.name for s in STRATEGIES)}, not {name!r}.")
-    gc.disable()  # a replay keeps nearly all that it makes: looking for garbage costs a fifth of it and finds none
     results = []
-    for strategy in STRATEGIES:
-        if strategy.name in names:
-            if sys.stderr.isatty():
-                print(f"running {strategy.name} …", file=sys.stderr)
-            results.append(strategy.run(asked.source))
-    gc.enable()
+    with collection.paused():
+        for strategy in STRATEGIES:
+            if strategy.name in names:
+                if sys.stderr.isatty():
+                    print(f"running {strategy.name} …", file=sys.stderr)
+                results.append(strategy.run(asked.source))
     memory_mb = asked.source.settings["memory_mb"]
     found = [result.as_json(memory_mb, listed) for result in results]
     if path is not None:

@@ -95,6 +95,11 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         (["dynamodb:BatchGetItem", "dynamodb:Query"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
         ("dynamodb:Query", {"Fn::Sub": "${EventsTable.Arn}/index/by-position"}),
         ("s3:GetObject", {"Fn::Sub": "${EventsBucket.Arn}/*"}),
+        (
+            ["states:DescribeExecution", "states:DescribeStateMachineForExecution", "states:GetExecutionHistory"],
+            {"Fn::Sub": f"arn:{executions}"},
+        ),
+        (["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"], {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     logs = logs.replace(names["connection_control"], names["connection_watch"])
@@ -179,6 +184,7 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
         "EVENTS_TABLE": "streamkeeper-dev-events",
         "EVENTS_BUCKET": {"Ref": "EventsBucket"},
         "CONTROL_TABLE": "streamkeeper-dev-control",
+        "DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
         "STREAMS_DIR": "env/streams",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
@@ -193,6 +199,8 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
 
 ALL, INDEX = "ApiGatewayMethodConnectionsGet", "ApiGatewayMethodGet"
 METHODS = "ApiGatewayMethodConnectionsStreamidVar"
+PAGE = ("ApiGatewayMethodConsoleGet", "ApiGatewayMethodConsoleFileVarGet")
+OWN = (ALL, INDEX, *PAGE)
 
 
 def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -205,9 +213,11 @@ def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     """They need the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
     routes = methods(template)
-    assert sorted(routes) == [ALL, INDEX, "Delete", "EventsGet", "Get", "Post"]
-    for name in (ALL, INDEX, "Get", "EventsGet", "Delete"):
-        assert routes[name]["ApiKeyRequired"]
+    views = ("CostGet", "DeadDashlettersGet", "LatestGet", "MachineGet", "TimelineGet")
+    assert sorted(routes) == sorted([ALL, INDEX, *PAGE, "Delete", "EventsGet", "Get", "Post", *views])
+    for name in (ALL, INDEX, *PAGE, "Get", "EventsGet", "Delete", *views):
+        # The page itself is the same for everybody, and a browser sends no key with an address that is typed.
+        assert routes[name]["ApiKeyRequired"] is (name not in PAGE)
         integration = routes[name]["Integration"]
         assert integration["Type"] == "AWS_PROXY"
         assert {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]} in integration["Uri"]["Fn::Join"][1]
@@ -217,9 +227,7 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
         "events.amazonaws.com": {"Fn::GetAtt": ["ConnectionWatchLambdaFunction", "Arn"]},
     }
     (deployment,) = [one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGateway::Deployment"]
-    assert {ALL, INDEX, *(METHODS + name for name in routes if name not in (ALL, INDEX))} <= set(
-        deployment["DependsOn"]
-    )
+    assert {*OWN, *(METHODS + name for name in routes if name not in OWN)} <= set(deployment["DependsOn"])
 
 
 def test_the_route_needs_a_key_and_maps_errors(template: dict[str, Any]) -> None:
