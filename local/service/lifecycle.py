@@ -42,7 +42,7 @@ from local.service.provision import provision
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, Stack, StateMachine, read
-from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.actions import StepFunctions, settle
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
@@ -135,6 +135,7 @@ class Service:
         left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
         for listener in self._listeners:
             await listener.start()
+        settle()
         self._resume(executions, left)
         self._watch_orphans(executions)
 
