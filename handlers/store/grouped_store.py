@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.group.lease import GroupLease, composed, good_until_ms, known_over, to_bury
 from handlers.store import control_items
@@ -194,10 +195,11 @@ class GroupedStore(Store):
         held.unsaved |= shown
         held.seen_ms = count(shown["live"]["M"], "seen_ms") or 0
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
-        is_behind = held.lag_ms is not None and now_ms - held.seen_ms > held.lag_ms // 2
-        waits = "cursor" in held.unsaved or "looked" in held.unsaved or held.lag_ms is None
-        is_due = is_first or is_behind or rest is not None or (waits and now_ms - held.saved_ms >= CURSOR_EVERY_MS)
-        if not is_due:
+        is_behind = held.lag_ms is not None and self._is_behind(stream_id)
+        # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
+        waits = held.lag_ms is None or ("cursor" in held.unsaved and control_items.partitions(held.item) != LOG)
+        is_due = waits and now_ms - held.saved_ms >= CURSOR_EVERY_MS
+        if not (is_due or is_first or is_behind or rest is not None):
             return self._from_known(stream_id, fence)
         shown = self._lagging(stream_id, held.unsaved)
         reply = super().heartbeat(stream_id, fence, max(expires_at_ms, self._who.limit_ms), shown, rest)
@@ -247,10 +249,16 @@ class GroupedStore(Store):
         held = self._held(stream_id)
         live: Item = shown["live"]["M"]
         held.seen_ms = count(live, "seen_ms") or 0
-        lag_ms = self._who.lag_ms + self.lags.get(stream_id, 0)
-        is_behind = self._clock_ms() - held.seen_ms > lag_ms // 2
-        held.lag_ms = None if is_behind else lag_ms
-        return shown if is_behind else shown | {"live": {"M": live | {"lag_ms": number(lag_ms)}}}
+        if self._is_behind(stream_id):
+            held.lag_ms = None
+            return shown
+        held.lag_ms = self._who.lag_ms + self.lags.get(stream_id, 0)
+        return shown | {"live": {"M": live | {"lag_ms": number(held.lag_ms)}}}
+
+    def _is_behind(self, stream_id: str) -> bool:
+        """Whether it has used up half of its lag, beside what its events may wait for one another."""
+        lag_ms = self._who.lag_ms // 2 + self.lags.get(stream_id, 0)
+        return self._clock_ms() - self._held(stream_id).seen_ms > lag_ms
 
     def _has_written(self, held: _Held) -> None:
         held.unsaved, held.saved_ms = {}, self._clock_ms()

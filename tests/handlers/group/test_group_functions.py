@@ -129,6 +129,20 @@ def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
     check(world)
 
 
+def test_streams_in_logs_are_kept_as_well() -> None:
+    """Each in its order, over a handover and a kill; their cursors lie in their logs."""
+    world = World(POLICIES, store="log", flush_s=3)
+    world.join(*STREAMS)
+    world.start("r1")
+    for number in range(1, 100):
+        world.at(700 * number, lambda: world.emit(*STREAMS))
+    world.at(20_000, lambda: world.start("r2"))
+    world.at(40_000, lambda: world.kill("r2"))
+    world.at(40_500, lambda: world.start("r3"))
+    world.run(75_000)
+    check(world)
+
+
 # When, what, and to whom.
 ACTS = st.lists(
     st.tuples(

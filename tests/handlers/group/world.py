@@ -28,6 +28,7 @@ from handlers.store.batch_get import BatchGet
 from handlers.store.event_items import partition_keys
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore, GroupFunction
+from handlers.store.segment_items import is_segment, log_key, stored_events
 from local.replay.table import MemoryDynamoDB
 from tests.handlers.group.performer import GroupPerformer
 
@@ -53,14 +54,15 @@ class Upstream:
 class World:
     """The tables, the upstreams by stream, and the functions that run."""
 
-    def __init__(self, policies: dict[str, str], seed: int = 1) -> None:
+    def __init__(self, policies: dict[str, str], **profile: Any) -> None:
         self.now_ms = START_MS
+        self.profile = profile
         self.tables = MemoryDynamoDB(EVENTS, CONTROL)
         self.upstreams = {f"{policy}:{name}": Upstream(policy) for name, policy in policies.items()}
         self.functions: list[VirtualGroup] = []
         self.outcomes: dict[str, Outcome] = {}
         self._started = 0
-        self.draws = random.Random(seed)
+        self.draws = random.Random(1)
         self._actions: list[tuple[int, int, Callable[[], object]]] = []
         self.groups = GroupStore(self.tables, CONTROL, GROUP)
         item = control_items.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
@@ -153,12 +155,15 @@ class World:
 
     def stored(self, stream: str) -> list[int]:
         """The numbers of its events in the table."""
+        is_log = self.profile.get("store") == "log"
+        key = log_key(stream) if is_log else partition_keys(stream, 1)[0]
         answer = self.tables.query(
-            TableName=EVENTS,
-            KeyConditionExpression="PK = :key",
-            ExpressionAttributeValues={":key": {"S": partition_keys(stream, 1)[0]}},
+            TableName=EVENTS, KeyConditionExpression="PK = :key", ExpressionAttributeValues={":key": {"S": key}}
         )
-        return sorted(int(item["SK"]["S"]) for item in answer["Items"])
+        if not is_log:
+            return sorted(int(item["SK"]["S"]) for item in answer["Items"])
+        items = [item for item in answer["Items"] if is_segment(item)]
+        return [int(one.key) for item in items for one in stored_events(item, lambda _key: None)]
 
     def uncovered(self, stream: str) -> list[tuple[int, int]]:
         """The intervals without a connection of which no gap is written down that holds them."""
@@ -305,7 +310,9 @@ class VirtualGroup(GroupPerformer):
         self.pacing.begins(stream, self.now_ms)
         policy = self.world.upstreams[stream].policy
         table = {"address": "https://upstream.invalid/{streamId}", "framing": "sse", "overlap": policy, "overlap_s": 1}
+        table |= self.world.profile
         profile = parse(policy, {**table, "resume": {"header": "Last-Event-ID"}, "connect_timeout_s": 2}, {})
+        self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
         who = Invocation(
             stream, "A", EXECUTION, self.who.request_id, self.limit_ms, MARGIN_MS, 1_000, EVERY_MS, 10_000,
             died=self.who.died,
