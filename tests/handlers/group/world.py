@@ -61,7 +61,7 @@ class World:
         self.upstreams = {f"{policy}:{name}": Upstream(policy) for name, policy in policies.items()}
         self.functions: list[VirtualGroup] = []
         self.outcomes: dict[str, Outcome] = {}
-        self._started = 0
+        self._started = self._asked = 0
         self.draws = random.Random(1)
         self._actions: list[tuple[int, int, Callable[[], object]]] = []
         self.groups = GroupStore(self.tables, CONTROL, GROUP)
@@ -72,7 +72,8 @@ class World:
 
     def at(self, after_ms: int, act: Callable[[], object]) -> None:
         """Lets something happen so long after the start."""
-        self._actions.append((START_MS + after_ms, len(self._actions), act))
+        self._asked += 1
+        self._actions.append((START_MS + after_ms, self._asked, act))
         self._actions.sort()
 
     def join(self, *streams: str) -> None:
