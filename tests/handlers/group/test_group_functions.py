@@ -147,7 +147,7 @@ def test_streams_in_logs_are_kept_as_well() -> None:
 ACTS = st.lists(
     st.tuples(
         st.integers(1, 90_000),
-        st.sampled_from(("kill", "vanish", "join", "leave", "down", "up", "drop")),
+        st.sampled_from(("kill", "vanish", "join", "leave", "down", "up", "drop", "freeze")),
         st.integers(0, 9),
     ),
     max_size=12,
@@ -165,6 +165,9 @@ def act_of(world: World, kind: str, number: int) -> Callable[[], object]:
             return lambda: world.join(stream)
         case "leave":
             return lambda: world.leave(stream)
+        case "freeze":
+            # For less than its beat lasts: one that stands still for longer counts as dead, and may yet have its sockets.
+            return lambda: world.freeze_one(number, 5_000)
         case "drop":
             return lambda: [link.is_dropped(stream) for link in upstream.links[:1]]  # type: ignore[func-returns-value]
     return lambda: setattr(upstream, "is_down", kind == "down")

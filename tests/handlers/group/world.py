@@ -119,6 +119,11 @@ class World:
         elif one.lane and outcome.error:
             self.start_next(one.lane)
 
+    def freeze_one(self, number: int, for_ms: int) -> None:
+        """Lets nothing of one of those that run happen for so long; what arrives waits."""
+        if self.functions:
+            self.functions[number % len(self.functions)].frozen_until_ms = self.now_ms + for_ms
+
     def kill_one(self, number: int, *, is_proved: bool) -> None:
         """Kills one of those that run; its lane starts another a moment later."""
         if self.functions:
@@ -219,7 +224,7 @@ class VirtualGroup(GroupPerformer):
     """One function of the group."""
 
     def __init__(self, world: World, request_id: str, lease: GroupLease, died: str, lane: str) -> None:
-        self.world, self.lane = world, lane
+        self.world, self.lane, self.frozen_until_ms = world, lane, 0
         self.limit_ms = world.now_ms + LIFE_MS
         self.who = GroupFunction(GROUP, lease.token, request_id, EXECUTION, self.limit_ms, 4 * EVERY_MS, died)
         names = {"events_table": EVENTS, "control_table": CONTROL, "dead_letter_queue_url": ""}
@@ -241,10 +246,14 @@ class VirtualGroup(GroupPerformer):
 
     def instants(self) -> list[int]:
         """When something is to be done next."""
+        if self.world.now_ms < self.frozen_until_ms:
+            return [self.frozen_until_ms]
         return [at_ms for at_ms in (*self.next_ms(), self.duties.due_ms, self.pacing.due_ms(self.now_ms)) if at_ms]
 
     def turn(self) -> bool:
         """Does what is due now; whether there was anything."""
+        if self.world.now_ms < self.frozen_until_ms:
+            return False
         self.now_ms = self.world.now_ms
         done = self._performs_duty()
         for stream in self.roster.to_open(self.now_ms):
