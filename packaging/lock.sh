@@ -13,6 +13,6 @@ compile() {
     --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file "$@"
 }
 compile requirements.txt pyproject.toml
-compile requirements-dev.txt --extra local --extra dev pyproject.toml states-language/pyproject.toml
+compile requirements-dev.txt --extra local --extra parquet --extra dev pyproject.toml states-language/pyproject.toml
 compile requirements-velocity.txt --constraint requirements-dev.txt --extra velocity pyproject.toml
 npm install --package-lock-only --ignore-scripts --loglevel=error

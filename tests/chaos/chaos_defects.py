@@ -48,7 +48,7 @@ from tests.chaos.ledger_defects import LEDGER, never_revised
 
 NOTE, CLAIM = _Attempts._note, Requests._claim
 HEARTBEAT, TAKE_TURN, CLAIM_LEASE = Store.heartbeat, Store.take_turn, Store.claim
-SHOWN_GAP = coverage._shown_gap
+SHOWN_GAP = coverage.shown_gap
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
 
 
@@ -756,7 +756,7 @@ DEFECTS = [
     Defect(
         "every gap is shown as closed",
         {"wrong-status"},
-        function=("handlers.api.coverage._shown_gap", shows_as_closed),
+        function=("handlers.api.coverage.shown_gap", shows_as_closed),
         among=lambda schedule: not schedule.resumes,
     ),
     Defect(

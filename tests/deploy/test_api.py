@@ -40,9 +40,9 @@ def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
     template: dict[str, Any], prod: dict[str, Any]
 ) -> None:
     """Every method of prod is AWS_IAM's, without a key; every method of dev needs a key, of which there is one."""
-    assert methods(prod) == [("AWS_IAM", False)] * 6
+    assert methods(prod) == [("AWS_IAM", False)] * 14
     assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
-    assert methods(template) == [("NONE", True)] * 6
+    assert methods(template) == [("NONE", True)] * 14
     assert [len(resources(template, kind)) for kind in KEYS] == [1, 1, 1]
 
 
