@@ -16,6 +16,10 @@ const CONTROL = /[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]/;
 // What a sentence may repeat: one line, and no more than a word or an address.
 const SHORT = /^[ -~]{0,40}$/;
 
+// streamkeeper-<stage>-events-<account>-<region> is a bucket, whose name has 63 characters at most; the longest region has 14.
+const STAGE = /^[a-z][a-z0-9-]{0,14}$/;
+const NAME_RULE = "A stage's name must be small letters, digits and hyphens, a letter first, 15 characters at most";
+
 const scalar = (name, pattern, construct) =>
   new yaml.Type(`tag:yaml.org,2002:${name}`, { kind: 'scalar', resolve: (text) => pattern.test(text ?? ''), construct });
 // The same patterns as in the interpreter of the machines (states_language.definition.source).
@@ -123,13 +127,17 @@ function read(bytes, where) {
   return checked(table ?? null, where);
 }
 
+// Throws an Error with one sentence for a name that no stage may have.
+function checkName(stage) {
+  if (!STAGE.test(stage)) throw new Error(`${NAME_RULE}, not ${found(stage)}.`);
+}
+
 module.exports = async ({ resolveVariable }) => {
   const stage = await resolveVariable('sls:stage');
   const where = `env/${stage}.yml`;
   const file = path.join(__dirname, `${stage}.yml`);
-  if (!/^[a-z][a-z0-9-]{0,15}$/.test(stage) || !fs.existsSync(file)) {
-    throw new Error(`There is no stage '${stage}': ${where} does not exist.`);
-  }
+  checkName(stage);
+  if (!fs.existsSync(file)) throw new Error(`There is no stage '${stage}': ${where} does not exist.`);
   return read(fs.readFileSync(file), where);
 };
-Object.assign(module.exports, { checked, read });
+Object.assign(module.exports, { checkName, checked, read });

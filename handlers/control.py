@@ -6,6 +6,8 @@
     GET    /connections/{streamId}          the status of a stream
     GET    /connections/{streamId}/events   its events, a page at a time
     GET    /connections/{streamId}/gaps     its gaps, a page at a time
+    GET    /connections/{streamId}/...      what the page shows besides (handlers/views.py)
+    GET    /console, /console/{file}        the page
     DELETE /connections/{streamId}          asks for its stop
 
 The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
@@ -21,7 +23,17 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
-from handlers.api import event_pages, event_texts, gap_pages, index, problems, standing, status, stream_pages
+from handlers.api import (
+    console_files,
+    event_pages,
+    event_texts,
+    gap_pages,
+    index,
+    problems,
+    standing,
+    status,
+    stream_pages,
+)
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
 from handlers.api.layout import laid_out
@@ -36,6 +48,7 @@ from handlers.settings import load_control, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
 from handlers.store.stream_records import StreamRecords
+from handlers.views import Views
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -48,6 +61,7 @@ RETRY_AFTER_S = 5
 CACHE_CONTROL = "no-cache, no-store"
 INDEX, OPENAPI, ALL, STREAM = "/", "/openapi.json", "/connections", "/connections/{streamId}"
 EVENTS, GAPS = "/events", "/gaps"
+CONSOLE = "/console"
 
 Answer = dict[str, Any]
 
@@ -70,6 +84,10 @@ reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
 DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
 RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
+views = Views(
+    lambda: boto3_client("stepfunctions", TRIES), lambda: boto3_client("sqs", TRIES), settings.dead_letter_queue_url,
+    DEAD_AFTER_MS, store, settings.events_table,
+)  # fmt: skip
 
 
 class LambdaContext(Protocol):
@@ -111,8 +129,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
 def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     """What is asked for; raises Problem, ProfileError, BadQuery and StoreUnavailable."""
     resource, query = str(fields.get("resource", STREAM)), fields.get("queryStringParameters")
-    has_stream = resource not in (INDEX, OPENAPI, ALL)
-    profile = check_stream_id(stream_id) if has_stream else ""
+    profile = check_stream_id(stream_id) if resource.startswith(STREAM) else ""
     if method == "DELETE" and resource == STREAM:
         return _delete(stream_id, profile)
     if method != "GET":
@@ -126,6 +143,11 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return _said(200, document.document(_base(fields)))
     if resource == ALL:
         return _streams(stream_pages.LISTING.read(query))
+    if resource == CONSOLE or resource.startswith(f"{CONSOLE}/"):
+        return _console(resource, fields.get("pathParameters"))
+    view = resource.rpartition("/")[2]
+    if view in views.by_name:
+        return _view(view, stream_id, profile)
     if resource.endswith(EVENTS):
         accept, last_event_id = (read_header(fields, name) for name in ("accept", "last-event-id"))
         request = event_pages.LISTING.read(query, last_event_id)
@@ -176,6 +198,23 @@ def read_event(event: object) -> tuple[str, str]:
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
     # A REST API leaves the parameters of a path as the client wrote them. What a query holds comes decoded.
     return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
+
+
+def _console(resource: str, parameters: object) -> Answer:
+    """200 with a file of the page."""
+    named = parameters.get("file") if isinstance(parameters, Mapping) else None
+    answer = console_files.answer(console_files.PAGE if resource == CONSOLE else str(named))
+    if answer is None:
+        raise Problem("no-such-file", "the page has no such file", "file")
+    return answer
+
+
+def _view(view: str, stream_id: str, profile: str) -> Answer:
+    """200 with what handlers/views.py computes."""
+    records = store.read(stream_id)
+    if records is None:
+        raise _unknown(stream_id, profile)
+    return _said(200, views.by_name[view](stream_id, records, _now_ms()))
 
 
 def _get(stream_id: str, profile: str) -> Answer:

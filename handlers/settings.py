@@ -87,6 +87,7 @@ class ControlSettings:
     events_table: str
     events_bucket: str
     control_table: str
+    dead_letter_queue_url: str
     streams_dir: Path
     lease_every_ms: int
     progress_every_ms: int
@@ -160,6 +161,7 @@ def load_control(environment: Mapping[str, str]) -> ControlSettings:
         events_table=_text(environment, "EVENTS_TABLE"),
         events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
         control_table=_text(environment, "CONTROL_TABLE"),
+        dead_letter_queue_url=_queue_url(environment),
         streams_dir=_streams_dir(environment),
         lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
         progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),

@@ -81,12 +81,14 @@ def _quiet(app: ASGIApp) -> ASGIApp:
 class Listener:
     """Serves one ASGI application on one socket until it is closed.
 
-    `names` are the hosts that it serves besides the loopback's at its own port.
+    `names` are the hosts that it serves besides the loopback's at its own port, `hosts` those that no page may be of.
     """
 
-    def __init__(self, app: ASGIApp, listening: socket.socket, names: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, names: Collection[str] = (), hosts: Collection[str] = ()
+    ) -> None:
         config = uvicorn.Config(
-            _quiet(own_hosts.guarded(app, port_of(listening), names)),
+            _quiet(own_hosts.guarded(app, port_of(listening), names, hosts)),
             http=own_hosts.Protocol,
             loop="none",
             ws="none",

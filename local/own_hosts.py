@@ -24,7 +24,7 @@ from handlers.api.problems import CONTENT_TYPE, Problem
 from local.user_error import UserError
 
 VARIABLE = "STREAMKEEPER_HOSTS"
-# The loopback at any port, for what is reached through proxies or through another port of the service.
+# The loopback at any port: a Host of what is reached through proxies or through another port of the service.
 LOOPBACK = ("localhost", ".localhost", "127.0.0.1", "[::1]")
 _OWN = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::([0-9]{1,5}))?")
@@ -62,11 +62,14 @@ def more(environment: Mapping[str, str]) -> tuple[str, ...]:
     return names
 
 
-def guarded(app: ASGIApp, port: int, names: Collection[str]) -> ASGIApp:
-    """Returns the application behind the check; `names` are allowed besides the loopback's at `port`."""
+def guarded(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[str] = ()) -> ASGIApp:
+    """Returns the application behind the check.
+
+    `names` are allowed besides the loopback's at `port`; `hosts` in Host alone, for a page of theirs is another's.
+    """
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        sentence = refusal(scope["headers"], port, names) if scope["type"] == "http" else ""
+        sentence = refusal(scope["headers"], port, names, hosts) if scope["type"] == "http" else ""
         await (_refused(sentence) if sentence else app)(scope, receive, send)
 
     return guard
@@ -77,13 +80,16 @@ def _refused(sentence: str) -> Response:
     return JSONResponse(problem.body(""), problem.status, media_type=CONTENT_TYPE)
 
 
-def refusal(headers: Headers, port: int, names: Collection[str]) -> str:
-    """Returns why a request is refused, as one sentence; "" for one that is meant for this service."""
+def refusal(headers: Headers, port: int, names: Collection[str], also: Collection[str] = ()) -> str:
+    """Returns why a request is refused, as one sentence; "" for one that is meant for this service.
+
+    `also` are names that Host may have, and Origin not.
+    """
     hosts, origins, sites = (
         [value for name, value in headers if name == key] for key in (b"host", b"origin", b"sec-fetch-site")
     )
     alone = " and ".join(f"{name}:{port}" for name in _OWN).replace(" and ", ", ", 1)
-    if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1").lower(), "http", port, names):
+    if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1").lower(), "http", port, (*names, *also)):
         return f"This address serves {alone} alone, and the request's Host is another; {VARIABLE} can name more."
     if origins and (len(origins) != 1 or not _is_allowed_origin(origins[0].decode("latin-1").lower(), port, names)):
         return f"This address serves {alone} alone, and the request's Origin is another; {VARIABLE} can name more."

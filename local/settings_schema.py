@@ -50,8 +50,8 @@ def problem(table: Mapping[str, Any]) -> str:
                 key=lambda one: (one[0].count("."), one[0]),
             )
             # What is within a setting may hold a credential.
-            found = "" if "." in place else f", not {_found(wrong)}"
-            return f"{place} must be {_must_be(broken)}{found}"
+            but = "" if "." in place else f", not {found(wrong)}"
+            return f"{place} must be {_must_be(broken)}{but}"
     return next((error.message for error in errors), "")
 
 
@@ -78,8 +78,8 @@ def _broken_sum(rule: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     if sum(parts) < most or ("atMost" in rule and sum(parts) == most):
         return ""
     relation = "less than" if "lessThan" in rule else "at most"
-    found = f"{' + '.join(map(_found, parts))} beside {_found(most)}"
-    return f"{' + '.join(rule['of'])} must be {relation} {bound}, not {found}"
+    values_found = f"{' + '.join(map(found, parts))} beside {found(most)}"
+    return f"{' + '.join(rule['of'])} must be {relation} {bound}, not {values_found}"
 
 
 def _must_be(rules: Mapping[str, Any]) -> str:
@@ -90,8 +90,8 @@ def _must_be(rules: Mapping[str, Any]) -> str:
     return f"a whole number from {rules['minimum']} to {rules['maximum']}"
 
 
-def _found(value: object) -> str:
-    """What stands in place of a right value, in words that are the same in both languages."""
+def found(value: object) -> str:
+    """Returns what stands in place of a right value, in words that are the same in both languages."""
     if value is None:
         return "empty"
     if isinstance(value, bool):

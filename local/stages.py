@@ -21,6 +21,10 @@ UPSTREAMS = "upstreams"
 Setting = int | str
 # Readers of YAML disagree about what these are.
 _CONTROL = re.compile(r"[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
+# streamkeeper-<stage>-events-<account>-<region> is a bucket, whose name has 63 characters at most. The longest region
+# has 14.
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
+_NAME_RULE = "A stage's name must be small letters, digits and hyphens, a letter first, 15 characters at most"
 _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 
 
@@ -29,8 +33,9 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
 
     Raises UserError when there is no such stage, the file is not YAML or a rule is broken.
     """
+    check_name(stage)
     path = root / "env" / f"{stage}.yml"
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,15}", stage) or not path.is_file():
+    if not path.is_file():
         checkout.require_checkout(f"Stage {stage!r}")
         raise UserError(f"There is no stage {stage!r}: env/{stage}.yml does not exist.")
     try:
@@ -47,6 +52,12 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
         raise UserError(f"env/{stage}.yml must be a table of settings.")
     where = f"env/{stage}.yml with overrides" if overrides else f"env/{stage}.yml"
     return checked(table | dict(overrides or {}), where)
+
+
+def check_name(stage: str) -> None:
+    """Returns nothing for the name that a stage may have; raises UserError for another."""
+    if not _NAME.fullmatch(stage):
+        raise UserError(f"{_NAME_RULE}, not {settings_schema.found(stage)}.")
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:

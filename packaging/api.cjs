@@ -1,6 +1,7 @@
 // An osls plugin that finishes the API of the compiled template by the stage's settings: who may call it (`api_auth`),
 // how often, and whether calls are logged (`api_access_log`).
-// It goes over every method that is compiled, so that none can be forgotten. With `iam` there is neither a key nor a usage
+// It goes over every method that is compiled, so that none can be forgotten; the page and its files alone need no key, for
+// a browser cannot send one with an address that is typed, and they are the same for everybody. With `iam` there is neither a key nor a usage
 // plan, whose throttle counts by key. So the stage is a resource of its own, whose throttle counts every call; osls would
 // have the deployment make it, and then CloudFormation could not take an access log away again.
 'use strict';
@@ -28,7 +29,7 @@ class Api {
     for (const [id, { Type: type, Properties: properties }] of Object.entries(resources)) {
       if (type === 'AWS::ApiGateway::Method') {
         properties.AuthorizationType = byIam ? 'AWS_IAM' : 'NONE';
-        properties.ApiKeyRequired = !byIam;
+        properties.ApiKeyRequired = !byIam && !this.isPage(resources, properties.ResourceId.Ref);
       } else if (byIam && KEYS.includes(type)) {
         delete resources[id];
       } else if (type === 'AWS::ApiGateway::UsagePlan') {
@@ -36,6 +37,12 @@ class Api {
       }
     }
     this.addStage(resources, provider, custom);
+  }
+
+  // Whether it is the resource `console`, or one below it.
+  isPage(resources, id) {
+    const { PathPart, ParentId } = resources[id]?.Properties ?? {};
+    return ParentId !== undefined && ((ParentId['Fn::GetAtt'] && PathPart === 'console') || this.isPage(resources, ParentId.Ref));
   }
 
   addStage(resources, provider, { settings, names }) {

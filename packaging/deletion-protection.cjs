@@ -2,6 +2,7 @@
 // A first deployment that fails is rolled back, and DynamoDB would refuse to delete a protected table: it would stay, and
 // the stack would say that its roll-back failed. So tables that the stack does not own yet are made without protection,
 // and get it when the deployment has succeeded. The compiled template names it for every later deployment.
+// The first one's is kept as it was deployed, without it: a roll-back to that takes the protection away, so it is given back.
 'use strict';
 
 const { ownedBy } = require('./adopt-retained.cjs');
@@ -9,12 +10,14 @@ const { ownedBy } = require('./adopt-retained.cjs');
 const TABLE = 'AWS::DynamoDB::Table';
 
 class DeletionProtection {
-  constructor(serverless) {
+  constructor(serverless, options) {
     this.serverless = serverless;
+    this.options = options;
     this.later = [];
     this.hooks = {
       'before:aws:deploy:deploy:uploadArtifacts': () => this.postpone(),
       'after:aws:deploy:deploy:updateStack': () => this.protect(),
+      'after:rollback:rollback': () => this.protectAgain(),
     };
   }
 
@@ -34,9 +37,22 @@ class DeletionProtection {
 
   async protect() {
     if (this.later.length === 0 || this.serverless.service.provider.shouldNotDeploy) return;
-    const { DynamoDBClient, UpdateTableCommand } = require('@aws-sdk/client-dynamodb');
+    await this.set(this.later.map(({ TableName }) => TableName));
+  }
+
+  async protectAgain() {
+    const { settings, names } = this.serverless.service.custom;
+    // Without a timestamp nothing was rolled back: osls listed the deployments.
+    if (!this.options.timestamp || !settings.deletion_protection) return;
+    await this.set([names.events_table, names.control_table]);
+  }
+
+  async set(tables) {
+    const { DescribeTableCommand, DynamoDBClient, UpdateTableCommand } = require('@aws-sdk/client-dynamodb');
     const client = new DynamoDBClient(await this.serverless.getProvider('aws').getAwsSdkV3Config());
-    for (const { TableName } of this.later) {
+    for (const TableName of tables) {
+      const { Table } = await client.send(new DescribeTableCommand({ TableName }));
+      if (Table.DeletionProtectionEnabled) continue;
       await client.send(new UpdateTableCommand({ TableName, DeletionProtectionEnabled: true }));
     }
   }

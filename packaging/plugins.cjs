@@ -2,6 +2,8 @@
 // neither the Python requirements nor compiled files in the zip, which take most of the time.
 'use strict';
 
+const { STAGES } = require('./never-deployed.cjs');
+
 module.exports = async ({ resolveVariable }) => {
   const stage = await resolveVariable('sls:stage');
   const always = [
@@ -19,5 +21,5 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/adopt-retained.cjs',
     './packaging/deletion-protection.cjs',
   ];
-  return ['local', 'test'].includes(stage) ? always : [...always, ...deployed];
+  return STAGES.includes(stage) ? [...always, './packaging/never-deployed.cjs'] : [...always, ...deployed];
 };

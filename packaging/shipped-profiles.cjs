@@ -1,7 +1,8 @@
 // Chooses the profiles that ship. One whose address begins with a variable that the stage's `upstreams` have not would be
 // rejected at its first connection, for ever; it stays out of the zip, and a POST of it is a 404. As an osls plugin this
 // gives the variables to the function that connects, keeps the other profiles out, and says in one line which those are.
-// It refuses a profile with a secret of another stage, which the function's role could not read.
+// It refuses a profile with a secret of another stage, which the function's role could not read, or with a variable that no
+// stage can set.
 'use strict';
 
 const fs = require('node:fs');
@@ -12,10 +13,12 @@ const STREAMS = path.join(__dirname, '..', 'env', 'streams');
 const FILE = /^([A-Za-z0-9._-]+)\.toml$/;
 // A secret whose name is written out.
 const SECRET = /\$\{(secret|ssm):(\/[^:}]*)/g;
+// What is no reference to a secret.
+const OTHER = /\$\{(?!(?:secret|ssm):)([^}\n]*)/g;
 // Only an address may have one.
 const VARIABLE = /\$\{(UPSTREAM_[A-Z0-9_]+)\}/;
-// These stages are never deployed: on a laptop each run has variables of its own.
-const NEVER_DEPLOYED = ['local', 'test'];
+// On a laptop each run has variables of its own.
+const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 
 // All texts of the profile `name`, as TOML means them: a line each, without comments. Of a file that is not TOML the error
 // says where, and quotes nothing; on a laptop the run itself reports it.
@@ -64,6 +67,18 @@ function foreignSecret(name, stage) {
   );
 }
 
+// What is wrong with another `${...}` of the profile `name`, in place of which nobody puts anything.
+function strayVariable(name, upstreams) {
+  const others = [...texts(name).matchAll(OTHER)];
+  const found = others.find(([, inner]) => !Object.hasOwn(upstreams, inner));
+  if (found === undefined) return null;
+  const what = /^[A-Za-z0-9_]{1,40}$/.test(found[1]) ? `\${${found[1]}}` : 'another ${...}';
+  return (
+    `env/streams/${name}.toml holds ${what}, which no stage sets: an address may begin with \${UPSTREAM_...}, ` +
+    'a variable of the stage\'s upstreams; docs/profiles.md says how a secret is written.'
+  );
+}
+
 class ShippedProfiles {
   constructor(serverless, options, { log }) {
     this.serverless = serverless;
@@ -81,8 +96,9 @@ class ShippedProfiles {
   // Before anything is made.
   check() {
     const stage = this.serverless.getProvider('aws').getStage();
-    for (const name of choose(stage, this.serverless.service.custom.upstreams).shipped) {
-      const wrong = foreignSecret(name, stage);
+    const { upstreams } = this.serverless.service.custom;
+    for (const name of choose(stage, upstreams).shipped) {
+      const wrong = strayVariable(name, upstreams) ?? foreignSecret(name, stage);
       if (wrong !== null) throw new this.serverless.classes.Error(wrong);
     }
   }
@@ -98,4 +114,4 @@ class ShippedProfiles {
 }
 
 module.exports = ShippedProfiles;
-Object.assign(module.exports, { choose, foreignSecret });
+Object.assign(module.exports, { choose, foreignSecret, strayVariable });

@@ -14,6 +14,13 @@ ROUTES = {
     "GET /connections/{streamId}": "the status of the stream",
     "GET /connections/{streamId}/events": "its stored events, as JSON, NDJSON or an event stream",
     "GET /connections/{streamId}/gaps": "the gaps in what was received, with their causes",
+    "GET /connections/{streamId}/timeline": "the connections of its lanes in the last hour, and the gaps",
+    "GET /connections/{streamId}/machine": "the graph of its state machine, and the current states",
+    "GET /connections/{streamId}/cost": "about what it has cost since it was started",
+    "GET /connections/{streamId}/latest": "the position behind which its newest events lie",
+    "GET /connections/{streamId}/dead-letters": "its messages in the dead-letter queue, which stay there",
+    "GET /console": "a page to see and operate streams, for a browser",
+    "GET /console/{file}": "the files of that page",
     "DELETE /connections/{streamId}": "stops the stream",
 }
 

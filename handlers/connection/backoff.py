@@ -6,7 +6,7 @@ instants are passed in. Invariant: a rest is never shorter than what the upstrea
 reconnection time, and failures in a row never shorten it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 FailureKind = Literal["network", "http", "throttled", "refused"]
@@ -55,6 +55,8 @@ class Rest:
 
 
 NO_REST = Rest()
+# A connection that was open for so long has shown that the upstream can be connected to.
+LIVED_MS = 1_000
 
 
 class RestChange(NamedTuple):
@@ -62,6 +64,16 @@ class RestChange(NamedTuple):
 
     before: Rest
     after: Rest
+
+
+def outlived(held: Rest, open_ms: int) -> Rest:
+    """What is written in place of `held` by a connection that has been open for so long: the row of failures is over.
+
+    Were it to wait for its end, its successor would have failed or been answered before, and the row would never end.
+    """
+    if not held.failures or open_ms < LIVED_MS:
+        return held
+    return replace(held, kind="", failures=0, refused_since_ms=0, final_ms=0)
 
 
 def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:

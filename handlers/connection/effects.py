@@ -135,12 +135,14 @@ class MarkConnected:
 class Heartbeat:
     """Renew the lease to `expires_at_ms`, with the record and the cursor, unless that is None; answered by LeaseRead.
 
-    Nothing is written where this is not the newest connection that is connected; the answer says so.
+    Nothing is written where this is not the newest connection that is connected; the answer says so. `rest` is written
+    by the same write, unless others have written another one down since.
     """
 
     cursor: str | None
     progress: Progress
     expires_at_ms: int
+    rest: RestChange | None = None
 
 
 @dataclass(frozen=True, slots=True)

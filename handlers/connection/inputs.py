@@ -97,7 +97,8 @@ class Closed:
 class LeaseRead:
     """The lease as it stands now; `resumption` is None but in the answer to TakeTurn.
 
-    `rest` is what the upstream is owed as it stands beside it, in the answer to Release; else None.
+    `rest` is what the upstream is owed as it stands beside it, in the answer to a write that would change it; else
+    None.
     """
 
     lease: Lease

@@ -25,12 +25,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from handlers.connection.backoff import NO_REST, Rest, RestChange
-from handlers.connection.effects import Effect, Finish, MarkConnected, Open, Outcome, Progress, Release, Write
-from handlers.connection.inputs import Claimed, LeaseRead, Opened, RestOwed, StoreFailed, Woken
+from handlers.connection.backoff import NO_REST, Rest
+from handlers.connection.effects import (
+    Effect,
+    Finish,
+    Open,
+    Outcome,
+    Write,
+)
+from handlers.connection.inputs import Opened, RestOwed, StoreFailed, Woken
 from handlers.connection.manager import Manager
+from handlers.connection.rest_changes import RestChanges
 from handlers.connection.steps import Answer, Await, Invocation, Report, Steps
 from handlers.profile.behaviour import Profile
 
@@ -68,9 +75,13 @@ def connect(
     the invocation knows, `has_rested` whether it waited for it. Once the upstream has answered, others may try as well.
     """
     manager = manager_of(profile, invocation, after_fence, rest, has_rested=has_rested)
-    found, held, is_noted = None, rest, False
+    rests = RestChanges(rest)
     waiting: deque[Effect] = deque(manager.start(now_ms))
     asked_ms, connect_ms, answer = now_ms, None, Answer(now_ms)
+
+    def owed(found: Rest) -> Rest | None:
+        return owes(now_ms, _report(manager, manager.ending, connect_ms), found)
+
     while True:
         step: Effect | Await
         if not waiting or isinstance(waiting[0], Write):
@@ -80,26 +91,16 @@ def connect(
                 continue
         step = waiting.popleft() if waiting else Await(manager.wake_at_ms, manager.lease_due_ms)
         if isinstance(step, Finish):
-            return Connected(_report(manager, step.outcome, connect_ms), found, held, is_noted)
-        change: RestChange | None = None
-        if isinstance(step, MarkConnected | Release) and found is not None:
-            after: Rest | None = answered(held, step.progress)
-            if isinstance(step, Release):
-                after = owes(now_ms, _report(manager, manager.ending, connect_ms), found)
-            change = None if after is None or after == held else RestChange(held, after)
-            step = replace(step, rest=change)
+            report = _report(manager, step.outcome, connect_ms)
+            return Connected(report, rests.found, rests.held, rests.is_noted)
+        step = rests.beside(step, now_ms, owed)
         answer = yield step
         now_ms, value, arrived_ms, unread_ms = answer
+        rests.answer(step, value)
         if isinstance(step, Open):
             asked_ms = now_ms
-        elif isinstance(step, MarkConnected) and value is None and change is not None:
-            held = change.after
-        elif isinstance(value, LeaseRead) and change is not None and value.rest == change.after:
-            held, is_noted = change.after, True
         elif isinstance(value, RestOwed):
             return value
-        elif isinstance(value, Claimed):
-            found = held = value.rest
         elif isinstance(value, Opened):
             connect_ms = (now_ms if arrived_ms is None else arrived_ms) - asked_ms
         if value is None:
@@ -133,13 +134,6 @@ def manager_of(
         has_rested=has_rested,
         died=invocation.died,
     )
-
-
-def answered(held: Rest, progress: Progress) -> Rest:
-    """What is written in place of `held` once the upstream has answered with a stream: others may try as well."""
-    if not held.until_ms or progress.opened_ms is None:
-        return held
-    return replace(held, until_ms=progress.opened_ms, tried_ms=0)
 
 
 def _due(manager: Manager, answer: Answer) -> list[Effect] | None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection import refusals, stuck
-from handlers.connection.backoff import NO_REST, FailureKind, Rest, failed
+from handlers.connection.backoff import LIVED_MS, NO_REST, FailureKind, Rest, failed
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import renewal_due
 from handlers.connection.inputs import RestOwed, StoreFailed
@@ -43,7 +43,6 @@ from handlers.profile.secret_references import Secrets
 # What a second failure in a row waits at most; each further one in a row about twice as long, up to a limit.
 RECONNECT_REST_S = 0.1
 RECONNECT_REST_MOST_S = 5
-LIVED_MS = 1_000
 UNAUTHORIZED = 401
 # So many readings of the lease after a rejection nobody connects.
 REJECTION_REST_READS = 3

@@ -301,15 +301,22 @@ class Store:
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
-    def heartbeat(self, stream_id: str, fence: int, expires_at_ms: int, shown: Item) -> Reply:
+    def heartbeat(
+        self, stream_id: str, fence: int, expires_at_ms: int, shown: Item, rest: Change | None = None
+    ) -> Reply:
         """The reply; refused where a newer connection is connected, or this one is closed.
 
-        `shown` are the attributes that change: the connection's record, and the cursor where it has moved.
+        `shown` are the attributes that change: the connection's record, and the cursor where it has moved. `rest` is
+        written where its condition holds, and all else either way.
         """
         values = values_of(shown)
         values |= {":fence": number(fence), ":expires_at_ms": number(expires_at_ms)}
         names = ("connected", "released", "expires_at_ms", *shown)
         update = f"{setting(tuple(shown))}, #expires_at_ms = :expires_at_ms"
+        if rest is not None:
+            reply = self._with_rest(stream_id, update, _HOLDS, names, values, rest)
+            if reply.is_done:
+                return reply
         return self._change(stream_id, update, _HOLDS, names, values)
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:

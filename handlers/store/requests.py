@@ -220,7 +220,10 @@ class Requests:
 
     def _heartbeat(self, step: Heartbeat) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
-        return self._answer(self._store.heartbeat(self._invocation.stream_id, fence, step.expires_at_ms, shown))
+        change, stream_id = self._change(step.rest), self._invocation.stream_id
+        reply = self._store.heartbeat(stream_id, fence, step.expires_at_ms, shown, change)
+        answer = self._answer(reply)
+        return answer if change is None else replace(answer, rest=reply.record.rest)
 
     def _owed(self) -> list[Request]:
         """What is tried again before a connection that was answered lets go: nobody else writes down how it ended."""

@@ -102,9 +102,14 @@ def is_segment(item: Item) -> bool:
     return bool(item["SK"]["S"].startswith(_PREFIX))
 
 
+def segment_number(item: Item) -> int:
+    """The number of the segment in its log."""
+    return int(item["SK"]["S"][len(_PREFIX) :])
+
+
 def last_position(item: Item) -> str:
     """The position of the segment's last event."""
-    return position(int(item["SK"]["S"][len(_PREFIX) :]), _whole(item, "fence"), _whole(item, "events") - 1)
+    return position(segment_number(item), _whole(item, "fence"), _whole(item, "events") - 1)
 
 
 def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Iterator[StoredEvent]:
@@ -112,7 +117,7 @@ def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> It
 
     A body of more than `most_bytes` is left out, before it is unpacked. Only one that lies alone can be that large.
     """
-    segment_number, fence = int(item["SK"]["S"][len(_PREFIX) :]), _whole(item, "fence")
+    number, fence = segment_number(item), _whole(item, "fence")
     for index, event in enumerate(unpack(bytes(item["data"]["B"]), most_bytes)):
         data: str | bytes | None = event.data
         if "object" in item:
@@ -124,7 +129,7 @@ def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> It
             name=event.name,
             received_at_ms=event.received_at_ms,
             fence=fence,
-            position=position(segment_number, fence, index),
+            position=position(number, fence, index),
             dead_letter=text(item, "dead_letter"),
             object=text(item, "object"),
         )

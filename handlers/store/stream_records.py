@@ -39,7 +39,7 @@ class StreamRecords:
     """
 
     def __init__(self, dynamodb: Any, control_table: str, events_table: str = "") -> None:
-        self._dynamodb = dynamodb
+        self.dynamodb = dynamodb
         self._events_table = events_table
         self._table = control_table
         self._records = ControlTable(dynamodb, control_table)
@@ -57,7 +57,7 @@ class StreamRecords:
             # Few streams have a log, and what is imported lengthens each cold start.
             from handlers.store.segment_reader import last_cursor
 
-            record = record.with_logged(last_cursor(self._dynamodb, self._events_table, stream_id))
+            record = record.with_logged(last_cursor(self.dynamodb, self._events_table, stream_id))
         losses = [control_items.lost(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
         return replace(
             self._read(stream_id, lease),
@@ -120,7 +120,7 @@ class StreamRecords:
         condition = {} if may_start else {"ConditionExpression": "attribute_exists(PK)"}
         try:
             with translate_errors("UpdateItem"):
-                response = self._dynamodb.update_item(
+                response = self.dynamodb.update_item(
                     TableName=self._table,
                     Key=control_items.key(stream_id, "lease"),
                     # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its

@@ -23,7 +23,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store.event_reader import EventReader
 from handlers.store.key_reader import key_at, position_of
 from handlers.store.stream_records import StreamRecords
-from local.chaos.executions import end_word
+from local.chaos.executions import end_word, over_as
 from local.chaos.losses import ledger
 from local.chaos.schedule import SLOW_MS, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
@@ -226,6 +226,8 @@ class ApiReader:
             return (ends - {"stopped"}) | ({"stopping" if is_open else "stopped"} if "stopped" in ends else set())
         if asked == "DELETE":
             return {"stopping", *ends}
+        if (over := over_as(world)) in ("ended", "rejected"):
+            return {over}  # a predecessor's function that is connected reads on, and its execution waits for it
         return {"running"} if is_open else {"starting", "reconnecting"}
 
     def _is_settled(self) -> bool:

@@ -6,12 +6,14 @@ where a page says something else. Invariant: nothing but amounts and those table
 """
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from handlers.api.cost import RATES
 from local.checkout import ROOT
 from local.costs import model, month, prices, standing
 from local.costs.command import BESIDE_WHY, FIXED_WHY, MILLION_WHY
@@ -143,10 +145,33 @@ def _cents(amount: float) -> str:
     return f"{amount:.2f}" if amount else "–"
 
 
+def rates(found: Quoted) -> str:
+    """What the page of a stream multiplies hours and events by (handlers/api/cost.py), as JSON."""
+    idle_usd = found.idle.stream_month["sum"]
+    listed, loads = prices.read(), {
+        "items": found.light, "items without an order": found.unordered, "log": found.packed,
+    }  # fmt: skip
+    table = {
+        "stage": STAGE,
+        "region": listed.region,
+        "prices_as_of": str(listed.as_of),
+        "stream_hour_usd": round(idle_usd / prices.HOURS, 8),
+        "million_events_usd": {
+            name: round((costs.stream_month["sum"] - idle_usd) / costs.events_month * prices.MILLION, 4)
+            for name, costs in loads.items()
+        },
+    }
+    return json.dumps(table, indent=2) + "\n"
+
+
 def changes(found: Quoted, root: Path = ROOT) -> dict[Path, str]:
-    """The pages that say something else, as they must be."""
-    pages = {root / name: (root / name).read_text(encoding="utf-8") for name in PAGES}
-    return {path: new for path, text in pages.items() if (new := rewritten(text, found)) != text}
+    """The pages that say something else, as they must be, and the rates."""
+    files = {root / name: (root / name).read_text(encoding="utf-8") for name in PAGES}
+    news = {path: rewritten(text, found) for path, text in files.items()}
+    path = root / RATES.relative_to(ROOT)
+    files[path] = path.read_text(encoding="utf-8") if path.exists() else ""
+    news[path] = rates(found)
+    return {path: new for path, new in news.items() if new != files[path]}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,7 +6,6 @@ reached is one sentence that names it, before any message was received.
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,8 +97,7 @@ def connect(name: str | None, environment: Mapping[str, str]) -> Stage:
     """The deployed stage of this name; None: that of the run on this machine. Raises UserError."""
     local = name is None
     name = name or environment.get("STREAMKEEPER_STAGE") or "local"
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,15}", name):
-        raise UserError(f"--stage must be the name of a stage, such as dev, not {name!r}.")
+    stages.check_name(name)
     names = stages.names(name)
     where = _of_this_machine(environment) if local else _deployed(environment)
     place = where.get("endpoint_url") or environment.get("AWS_ENDPOINT_URL") or f"the region {where['region_name']}"

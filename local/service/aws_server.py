@@ -25,6 +25,8 @@ from states_language.tasks.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTE
 _TARGET = "AWSStepFunctions."
 # Headers that belong to one connection. Source: RFC 9110, section 7.6.1.
 _HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "proxy-connection"}
+# What a browser says of a page. It was judged where the request came in (own_hosts); the next one has another port.
+_OF_A_PAGE = {"origin", "sec-fetch-site"}
 _METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
 _INVOKE_TYPES = ("RequestResponse", "Event", "DryRun")
 # An address that a person follows, whoever led there, is sent as if it were typed (own_hosts). It has no such header.
@@ -128,7 +130,7 @@ class AwsServer:
         origin = self._endpoints.of(signatures.scope(request)[1])
         path = request.scope["raw_path"].decode("ascii")
         query = request.scope["query_string"].decode("ascii")
-        headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP}
+        headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP | _OF_A_PAGE}
         try:
             answer = self._http.request(
                 request.method, f"{origin}{path}{'?' + query if query else ''}", body=body, headers=headers,

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+from local import own_hosts
 from local.checkout import ROOT
 from local.listener import HOST, port_of
 from local.service.child import Child, Supervisor
@@ -23,7 +24,7 @@ from local.service.embedded_aws_child import NOT_SAVED
 from local.user_error import UserError
 
 _WAIT_FOR_LOCK_S = 15.0
-_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", own_hosts.VARIABLE)
 
 
 def try_lock(folder: Path) -> IO[str] | None:

@@ -146,8 +146,9 @@ async def serve(listening: socket.socket) -> list[str]:
     changes = Changes(app)
     saver = Saver(changes)
     saving = asyncio.create_task(saver.run())
-    # The service forwards requests with the Host that they came with, at its own port.
-    guarded = own_hosts.guarded(changes, int(listening.getsockname()[1]), own_hosts.LOOPBACK)
+    # The service forwards requests with the Host that they came with, of its own port, and without their Origin.
+    hosts = (*own_hosts.more(os.environ), *own_hosts.LOOPBACK)
+    guarded = own_hosts.guarded(changes, int(listening.getsockname()[1]), (), hosts)
     config = uvicorn.Config(
         guarded, http=own_hosts.Protocol, loop="none", ws="none", lifespan="on", log_config=None, access_log=False,
         date_header=False, server_header=False, timeout_graceful_shutdown=1,

@@ -122,6 +122,8 @@ class Service:
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
         variables = self._function_endpoints().environment() | self._upstream_variables
+        # Step Functions is this service's own, whatever the embedded AWS has.
+        variables["AWS_ENDPOINT_URL_SFN"] = f"http://{HOST}:{port_of(self.sockets.aws)}"
         functions = self._edges.functions(self.stack.functions)
         pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs")
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
@@ -214,9 +216,9 @@ class Service:
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         hosts = own_hosts.more(self._environment)
         # A person may put a proxy before the demonstration streams; names of buckets stand before the AWS endpoint's.
-        upstream_listener = Listener(upstreams.app, self.sockets.upstreams, (*hosts, *own_hosts.LOOPBACK))
+        upstream_listener = Listener(upstreams.app, self.sockets.upstreams, hosts, own_hosts.LOOPBACK)
         buckets = f".localhost:{port_of(self.sockets.aws)}"
-        aws_listener = Listener(self._edges.serving(aws.app), self.sockets.aws, (*hosts, buckets))
+        aws_listener = Listener(self._edges.serving(aws.app), self.sockets.aws, hosts, (buckets,))
         self._listeners = [upstream_listener, aws_listener, Listener(gateway.app, self.sockets.api, hosts)]
         self._closers = [upstreams.close, aws.close, integrations.close]
         self._tasks = [asyncio.create_task(watch.run())]

@@ -126,6 +126,11 @@ def never_rests_longer(_before: Rest, kind: FailureKind, now_ms: int, pace: Pace
     return failed(Rest(), kind, now_ms, pace, asked_s)
 
 
+def never_outlives(held: Rest, _open_ms: int) -> Rest:
+    """A connection that lives changes nothing of the row before its end."""
+    return held
+
+
 def claims_despite_a_rest(store: Store, stream_id: str, *, rest_until_ms: int, **who: Any) -> Reply:
     """A claim is granted whatever rest is owed."""
     until_ms = store.read(stream_id).rest.until_ms
@@ -336,6 +341,15 @@ TWO_OUTAGES = Schedule(
         Fault(17_500, "no listener", 5_000),
     ),
     memory=Memory(keeps_ms=10_000),
+)
+# What it keeps is less than a holder has read between two heartbeats: many a successor's first request is in vain.
+SHORT_MEMORY = replace(
+    TWO_OUTAGES,
+    policy="tolerates",
+    faults=(Fault(40_863, "redeploy", 0, 50_116), Fault(47_125, "truncation", 0, 3_118)),
+    key="path",
+    pace="long",
+    memory=Memory(keeps=6, word="frame"),
 )
 # The peer of the first is dead when it is let go, and whoever goes on is killed while it is sent what that kept back.
 DEAD_PEER = replace(
@@ -678,6 +692,13 @@ DEFECTS = [
         {"impatient"},
         function=("handlers.connection.reconnection.failed", never_rests_longer),
         among=lambda schedule: _owes_rests(schedule) and bool(schedule.pace),
+    ),
+    Defect(
+        "no connection ends a row of failures",
+        {"stuck"},
+        function=("handlers.connection.rest_changes.outlived", never_outlives),
+        like=SHORT_MEMORY,
+        more_ms=60_000,
     ),
     Defect(
         "a pause in place is not drawn",

@@ -104,6 +104,7 @@ OF_THE_RESTS = {
     "a failure overwrites another's rest": "test_who_overtook_another_forgets_nothing_of_it",
     "Retry-After is forgotten": "test_a_rest_holds_for_the_next_function",
     "rests do not grow": "test_failures_in_a_row_rest_longer",
+    "no connection ends a row of failures": "test_a_row_of_failures_ends_with_a_connection_that_lives",
     "a pause in place is not drawn": "test_failures_in_place_keep_no_step",
     "a function comes back inside its margin": ("test_a_function_comes_back_in_place_with_time_for_more_than_leaving"),
     "the partitions are the profile's own": "test_the_first_claim_fixes_the_partitions",

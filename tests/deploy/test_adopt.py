@@ -1,6 +1,7 @@
 """A deployment takes over what an earlier stack of its stage left: a stack of the retained resources alone, by osls."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,12 @@ def test_deployed_removed_and_deployed_again(account: Account, project: Path) ->
     assert (last.code, protected(account)) == (0, [(True, True)] * 2), last.output
     (message,) = account.client("sqs").receive_message(QueueUrl=queue)["Messages"]
     assert message["Body"] == "a letter"
+
+    # To the deployment that adopted: its template has no protection, and the tables have it all the same.
+    listed = account.sls(project, "deploy", "list")
+    first_kept = re.findall(r"Timestamp: (\d+)", listed.output)[0]
+    back = account.sls(project, "rollback", "--timestamp", first_kept)
+    assert (back.code, protected(account)) == (0, [(True, False)] * 2), back.output
 
 
 def api(deployment: str, stage: dict[str, Any] | None) -> str:

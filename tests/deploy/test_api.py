@@ -1,6 +1,7 @@
 """Who may call the API, how often, and what is logged: by the settings, in the compiled template."""
 
 import json
+import re
 import subprocess
 from typing import Any
 
@@ -39,11 +40,20 @@ def methods(template: dict[str, Any]) -> list[tuple[str, bool]]:
 def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
     template: dict[str, Any], prod: dict[str, Any]
 ) -> None:
-    """Every method of prod is AWS_IAM's, without a key; every method of dev needs a key, of which there is one."""
-    assert methods(prod) == [("AWS_IAM", False)] * 14
+    """Every method of prod is AWS_IAM's, without a key; of dev all need a key, of which there is one, but the page."""
+    assert methods(prod) == [("AWS_IAM", False)] * 28
     assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
-    assert methods(template) == [("NONE", True)] * 14
+    assert sorted(methods(template)) == [("NONE", False)] * 4 + [("NONE", True)] * 24
     assert [len(resources(template, kind)) for kind in KEYS] == [1, 1, 1]
+
+
+def test_the_readme_calls_the_stage_that_it_deploys_as_that_asks_for() -> None:
+    """By a signed request where the stage asks for a signature, by the key where it asks for one."""
+    readme = (stages.ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^## Deploy\n.*?^```sh\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    (stage,) = re.findall(r"sls deploy --stage (\w+)", block)
+    by_iam = stages.load(stage)["api_auth"] == "iam"
+    assert ("streamkeeper request " in block, "x-api-key" in block) == (by_iam, not by_iam)
 
 
 def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any], prod: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from local import stages
 from local.service import osls
 from local.user_error import UserError
+from tests.deploy.account import Account
 from tests.local.support import children, until
 
 
@@ -51,6 +52,14 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(UserError, match=r"^Node is missing: install Node 20 or later, then run `make setup`\.$"):
         osls.template("local", root)
     assert cache(root) == []
+
+
+def test_a_stage_of_the_laptop_is_not_deployed(tmp_path: Path) -> None:
+    """Its zip has no requirements, and its profiles lead to the laptop; nothing is asked of AWS."""
+    nobody = Account("http://127.0.0.1:1")
+    run = nobody.sls(copied(tmp_path), "deploy", "--stage", "test")
+    refused = "The stage test is for a laptop and cannot be deployed: deploy dev, prod, or a stage of your own "
+    assert (run.code, refused + "(docs/deploy.md)." in run.output) == (1, True), run.output
 
 
 MACHINE = "statemachines/connections.asl.yml"

@@ -10,6 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from local.stages import ROOT
 from tests.deploy.account import copied
 
@@ -63,7 +65,8 @@ def test_profiles_ship_whose_variable_is_set(archive: dict[str, bytes], template
 def with_plugin(folder: Path) -> Path:
     """A project that has the plugin; returns its folder of profiles."""
     (folder / "packaging").mkdir()
-    shutil.copy(ROOT / "packaging" / "shipped-profiles.cjs", folder / "packaging")
+    for name in ("shipped-profiles.cjs", "never-deployed.cjs"):
+        shutil.copy(ROOT / "packaging" / name, folder / "packaging")
     (folder / "node_modules").symlink_to(ROOT / "node_modules")
     streams = folder / "env" / "streams"
     streams.mkdir(parents=True)
@@ -96,6 +99,35 @@ def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
         {"shipped": ["without"], "left": [[name, "UPSTREAM_Q"] for name in ways]},
         {"shipped": [*ways, "without"], "left": []},
     ]
+
+
+STRAY = """
+const { strayVariable } = require("./packaging/shipped-profiles.cjs");
+const names = JSON.parse(process.argv[1]);
+console.log(JSON.stringify(names.map((name) => strayVariable(name, { UPSTREAM_Q: "https://example.org" }))));
+"""
+
+
+def test_a_profile_with_a_variable_that_no_stage_sets_is_not_packaged(tmp_path: Path) -> None:
+    """It would ship, for it waits for no variable of the stage, and be rejected at its first connection."""
+    streams = with_plugin(tmp_path)
+    ways = {
+        "own": ("${UPSTREAM_Q}/a?t=${secret:t}&u=${ssm:/streamkeeper/prod/u}&path=$.a{name}", None),
+        "other": ("${FOO}/a", "${FOO}"),
+        "second": ("${UPSTREAM_Q}/${UPSTREAM_R}", "${UPSTREAM_R}"),
+        "small": ("${upstream_q}/a", "${upstream_q}"),
+        "inherited": ("${constructor}/a", "${constructor}"),
+        "long": ("https://example.org/${Bearer not-to-be-quoted}", "another ${...}"),
+        "unclosed": ("https://example.org/${", "another ${...}"),
+    }
+    for name, (address, _) in ways.items():
+        (streams / f"{name}.toml").write_text(f"# ${{NO}}\naddress = '{address}'\n")
+    run = subprocess.run(
+        ["node", "-e", STRAY, json.dumps(list(ways))], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    for (name, (_, what)), sentence in zip(ways.items(), json.loads(run.stdout), strict=True):
+        begins = None if what is None else f"env/streams/{name}.toml holds {what}, which no stage sets: "
+        assert (sentence and sentence[: len(begins or "")]) == begins
 
 
 FOREIGN = """
@@ -135,13 +167,20 @@ def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
         assert (error in run.stderr, "secret" in run.stderr, run.returncode) == (True, False, int(bool(error)))
 
 
-def test_sls_ends_with_that_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        ("${secret:/streamkeeper/x/token}", "refers to /streamkeeper/x/token, but the stage dev can read names under "),
+        ("${FOO}/x", "holds ${FOO}, which no stage sets: "),
+    ],
+)
+def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: str) -> None:
     """`sls package` of a stage that ships such a profile makes nothing."""
     folder = copied(tmp_path / "project")
-    (folder / "env" / "streams" / "x-filtered.toml").write_text('A = "${secret:/streamkeeper/x/token}"\n')
+    (folder / "env" / "streams" / "x-filtered.toml").write_text(f'A = "{reference}"\n')
     command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    refused = "env/streams/x-filtered.toml refers to /streamkeeper/x/token, but the stage dev can read names under "
+    refused = f"env/streams/x-filtered.toml {sentence}"
     assert (run.returncode, refused in run.stdout + run.stderr) == (1, True), run.stdout + run.stderr
     assert not (folder / ".serverless" / "streamkeeper.zip").exists()
 

@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 
 from local import settings_schema, stages
 from local.service import osls
+from local.template import ACCOUNT
 from local.user_error import UserError
 from tests.statemachines.connections import definition
 
-# Answers lines of JSON: {"table": ...} or {"text": ..., a file's in Base64} with the settings or the sentence.
+# Answers lines of JSON: {"table": ...} or {"text": ..., a file's in Base64} with the settings or the sentence, and
+# {"stage": ..., a name} with "" or the sentence.
 CHECK = """
-const { checked, read } = require("./env/settings.cjs");
-const answer = ({ table, text }) => {
+const { checkName, checked, read } = require("./env/settings.cjs");
+const answer = ({ stage, table, text }) => {
   try {
+    if (stage !== undefined) return checkName(stage) ?? "";
     return (text === undefined ? checked(table, "here") : read(Buffer.from(text, "base64"), "here")).settings;
   } catch (error) { return error.message; }
 };
@@ -263,11 +266,28 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, change: str, sentenc
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("stage", ["nope", "../env/local", "", "Local"])
-def test_a_stage_without_a_file_is_refused(stage: str) -> None:
+def test_a_stage_without_a_file_is_refused() -> None:
     """A stage is the name of a file in env/."""
-    with pytest.raises(UserError, match=r"^There is no stage"):
-        stages.load(stage)
+    with pytest.raises(UserError, match=r"^There is no stage 'nope': env/nope.yml does not exist\.$"):
+        stages.load("nope")
+
+
+STAGE_NAMES = st.text(st.sampled_from("abz09-_.A/é\n$ "), max_size=17) | st.from_regex(
+    r"[a-z][a-z0-9-]{13,16}", fullmatch=True
+)
+
+
+@given(STAGE_NAMES)
+def test_a_name_that_no_stage_can_have_is_refused_in_the_same_words(node: Node, name: str) -> None:
+    """Also where there is such a file: a name of 16 characters makes a bucket's of 64, which S3 refuses."""
+    said = ""
+    try:
+        stages.check_name(name)
+    except UserError as refusal:
+        said = str(refusal)
+    assert node(stage=name) == said
+    bucket = f"{stages.SERVICE}-{name}-events-{ACCOUNT}-ap-southeast-1"
+    assert (said == "") == (re.fullmatch("[a-z][a-z0-9-]*", name) is not None and len(bucket) <= 63)
 
 
 def test_settings_can_be_laid_over_a_stage() -> None:

@@ -95,6 +95,11 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         (["dynamodb:BatchGetItem", "dynamodb:Query"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
         ("dynamodb:Query", {"Fn::Sub": "${EventsTable.Arn}/index/by-position"}),
         ("s3:GetObject", {"Fn::Sub": "${EventsBucket.Arn}/*"}),
+        (
+            ["states:DescribeExecution", "states:DescribeStateMachineForExecution", "states:GetExecutionHistory"],
+            {"Fn::Sub": f"arn:{executions}"},
+        ),
+        (["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"], {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     logs = logs.replace(names["connection_control"], names["connection_watch"])
@@ -179,6 +184,7 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
         "EVENTS_TABLE": "streamkeeper-dev-events",
         "EVENTS_BUCKET": {"Ref": "EventsBucket"},
         "CONTROL_TABLE": "streamkeeper-dev-control",
+        "DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
         "STREAMS_DIR": "env/streams",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
@@ -194,6 +200,8 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
 ALL, INDEX = "ApiGatewayMethodConnectionsGet", "ApiGatewayMethodGet"
 DOCUMENT = "ApiGatewayMethodOpenapijsonGet"
 METHODS = "ApiGatewayMethodConnectionsStreamidVar"
+PAGE = ("ApiGatewayMethodConsoleGet", "ApiGatewayMethodConsoleFileVarGet")
+OWN = (ALL, INDEX, DOCUMENT, *PAGE)
 
 
 def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -206,14 +214,16 @@ def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     """They need the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
     routes = methods(template)
+    views = ("CostGet", "DeadDashlettersGet", "GapsGet", "LatestGet", "MachineGet", "TimelineGet")
     assert sorted(name for name in routes if not name.endswith("Any")) == sorted(
-        [ALL, INDEX, DOCUMENT, "Delete", "EventsGet", "GapsGet", "Get", "Post"]
+        [*OWN, "Delete", "EventsGet", "Get", "Post", *views]
     )
     # Each path has ANY besides, for a 405.
     anys = {name.removesuffix("Any") for name in routes if name.endswith("Any")}
-    assert anys == {f"{one[:-3]}" for one in routes if one.endswith("Get")}
+    assert anys == {name.removesuffix("Get") for name in routes if name.endswith("Get")}
     for name in set(routes) - {"Post"}:
-        assert routes[name]["ApiKeyRequired"]
+        # The page itself is the same for everybody, and a browser sends no key with an address that is typed.
+        assert routes[name]["ApiKeyRequired"] is (name.replace("Any", "Get") not in PAGE)
         integration = routes[name]["Integration"]
         assert integration["Type"] == "AWS_PROXY"
         assert {"Fn::GetAtt": ["ConnectionControlLambdaFunction", "Arn"]} in integration["Uri"]["Fn::Join"][1]

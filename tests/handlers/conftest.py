@@ -56,6 +56,7 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     for name, value in {
         "EVENTS_TABLE": EVENTS,
         "CONTROL_TABLE": CONTROL,
+        "DEAD_LETTER_QUEUE_URL": aws.queue_url,
         "STREAMS_DIR": str(tmp_path),
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
@@ -72,6 +73,8 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     sys.modules.pop("handlers.control", None)
     module = importlib.import_module("handlers.control")
     monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
+    monkeypatch.setattr(module.views, "_store", module.store)
+    monkeypatch.setattr(module.views, "_sqs", lambda: aws.sqs)
     monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
     yield module
     sys.modules.pop("handlers.control", None)

@@ -138,6 +138,36 @@ def test_a_failure_beside_another_is_added_to_it(ended: Script, theirs: Rest, af
     assert functions.store.read("demo").rest == after
 
 
+def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
+    """Not with its end, which comes after its successor has claimed: a failure at each handover is the first."""
+    rows: list[Rest] = []
+
+    def hand_over() -> None:
+        rows.append(functions.store.read("demo").rest)
+        successor = Functions(lambda: refused(503))
+        successor.store, successor.now_ms = functions.store, functions.now_ms
+        successor.start(9)
+        rows.append(functions.store.read("demo").rest)
+
+    plays: list[Script] = [refused(503), refused(503), list(LIVED)]
+    functions = Functions(lambda: plays.pop(0), [(20_000, hand_over)])
+    for number in range(3):
+        functions.start(number)
+    assert rows == [Rest("", 0, 6_000), Rest("http", 1, 22_000)]
+    assert functions.store.read("demo").rest == Rest("http", 1, 22_000)
+
+
+def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
+    """Its heartbeat is the first to say that it has lived, and there is none within its first second."""
+    plays: list[Script] = [refused(503), [(0, Opened(200)), (999, Closed("reset"))], refused(503)]
+    functions = Functions(lambda: plays.pop(0))
+    rows = []
+    for number in range(3):
+        functions.start(number, reconnect_tries=0)
+        rows.append(functions.store.read("demo").rest.failures)
+    assert rows == [1, 1, 1]
+
+
 def test_who_overtook_another_forgets_nothing_of_it() -> None:
     """The two of `test_a_failure_beside_another_is_added_to_it` that a defect overwrites."""
     test_a_failure_beside_another_is_added_to_it(refused(503), Rest("throttled", 4, 90_000), Rest("http", 1, 90_000))

@@ -112,14 +112,14 @@ def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:
 
 
 CONTROL_NEEDED = [
-    *("EVENTS_TABLE", "CONTROL_TABLE", "LEASE_EVERY_S", "PROGRESS_EVERY_S"),
+    *("EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "LEASE_EVERY_S", "PROGRESS_EVERY_S"),
     *("RETRY_MAX_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S", "JITTER_S"),
 ]
 RESTS = {"RETRY_MAX_DELAY_S": "20", "THROTTLE_MAX_DELAY_S": "300", "COOL_DOWN_S": "15", "JITTER_S": "10"}
 
 
 def test_the_control_function_needs_less(tmp_path: Path) -> None:
-    """Tables, folder and the connection manager's intervals: no queue; a bucket may be named."""
+    """Tables, folder, queue and the connection manager's intervals; a bucket may be named."""
     whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", **RESTS)
     needed = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
     assert load_control(needed | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
@@ -127,6 +127,7 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         events_table="events",
         events_bucket="",
         control_table="control",
+        dead_letter_queue_url=whole["DEAD_LETTER_QUEUE_URL"],
         streams_dir=tmp_path / "env" / "streams",
         lease_every_ms=1000,
         progress_every_ms=2000,

@@ -21,7 +21,7 @@ def serving(watch: Watch | None = None) -> Iterator[tuple[Upstreams, int]]:
     async def service() -> AsyncIterator[tuple[Upstreams, int]]:
         listener: Listener
         upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=NEVER_S, watch=watch)
-        listener = Listener(upstreams.app, bind(0, "a test"), own_hosts.LOOPBACK)
+        listener = Listener(upstreams.app, bind(0, "a test"), hosts=own_hosts.LOOPBACK)
         await listener.start()
         yield upstreams, listener.port
         upstreams.close()

@@ -6,7 +6,7 @@ Invariant: it describes what is deployed and what runs on a laptop alike.
 
 from typing import Any
 
-from handlers.api import event_pages, event_texts, gap_pages, index, problems, stream_pages
+from handlers.api import console_files, event_pages, event_texts, gap_pages, index, problems, stream_pages
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.queries import Listing
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -15,7 +15,7 @@ VERSION = "3.1.0"
 # What handlers/profile/addresses.py takes: no part between colons is one dot or two.
 _NO_DOTS = r"(?!\.{1,2}(:|$))"
 STREAM_ID = rf"^{_NO_DOTS}[A-Za-z0-9._-]{{1,64}}(:{_NO_DOTS}[^\x00-\x1f\x7f-\x9f\ufffd-\uffff:]*)*$"
-# By route: the schema of the answer and its status.
+# By route: the schema of the answer, "" for an object that is not described further, and its status.
 _ANSWERS = {
     "GET /": ("Index", 200),
     "GET /openapi.json": ("", 200),
@@ -25,6 +25,11 @@ _ANSWERS = {
     "GET /connections/{streamId}/events": ("Events", 200),
     "GET /connections/{streamId}/gaps": ("Gaps", 200),
     "DELETE /connections/{streamId}": ("Stopped", 202),
+    **{f"GET /connections/{{streamId}}/{view}": ("View", 200) for view in ("timeline", "machine", "cost")},
+    "GET /connections/{streamId}/latest": ("Latest", 200),
+    "GET /connections/{streamId}/dead-letters": ("DeadLetters", 200),
+    "GET /console": ("", 200),
+    "GET /console/{file}": ("", 200),
 }
 _LISTINGS = {
     "GET /connections": stream_pages.LISTING,
@@ -79,6 +84,13 @@ def _operation(route: str, summary: str) -> dict[str, Any]:
     parameters = [_stream_id()] if has_stream else []
     parameters += _query(listing) if listing is not None else []
     content = {event_texts.JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
+    if path.startswith("/console"):
+        kinds = [console_files.TYPES[".html"]] if "{file}" not in path else console_files.TYPES.values()
+        content = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in kinds}
+    if "{file}" in path:
+        names = {"type": "string", "enum": console_files.names()}
+        parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
+        refusals.append(404)
     if path.endswith("/events"):
         parameters.append(_last_event_id())
         content |= {kind: {"schema": {"type": "string"}} for kind in (event_texts.NDJSON, event_texts.EVENT_STREAM)}

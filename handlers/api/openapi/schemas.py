@@ -124,6 +124,16 @@ _EVENT = _object(
     },
     oneOf=[{"required": [name]} for name in ("data", "data_base64", "left_out", "dead_letter")],
 )
+_DEAD_LETTER = _object(
+    {
+        "id": TEXT,
+        "sent_at": _or_null(INSTANT),
+        "is_event": FLAG,
+        "key": _or_null(TEXT),
+        "part": _or_null(TEXT),
+        "reason": TEXT,
+    }
+)
 _PROBLEM = _object(
     {
         "type": {"type": "string", "format": "uri", "enum": [problems.TYPE + kind for kind in problems.kinds()]},
@@ -177,5 +187,9 @@ def schemas() -> dict[str, Schema]:
             {"streams": _object({"running": COUNT, "most": COUNT})},
         ),
         "Stopped": _object({name: _BRIEF[name] for name in stopped} | {"message": TEXT}),
+        # What the page draws; its members may change with the page.
+        "View": {"type": "object", "properties": {"stream": TEXT}, "required": ["stream"]},
+        "Latest": _object({"stream": TEXT, "after": _or_null(TEXT)}),
+        "DeadLetters": _object({"stream": TEXT, "dead_letters": _list(_DEAD_LETTER), "is_all": FLAG}),
         "Problem": _PROBLEM,
     }

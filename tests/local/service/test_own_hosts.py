@@ -73,6 +73,9 @@ def test_more_names_are_served_by_setting() -> None:
     for host in ("proxy", "proxy:8081", "a.devbox.example", "test", "atest"):
         assert refused([host], [], names) == "Host"
     assert refused(["proxy:8080"], ["https://devbox.example"], names) == ""
+    at_proxies = [(b"host", b"a.localhost:8080"), (b"origin", b"http://a.localhost:8080")]
+    assert own_hosts.refusal(at_proxies[:1], PORT, (), own_hosts.LOOPBACK) == ""
+    assert "Origin is another" in own_hosts.refusal(at_proxies, PORT, (), own_hosts.LOOPBACK)
     for text in ("http://devbox", "a b", "*", "devbox:port"):
         with pytest.raises(UserError, match=r"^STREAMKEEPER_HOSTS must be names "):
             own_hosts.more({own_hosts.VARIABLE: text})
@@ -88,7 +91,7 @@ def test_any_other_text_is_refused(text: str, port: str) -> None:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
     """A service that runs as a person starts it."""
-    with harness.running(tmp_path_factory.mktemp("service")) as service:
+    with harness.running(tmp_path_factory.mktemp("service"), STREAMKEEPER_HOSTS="devbox.example") as service:
         yield service
 
 
@@ -141,6 +144,9 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
             f"GET / HTTP/1.1\nHost: rebound.example:{port}",
             f"GET / HTTP/1.1\nHost: localhost:{port}\nOrigin: http://evil.example",
             f"GET / HTTP/1.1\nHost: localhost:{port}\nOrigin: null",
+            # A page that another program of this machine serves.
+            f"GET / HTTP/1.1\nHost: localhost:{port}\nOrigin: http://localhost:{port - 1}",
+            f"GET / HTTP/1.1\nHost: localhost:{port}\nOrigin: http://page.localhost:{port}",
             f"GET http://rebound.example:{port}/ HTTP/1.1\nHost: localhost:{port}",
             "GET / HTTP/1.0\nAccept: */*",
         ):
@@ -148,7 +154,7 @@ def test_no_port_of_a_run_serves_another_host_or_origin(service: harness.Service
             assert (code, "This address serves localhost:" in body) == (403, True), (port, head, body)
             checked += 1
         assert exchanged((host, port), f"GET http://[::1]:{port}/ HTTP/1.1\nHost: rebound.example")[0] != 403
-    assert checked >= 5 * 5
+    assert checked >= 5 * 7
     assert len([host for host, _ in addresses if host != "127.0.0.1"]) <= 1
 
 
@@ -177,3 +183,15 @@ def test_a_page_starts_stops_and_writes_nothing(service: harness.Service) -> Non
     assert service.ask("GET", "demo:page")[0] == 404
     assert client("dynamodb", f"http://localhost:{aws[1]}").list_tables()["TableNames"] == before
     assert exchanged(api, f"GET / HTTP/1.1\nHost: [::1]:{api[1]}\nOrigin: http://localhost:{api[1]}")[0] == 200
+
+
+def test_a_name_of_the_setting_reaches_every_service(service: harness.Service) -> None:
+    """Also those that the AWS endpoint forwards to, whose port is another; a page of that name likewise."""
+    aws = ("127.0.0.1", service.port + 1)
+    query = "/?Action=ListQueues&Version=2012-11-05"
+    signed = "Authorization: AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/sqs/aws4_request"
+    own = ["devbox.example", f"localhost:{aws[1]}"]
+    pages = [(host, f"\nOrigin: http://{host}") for host in own]
+    for host, origin in [*pages, *((host, "") for host in [*own, f"bucket.localhost:{aws[1]}"])]:
+        code, body = exchanged(aws, f"GET {query} HTTP/1.1\nHost: {host}\n{signed}{origin}")
+        assert code != 403, (host, origin, body)

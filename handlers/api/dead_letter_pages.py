@@ -1,0 +1,76 @@
+"""Builds what `GET /connections/{streamId}/dead-letters` shows: the stream's messages in the dead-letter queue.
+
+SQS has no way to look at messages but to receive them, so they are received, held for a moment, and given back.
+Invariants: no message is deleted or changed; an answer says whether the whole queue was seen; a body that is not ours
+belongs to no stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from handlers.api.instants import at
+from handlers.api.phrases import of_cause
+from handlers.aws.error_translation import translate_errors
+
+# What a function shows of a queue, and for how long nobody else gets what it is looking at.
+MOST = 100
+HELD_S = 15
+_BATCH = 10
+
+
+def look(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[dict[str, Any]], bool]:
+    """Up to MOST messages as SQS has them, and whether that was the whole queue; raises StoreUnavailable."""
+    messages: list[dict[str, Any]] = []
+    is_all = False
+    with translate_errors("ReceiveMessage"):
+        try:
+            while len(messages) < MOST and not is_late():
+                received = sqs.receive_message(
+                    QueueUrl=queue_url,
+                    MaxNumberOfMessages=_BATCH,
+                    VisibilityTimeout=HELD_S,
+                    MessageSystemAttributeNames=["SentTimestamp"],
+                ).get("Messages", [])
+                messages += received
+                if not received:
+                    is_all = True
+                    break
+        finally:
+            for one in messages:
+                sqs.change_message_visibility(
+                    QueueUrl=queue_url, ReceiptHandle=one["ReceiptHandle"], VisibilityTimeout=0
+                )
+    return messages, is_all
+
+
+def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool) -> dict[str, Any]:
+    """The answer: the stream's messages, the oldest first, and whether the whole queue was looked at."""
+    shown = [one for message in messages if (one := _shown(stream_id, message)) is not None]
+    return {"stream": stream_id, "dead_letters": sorted(shown, key=lambda one: str(one["sent_at"])), "is_all": is_all}
+
+
+def _shown(stream_id: str, message: dict[str, Any]) -> dict[str, Any] | None:
+    """What a message says, without the event's body; None where it is not the stream's."""
+    try:
+        fields = json.loads(message["Body"])
+        if fields["stream"] != stream_id:
+            return None
+        if "error" in fields:
+            reason, key = f"{fields['error']}: {of_cause(str(fields['cause']))}", None
+        else:
+            reason, key = str(fields["reason"]), str(fields["key"])
+        part = f"{int(fields['part'])} of {int(fields['parts'])}" if "part" in fields else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    sent_ms = int((message.get("Attributes") or {}).get("SentTimestamp", 0)) or None
+    return {
+        "id": message["MessageId"],
+        "sent_at": at(sent_ms),
+        "is_event": key is not None,
+        "key": key,
+        "part": part,
+        "reason": reason,
+    }

@@ -1,0 +1,94 @@
+// Asks the API of this server, one request at a time where that is enough, and says when the server is lost.
+// Invariants: the key is in the session storage of this tab alone, and goes to this server alone; an answer that is not
+// understood is a failure, never a guess.
+
+const KEY = 'streamkeeper-key';
+const LIMIT_MS = 25_000;
+const LONGEST_MS = 15_000;
+
+export const key = {
+  get: () => sessionStorage.getItem(KEY) ?? '',
+  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+};
+
+/** The request was refused: `status` and the sentence of the server; 0 where no server answered. */
+export class Failure extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+
+  /** Whether a key is missing or wrong. */
+  get needsKey() {
+    return this.status === 401 || this.status === 403;
+  }
+
+  /** Whether the server is away or overloaded, so that the same may be asked again later. */
+  get passes() {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+}
+
+/** The JSON of the answer; paths are relative to the page, for deployed the stage's name stands before them. */
+export async function ask(path, method = 'GET') {
+  const headers = key.get() ? { 'x-api-key': key.get() } : {};
+  let response;
+  let body;
+  try {
+    response = await fetch(path, { method, headers, cache: 'no-store', signal: AbortSignal.timeout(LIMIT_MS) });
+    body = await response.text();
+  } catch {
+    throw new Failure(0, 'The server does not answer.');
+  }
+  let answer;
+  try {
+    answer = JSON.parse(body);
+  } catch {
+    throw new Failure(response.ok ? 502 : response.status, 'The server answered something that is not JSON.');
+  }
+  if (!response.ok) {
+    throw new Failure(response.status, answer.detail ?? answer.message ?? `The server answered ${response.status}.`);
+  }
+  return answer;
+}
+
+/** The path of a stream, or of what lies below it. */
+export const streamPath = (id, below = '') => `connections/${encodeURIComponent(id)}${below}`;
+
+/** Does `work` again and again until `stop` is called: `every` ms after its end, later while it fails, not while hidden. */
+export function repeat(work, every, failed) {
+  let timer = 0;
+  let failures = 0;
+  let isOver = false;
+  const again = (ms) => {
+    clearTimeout(timer);
+    if (!isOver) timer = setTimeout(run, ms);
+  };
+  async function run() {
+    if (document.hidden) return;
+    const began = performance.now();
+    let rest;
+    try {
+      await work();
+      failures = 0;
+      // A server that takes long is asked less often.
+      rest = Math.max(every, 3 * (performance.now() - began));
+    } catch (failure) {
+      failures += 1;
+      rest = Math.min(LONGEST_MS, 1000 * 2 ** Math.min(failures - 1, 4));
+      if (!isOver) failed(failure, rest);
+    }
+    again(rest);
+  }
+  const shown = () => !document.hidden && again(0);
+  document.addEventListener('visibilitychange', shown);
+  again(0);
+  return {
+    now: () => again(0),
+    stop() {
+      isOver = true;
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', shown);
+    },
+  };
+}

@@ -1,0 +1,74 @@
+// Makes and updates elements. Invariant: text becomes text, never markup, so nothing that an upstream sent is run; what is
+// as it was is not touched, so nothing flickers and nothing loses the focus.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** A new element with these attributes and children; a child is a node or a text. `on…` are listeners. */
+export function element(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
+
+/** The same of SVG. */
+export function svg(name, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, name), attributes, children);
+}
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
+    else set(node, name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+/** Sets an attribute where it is another; null and false remove it. */
+export function set(node, name, value) {
+  if (value === null || value === undefined || value === false) {
+    if (node.hasAttribute(name)) node.removeAttribute(name);
+  } else if (node.getAttribute(name) !== String(value)) {
+    node.setAttribute(name, value === true ? '' : String(value));
+  }
+}
+
+/** Sets the text of an element where it is another. */
+export function text(node, value) {
+  if (node.textContent !== String(value)) node.textContent = String(value);
+}
+
+/** Shows a list in `parent`: one node for each item by its key, in the items' order; nodes that stay are updated. */
+export function keyed(parent, items, keyOf, make, update) {
+  const old = (parent.keyedNodes ??= new Map());
+  const kept = new Map();
+  let before = parent.firstChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    if (kept.has(key)) continue;
+    const node = old.get(key) ?? make(item);
+    old.delete(key);
+    kept.set(key, node);
+    update(node, item);
+    if (node === before) before = before.nextSibling;
+    else parent.insertBefore(node, before);
+  }
+  for (const node of old.values()) node.remove();
+  parent.keyedNodes = kept;
+}
+
+/** Says something to who cannot see the page, and nothing twice in a row. */
+export function announce(sentence) {
+  text(document.getElementById('announce'), sentence);
+}
+
+/** Whether the person says yes to a question; Escape says no. The focus goes back to where it was. */
+export function confirmed(title, sentence, yes) {
+  const dialog = document.getElementById('confirm');
+  text(document.getElementById('confirm-title'), title);
+  text(document.getElementById('confirm-text'), sentence);
+  text(document.getElementById('confirm-yes'), yes);
+  dialog.returnValue = 'no';
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener('close', () => resolve(dialog.returnValue === 'yes'), { once: true });
+  });
+}

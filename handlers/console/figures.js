@@ -1,0 +1,68 @@
+// The figures of a stream: events a second, stored, duplicates, coverage, cursor, and about what it has cost.
+
+import { element, text } from './dom.js';
+import { clock, dollars, length, number } from './words.js';
+
+const OVER_MS = 10_000;
+const NAMES = [
+  ['rate', 'Events a second'], ['stored', 'Stored'], ['duplicates', 'Duplicates turned away'],
+  ['letters', 'Dead-lettered'], ['covered', 'Time connected'], ['gaps', 'Gaps'], ['cursor', 'Cursor'],
+  ['cost', 'Cost so far'],
+];
+
+/** The part: `show` takes a status and a timeline, `showCost` the cost. */
+export function figuresPart() {
+  const cells = {};
+  const list = element('dl', { class: 'figures' });
+  for (const [name, label] of NAMES) {
+    cells[name] = { value: element('dd', { class: 'value' }, '–'), note: element('dd', { class: 'note' }) };
+    list.append(element('div', { class: `figure ${name}` }, element('dt', {}, label), cells[name].value, cells[name].note));
+  }
+  const put = (name, value, note = '') => {
+    text(cells[name].value, value);
+    text(cells[name].note, note);
+  };
+  const rate = rateOf();
+  return {
+    node: element('section', { class: 'card', 'aria-label': 'Figures' }, list),
+
+    show({ counts, coverage, cursor }, timeline) {
+      const atLeast = counts.at_least ? 'at least; ' : '';
+      const perSecond = rate(timeline);
+      put('rate', perSecond === null ? '–' : perSecond.toFixed(perSecond < 100 ? 1 : 0), 'the last 10 s');
+      put('stored', number(counts.stored), `${atLeast}${number(counts.connections)} connections`);
+      put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
+      put('letters', number(counts.dead_lettered));
+      put('covered', coverage ? `${Math.floor(coverage.percent * 100) / 100} %` : '–', coverage ? `since ${clock(coverage.from_at)}` : '');
+      const gaps = coverage?.gaps ?? [];
+      const closed = gaps.filter((gap) => gap.closed_by_cursor).length;
+      put('gaps', coverage ? number(gaps.length) : '–',
+        gaps.length ? `${length(coverage.gap_ms)} in all; the cursor closed ${closed}` : `overlaps ${length(coverage?.overlap_ms ?? 0)}`);
+      put('cursor', cursor?.value ?? '–', cursor ? `saved at ${clock(cursor.saved_at)}` : '');
+    },
+
+    showCost({ about_usd: usd, parts, rates }) {
+      const share = `about; ${dollars(parts.connected_usd)} connected, ${dollars(parts.events_usd)} events`;
+      put('cost', dollars(usd), `${share}; as AWS bills the stage ${rates.stage} in ${rates.region}`);
+    },
+  };
+}
+
+/** Events stored a second, from how the connections' counts grow; null before that is known. */
+function rateOf() {
+  const seen = [];
+  let total = 0;
+  let before = null;
+  return ({ connections, to_at: at }) => {
+    const counts = new Map(connections.map((one) => [one.fence, one.stored]));
+    if (before) {
+      for (const [fence, stored] of counts) total += Math.max(0, stored - (before.get(fence) ?? 0));
+    }
+    before = counts;
+    const now = Date.parse(at);
+    seen.push([now, total]);
+    while (seen.length > 2 && now - seen[1][0] >= OVER_MS) seen.shift();
+    const [first, stored] = seen[0];
+    return now > first ? ((total - stored) * 1000) / (now - first) : null;
+  };
+}

@@ -1,0 +1,196 @@
+// Draws the two lanes of a stream on a line of time whose right edge is now, and the stream as a whole below them:
+// connected, overlap, gap. Colours and words are those of `streamkeeper timeline`. Nothing is told by colour alone: an
+// overlap is higher, a gap is hatched, each mark says what it is, and a table has the same.
+
+import { announce, element, keyed, set, svg, text } from './dom.js';
+import { clock, length, words } from './words.js';
+
+const LABEL = 60;
+const ROWS = { A: 26, B: 60, stream: 104 };
+const HEIGHT = 150;
+const LEAST = 2;
+const WINDOWS = [[120, '2 min'], [600, '10 min'], [3600, '1 h']];
+const TICKS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800];
+const LEGEND = [['wait', 'waiting'], ['claim', 'connecting'], ['open', 'connected'], ['both', 'overlap'], ['gap', 'gap: no connection']];
+
+/** The part: `show` takes a status and its timeline, `tick` moves the line of time on. */
+export function lanesPart() {
+  let data = null;
+  let windowMs = 120_000;
+  let clockAhead = 0;
+  let newest = null;
+  let width = 1000;
+  const marks = svg('g');
+  const ticks = svg('g', { class: 'ticks' });
+  const labels = Object.entries(ROWS).map(([name, y]) =>
+    svg('text', { class: 'label', x: LABEL - 12, y: y + 15, 'text-anchor': 'end' }, name === 'stream' ? 'stream' : `lane ${name}`));
+  const described = svg('desc');
+  const picture = svg('svg', { class: 'lanes', height: HEIGHT, role: 'img', 'aria-labelledby': 'lanes-title' },
+    described, hatch(), ticks, ...labels, marks);
+  const said = element('p', { class: 'handover' }, 'No handover yet.');
+  const rows = element('tbody');
+  const choices = WINDOWS.map(([seconds, name]) => element('button', {
+    type: 'button', 'aria-pressed': String(seconds === 120), onclick: (event) => choose(seconds * 1000, event.target),
+  }, name));
+  const node = element('section', { class: 'card', 'aria-labelledby': 'lanes-title' },
+    element('div', { class: 'head' }, element('h2', { id: 'lanes-title' }, 'Lanes'),
+      element('div', { class: 'choices', role: 'group', 'aria-label': 'Length of the time line' }, ...choices)),
+    picture, legend(), said,
+    element('details', {}, element('summary', {}, 'Connections as a table'),
+      element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Connections' },
+        element('table', {}, element('thead', {}, element('tr', {}, ...['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']
+          .map((name) => element('th', { scope: 'col' }, name)))), rows))));
+
+  function choose(ms, button) {
+    windowMs = ms;
+    for (const one of choices) set(one, 'aria-pressed', String(one === button));
+    draw();
+  }
+
+  function draw() {
+    if (!data) return;
+    // As wide as there is room, so that the letters stay as large as the others.
+    width = Math.max(240, picture.clientWidth || width);
+    const now = Date.now() + clockAhead;
+    const from = now - windowMs;
+    const at = (ms) => LABEL + ((Math.min(now, Math.max(from, ms)) - from) / windowMs) * (width - LABEL);
+    const shown = marksOf(data, now).filter((one) => one.to >= from);
+    keyed(marks, shown, (one) => one.key, () => svg('rect', {}, svg('title')), (rect, one) => {
+      const x = at(one.from);
+      set(rect, 'class', one.kind);
+      set(rect, 'x', x.toFixed(1));
+      set(rect, 'y', one.y);
+      set(rect, 'width', Math.max(LEAST, at(one.to) - x).toFixed(1));
+      set(rect, 'height', one.height);
+      set(rect, 'rx', one.kind === 'gap' ? 0 : Math.min(3, one.height / 2));
+      text(rect.firstChild, one.words);
+    });
+    drawTicks(ticks, windowMs, now, at, width);
+  }
+
+  new ResizeObserver(draw).observe(picture);
+  return {
+    node,
+    tick: draw,
+    show(status, timeline) {
+      data = timeline;
+      clockAhead = Date.parse(timeline.to_at) - Date.now();
+      draw();
+      const opened = timeline.connections.filter((one) => one.opened_at);
+      const open = opened.filter((one) => one.is_open).map((one) => `lane ${one.lane}`);
+      const gaps = timeline.gaps.length;
+      text(described, `Connected now: ${open.join(' and ') || 'nobody'}. In the last hour ${opened.length} connections and ${gaps} gaps.`);
+      const sentence = handoverOf(opened);
+      if (sentence && sentence !== newest) {
+        if (newest !== null) announce(sentence);
+        text(said, sentence);
+      }
+      newest = sentence ?? '';
+      keyed(rows, opened.toReversed(), (one) => one.fence, () => element('tr', {}, ...Array.from({ length: 7 }, () => element('td'))),
+        (row, one) => cells(one).forEach((value, index) => text(row.children[index], value)));
+    },
+  };
+}
+
+const cells = (one) => {
+  const ms = Date.parse(one.until_at) - Date.parse(one.opened_at);
+  const until = one.is_open ? 'now' : clock(one.until_at);
+  return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', one.stored, one.duplicates];
+};
+
+/** The last handover as a sentence; null where there was none. */
+function handoverOf(opened) {
+  for (let index = opened.length - 1; index > 0; index -= 1) {
+    const [older, newer] = [opened[index - 1], opened[index]];
+    if (older.lane === newer.lane || older.ended_by !== 'taken_over') continue;
+    const sharedMs = Date.parse(older.until_at) - Date.parse(newer.opened_at);
+    const how = sharedMs >= 0 ? `both were connected for ${length(sharedMs)}` : `after a gap of ${length(-sharedMs)}`;
+    return `Last handover at ${clock(newer.opened_at)}: lane ${newer.lane} took over from lane ${older.lane}; ${how}.`;
+  }
+  return null;
+}
+
+/** All marks, each with a key that stays its own while it grows. */
+function marksOf({ connections, gaps }, now) {
+  const marks = [];
+  const add = (key, kind, from, to, y, height, said) => marks.push({ key, kind, from, to, y, height, words: said });
+  const opened = [];
+  for (const one of connections) {
+    const row = ROWS[one.lane] ?? ROWS.A;
+    const end = one.is_open ? now : Date.parse(one.until_at);
+    const start = one.opened_at ? Date.parse(one.opened_at) : end;
+    const claimed = one.claimed_at ? Date.parse(one.claimed_at) : start;
+    if (start > claimed) add(`c${one.fence}`, 'claim', claimed, start, row + 7, 6, `lane ${one.lane}: connecting, ${length(start - claimed)}`);
+    if (!one.opened_at) continue;
+    const said = `connected from ${clock(one.opened_at)}, ${length(end - start)}${one.ended_by ? `, ${words(one.ended_by)}` : ''}`;
+    add(`o${one.fence}`, 'open', start, end, row + 2, 16, `lane ${one.lane}: ${said}`);
+    add(`s${one.fence}`, 'open', start, end, ROWS.stream + 6, 8, `stream: ${said}`);
+    opened.push({ ...one, start, end, claimed });
+  }
+  waits(opened, now).forEach((one) => add(...one));
+  let covered = -Infinity;
+  let before = null;
+  for (const one of opened) {
+    const end = Math.min(covered, one.end);
+    if (before && end > one.start) {
+      add(`b${one.fence}`, 'both', one.start, end, ROWS.stream + 1, 18, `overlap: ${length(end - one.start)}`);
+    }
+    covered = Math.max(covered, one.end);
+    before = one;
+  }
+  for (const gap of gaps) {
+    const from = Date.parse(gap.from_at);
+    const to = gap.to_at ? Date.parse(gap.to_at) : now;
+    const closed = gap.closed_by_cursor ? ', closed by the cursor' : '';
+    add(`g${gap.from_at}`, 'gap', from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}${closed}`);
+  }
+  return marks;
+}
+
+/** Where a lane waits: from its connection's end to its next claim, and until now while the other lane is connected. */
+function waits(opened, now) {
+  const marks = [];
+  for (const lane of ['A', 'B']) {
+    const own = opened.filter((one) => one.lane === lane);
+    const isHeld = opened.some((one) => one.is_open);
+    const first = opened[0];
+    if (first && own[0] !== first && (own[0] || isHeld)) {
+      const to = own[0]?.claimed ?? now;
+      marks.push([`w${lane}`, 'wait', first.start, to, ROWS[lane] + 8, 4, `lane ${lane}: waiting`]);
+    }
+    own.forEach((one, index) => {
+      const to = own[index + 1]?.claimed ?? (isHeld && !one.is_open ? now : null);
+      if (to && to > one.end) marks.push([`w${one.fence}`, 'wait', one.end, to, ROWS[lane] + 8, 4, `lane ${lane}: waiting, ${length(to - one.end)}`]);
+    });
+  }
+  return marks;
+}
+
+function drawTicks(parent, windowMs, now, at, width) {
+  const step = (TICKS_S.find((one) => windowMs / 1000 / one <= (width - LABEL) / 90) ?? 1800) * 1000;
+  const first = Math.ceil((now - windowMs) / step) * step;
+  const times = [];
+  for (let ms = first; ms <= now; ms += step) times.push(ms);
+  const make = () => svg('g', {}, svg('line', { y1: 16, y2: HEIGHT - 18 }), svg('text', { y: HEIGHT - 4, 'text-anchor': 'middle' }));
+  keyed(parent, times, String, make, (group, ms) => {
+    const x = at(ms);
+    set(group.firstChild, 'x1', x.toFixed(1));
+    set(group.firstChild, 'x2', x.toFixed(1));
+    set(group.lastChild, 'x', Math.min(width - 28, Math.max(LABEL + 28, x)).toFixed(1));
+    text(group.lastChild, clock(new Date(ms).toISOString()));
+  });
+}
+
+function hatch() {
+  return svg('defs', {}, svg('pattern', {
+    id: 'hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)',
+  }, svg('rect', { class: 'hatch-ground', width: 6, height: 6 }), svg('line', { class: 'hatch-line', x1: 1.5, x2: 1.5, y2: 6 })));
+}
+
+function legend() {
+  const each = LEGEND.map(([kind, name]) => element('li', {},
+    svg('svg', { viewBox: '0 0 24 12', width: 24, height: 12, 'aria-hidden': 'true' },
+      svg('rect', { class: kind, y: { wait: 4, claim: 3 }[kind] ?? 0, width: 24, height: { wait: 4, claim: 6 }[kind] ?? 12, rx: kind === 'gap' ? 0 : 2 })),
+    name));
+  return element('ul', { class: 'legend' }, ...each);
+}

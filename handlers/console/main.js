@@ -1,0 +1,90 @@
+// The page: chooses the view by the address, asks for a key where one is needed, and says whether the server answers.
+// Invariant: one view at a time asks the server; one that is left stops.
+
+import { Failure, ask, key } from './api.js';
+import { announce, element, text } from './dom.js';
+import { streamView } from './stream.js';
+import { streamsView } from './streams.js';
+
+const main = document.getElementById('main');
+const link = document.getElementById('link');
+const forget = document.getElementById('forget');
+let view = null;
+let isLost = false;
+
+/** What a view reports: that the server answered, or a failure and when it is asked again. */
+const server = {
+  answered() {
+    if (isLost) announce('The server answers again.');
+    isLost = false;
+    link.dataset.state = 'live';
+    text(link, '● Live');
+  },
+  failed(failure, restMs) {
+    if (!(failure instanceof Failure)) throw failure;
+    if (failure.needsKey) return askKey(failure.message);
+    link.dataset.state = 'lost';
+    const again = `Asked again in ${Math.ceil(restMs / 1000)} s; what is shown is from before.`;
+    text(link, `▲ ${failure.message} ${again}`);
+    isLost = true;
+    return undefined;
+  },
+};
+
+function show() {
+  view?.stop();
+  main.replaceChildren();
+  const match = /^#\/streams\/(.+)$/.exec(location.hash);
+  let id = null;
+  try {
+    id = match && decodeURIComponent(match[1]);
+  } catch {
+    id = match[1];
+  }
+  view = id === null ? streamsView(main, server) : streamView(main, server, id);
+  document.title = id === null ? 'Streamkeeper' : `${id} · Streamkeeper`;
+  forget.hidden = !key.get();
+}
+
+function askKey(sentence) {
+  view?.stop();
+  view = null;
+  const field = element('input', { id: 'key', type: 'password', autocomplete: 'off', required: true });
+  const problem = element('p', { role: 'alert', class: 'problem' }, key.get() ? `Refused: ${sentence}` : '');
+  const submit = async (event) => {
+    event.preventDefault();
+    key.set(field.value.trim());
+    try {
+      await ask('connections?limit=1');
+      show();
+      main.focus();
+    } catch (failure) {
+      text(problem, failure.needsKey ? `This key is refused: ${failure.message}` : failure.message);
+      field.select();
+    }
+  };
+  main.replaceChildren(
+    element('section', { class: 'card narrow', 'aria-labelledby': 'key-title' },
+      element('h1', { id: 'key-title' }, 'A key is needed'),
+      element('p', {}, 'This server asks for its API key. This tab keeps it until it is closed, and sends it to this server alone.'),
+      problem,
+      element('form', { onsubmit: submit },
+        element('label', { for: 'key' }, 'API key'), field,
+        element('button', { class: 'main', type: 'submit' }, 'Go on'))),
+  );
+  link.dataset.state = 'waiting';
+  text(link, '◌ Waiting for a key');
+  field.focus();
+}
+
+forget.addEventListener('click', () => {
+  key.set('');
+  show();
+});
+window.addEventListener('hashchange', () => {
+  if (!/^#(\/|$)/.test(location.hash)) return; // the link that skips to the content
+  show();
+  main.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+});
+show();

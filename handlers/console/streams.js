@@ -1,0 +1,138 @@
+// All streams at a glance: their status, since when, and why one is not connected; a search, and a form to start one.
+// Invariant: a row is made once, and only what changes in it is written: a thousand rows stay quick.
+
+import { ask, repeat, streamPath } from './api.js';
+import { announce, element, keyed, set, text } from './dom.js';
+import { STATUSES, clock, number } from './words.js';
+
+const PAGE = 250;
+const EVERY_MS = 2000;
+
+/** Shows the streams in `parent`; the view has `stop`. */
+export function streamsView(parent, server) {
+  let streams = [];
+  let wanted = '';
+  const search = element('input', { type: 'search', id: 'search', autocomplete: 'off', spellcheck: 'false' });
+  const counts = element('p', { class: 'counts', role: 'status' });
+  const rows = element('tbody');
+  const nothing = element('p', { class: 'empty', hidden: true });
+  const table = element('table', { class: 'streams' },
+    element('caption', { class: 'unseen' }, 'Streams'),
+    element('thead', {}, element('tr', {}, ...['Stream', 'Status', 'Since', 'Lane', 'Why'].map(
+      (name) => element('th', { scope: 'col' }, name)))),
+    rows);
+  const begin = startForm(() => loop.now());
+  parent.append(
+    element('div', { class: 'title' }, element('h1', {}, 'Streams'), counts),
+    element('div', { class: 'tools' },
+      element('div', { class: 'field' }, element('label', { for: 'search' }, 'Search'), search), begin.form),
+    element('section', { class: 'card table', 'aria-label': 'Streams' }, nothing, table),
+  );
+
+  function draw() {
+    const shown = streams.filter((one) => matches(one, wanted));
+    keyed(rows, shown, (one) => one.stream, row, update);
+    const all = Object.entries(STATUSES)
+      .map(([status, [word, mark]]) => [streams.filter((one) => one.status === status).length, word, mark])
+      .filter(([count]) => count > 0);
+    const said = all.map(([count, word, mark]) => `${mark} ${number(count)} ${word.toLowerCase()}`).join('   ');
+    text(counts, wanted ? `${number(shown.length)} of ${number(streams.length)} shown` : said);
+    nothing.hidden = shown.length > 0;
+    table.hidden = shown.length === 0;
+    text(nothing, streams.length ? 'No stream matches the search.' : 'No stream was started yet. Start one above.');
+  }
+
+  async function load() {
+    let after = '';
+    const read = [];
+    do {
+      const page = await ask(`connections?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`);
+      read.push(...page.streams);
+      after = page.next;
+      // The first time, what is there is shown at once.
+      if (after && read.length > streams.length) {
+        streams = [...read];
+        draw();
+      }
+    } while (after && !isOver);
+    streams = read;
+    if (isOver) return;
+    server.answered();
+    draw();
+  }
+
+  search.addEventListener('input', () => {
+    wanted = search.value.trim().toLowerCase();
+    draw();
+  });
+  let isOver = false;
+  const loop = repeat(load, EVERY_MS, server.failed);
+  begin.load().catch(() => {}); // the names of profiles are a help; the list itself says what fails
+  return {
+    stop() {
+      isOver = true;
+      loop.stop();
+    },
+  };
+}
+
+const matches = (one, wanted) => `${one.stream} ${one.status} ${one.reason ?? ''}`.toLowerCase().includes(wanted);
+
+function row(one) {
+  const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, one.stream);
+  return element('tr', {}, element('th', { scope: 'row' }, anchor),
+    element('td', {}, element('span', { class: 'status' })), element('td'), element('td'), element('td', { class: 'why' }));
+}
+
+function update(node, one) {
+  const [, status, since, lane, why] = node.children;
+  showStatus(status.firstChild, one.status);
+  text(since, clock(one.ended_at ?? one.started_at));
+  text(lane, one.holder?.lane ?? '–');
+  text(why, one.reason ?? '');
+}
+
+/** Shows a status as its mark and its word. */
+export function showStatus(node, status) {
+  const [word, mark, kind] = STATUSES[status] ?? [status, '?', 'warn'];
+  text(node, `${mark} ${word}`);
+  set(node, 'data-kind', kind);
+}
+
+/** The form that starts a stream; `load` reads the names of the profiles. */
+function startForm(started) {
+  const list = element('datalist', { id: 'profiles' });
+  const field = element('input', {
+    id: 'start', list: 'profiles', required: true, maxlength: 256, autocomplete: 'off', spellcheck: 'false', placeholder: 'demo',
+  });
+  const problem = element('p', { class: 'problem', role: 'alert' });
+  const button = element('button', { type: 'submit', class: 'main' }, 'Start');
+  const form = element('form', {
+    class: 'field start',
+    onsubmit: async (event) => {
+      event.preventDefault();
+      const id = field.value.trim();
+      button.disabled = true;
+      text(problem, '');
+      try {
+        await ask(streamPath(id), 'POST');
+        announce(`The stream ${id} is starting.`);
+        field.value = '';
+        started();
+        location.hash = `#/streams/${encodeURIComponent(id)}`;
+      } catch (failure) {
+        text(problem, failure.message);
+      } finally {
+        button.disabled = false;
+      }
+    },
+  }, element('label', { for: 'start' }, 'Start a stream'),
+  element('div', { class: 'row' }, field, button), list, problem);
+  return {
+    form,
+    async load() {
+      const { profiles } = await ask('./');
+      list.replaceChildren(...(profiles ?? []).map((name) => element('option', { value: name })));
+    },
+  };
+}

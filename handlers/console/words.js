@@ -1,0 +1,55 @@
+// Spells numbers, lengths and instants for people, and says what a status means.
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
+const WHOLE = new Intl.NumberFormat('en-US');
+const LENGTHS = [[86_400, 'd'], [3_600, 'h'], [60, 'min']];
+
+// The word, the mark beside it, and the class that colours both: never the colour alone.
+export const STATUSES = {
+  running: ['Running', '●', 'good'],
+  starting: ['Starting', '◌', 'busy'],
+  reconnecting: ['Reconnecting', '↻', 'warn'],
+  stopping: ['Stopping', '◌', 'busy'],
+  stopped: ['Stopped', '■', 'idle'],
+  ended: ['Ended', '■', 'idle'],
+  rejected: ['Rejected', '✕', 'bad'],
+  broken: ['Broken', '✕', 'bad'],
+  unknown: ['Unknown', '?', 'warn'],
+};
+// Whether an execution holds the stream, so that it can be stopped and not started.
+export const HELD = ['starting', 'running', 'reconnecting', 'stopping', 'unknown'];
+
+export const number = (value) => WHOLE.format(value);
+
+/** Milliseconds as people say them: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. */
+export function length(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  let seconds = Math.round(ms / 1000);
+  const parts = [];
+  for (const [size, unit] of LENGTHS) {
+    if (seconds >= size) parts.push(`${Math.floor(seconds / size)} ${unit}`);
+    seconds %= size;
+  }
+  if (seconds && parts.length < 2) parts.push(`${seconds} s`);
+  return parts.slice(0, 2).join(' ');
+}
+
+/** An instant's time of day, with the day where that is not today; "–" for none. */
+export function clock(at) {
+  if (!at) return '–';
+  const date = new Date(at);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? CLOCK.format(date) : `${DAY.format(date)} ${CLOCK.format(date)}`;
+}
+
+/** US dollars; small amounts with as many digits as say something. */
+export function dollars(usd) {
+  if (usd === 0) return '$0';
+  if (usd < 0.0001) return 'less than $0.0001';
+  return `$${usd.toFixed(usd < 0.1 ? 4 : 2)}`;
+}
+
+/** An end or a cause of a gap in words. */
+export const words = (name) => String(name ?? '').replaceAll('_', ' ');

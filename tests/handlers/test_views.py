@@ -1,0 +1,213 @@
+"""What the page shows of a stream beside its status, and the page's files, against the embedded AWS."""
+
+import json
+import re
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handlers.api import console_files, cost, machine, timeline
+from handlers.api.records import Records
+from handlers.connection.inputs import LOG
+from handlers.connection.lease import Lease
+from handlers.framing.events import StreamEvent
+from local.service import osls
+from local.stack import read
+from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
+from tests.handlers.aws import Aws
+from tests.handlers.context import Context
+from tests.handlers.test_control import asked, connected, events_of
+
+HOUR_MS = 3_600_000
+# The name of SVG's elements, which no browser asks for.
+_NAMES_ALONE: tuple[list[str], ...] = ([], ["http://www.w3.org/2000/svg"])
+
+
+def view(function: ModuleType, name: str, stream_id: str = "demo") -> tuple[int, Any]:
+    """Status and JSON of a view of a stream."""
+    return asked(function, "GET", stream_id, resource=f"/connections/{{streamId}}/{name}")
+
+
+def records(*connections: Any, **lease: Any) -> Records:
+    """Records of a stream that is held."""
+    fields: dict[str, Any] = {"execution": "arn:mine", "generation": 1}
+    return Records(Lease(**(fields | lease)), None, None, connections)
+
+
+def test_the_timeline_has_each_lane_of_the_last_hour(aws: Aws, function: ModuleType) -> None:
+    """A connection ends where its function was last heard of; what ended before the hour is left out."""
+    connected(aws)
+    assert [one["fence"] for one in view(function, "timeline")[1]["connections"]] == [1]
+    old, first, second = (
+        connection(1, "B", 1, 2),
+        connection(2, "A", 5 * HOUR_MS, 5 * HOUR_MS + 200, stored=3, claimed_ms=5 * HOUR_MS - 50),
+        connection(3, "B", 5 * HOUR_MS + 100, duplicates=1, seen_ms=5 * HOUR_MS + 900),
+    )
+    now_ms = 5 * HOUR_MS + 1_000
+    body = timeline.answer("demo", records(old, first, second), now_ms, DEAD_AFTER_MS)
+    assert (body["from_at"], body["to_at"]) == ("1970-01-01T04:00:01.000Z", "1970-01-01T05:00:01.000Z")
+    assert body["connections"] == [
+        {
+            "lane": "A",
+            "fence": 2,
+            "claimed_at": "1970-01-01T04:59:59.950Z",
+            "is_open": False,
+            "opened_at": "1970-01-01T05:00:00.000Z",
+            "until_at": "1970-01-01T05:00:00.200Z",
+            "ended_by": "taken_over",
+            "stored": 3,
+            "duplicates": 0,
+            "dead_lettered": 0,
+        },
+        {
+            "lane": "B",
+            "fence": 3,
+            "claimed_at": "1970-01-01T05:00:00.100Z",
+            "is_open": True,
+            "opened_at": "1970-01-01T05:00:00.100Z",
+            "until_at": "1970-01-01T05:00:01.000Z",
+            "ended_by": None,
+            "stored": 0,
+            "duplicates": 1,
+            "dead_lettered": 0,
+        },
+    ]
+    silent = timeline.answer("demo", records(second), now_ms + 1_800_000, DEAD_AFTER_MS)["connections"]
+    assert [(one["is_open"], one["until_at"]) for one in silent] == [(False, "1970-01-01T05:00:00.900Z")]
+
+
+def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
+    """Hours since the start and stored events, by how they are stored; fewer records are taken for a sample."""
+    rates = cost.rates()
+    run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
+    given = records(*run, started_at_ms=NOW - 1_000)
+    for partitions, order, stored in (
+        (1, "index", "items"),
+        (1, "none", "items without an order"),
+        (LOG, "index", "log"),
+    ):
+        body = cost.answer("demo", given, partitions, order, NOW, DEAD_AFTER_MS)  # type: ignore[arg-type]
+        usd = 1_000 / HOUR_MS * rates["stream_hour_usd"] + rates["million_events_usd"][stored] / 1000
+        assert (body["about_usd"], body["events"], body["stored_as"]) == (round(usd, 6), 1000, stored)
+    half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
+    assert cost.answer("demo", half, 1, "index", NOW, DEAD_AFTER_MS)["events"] == 2000
+    assert cost.answer("demo", records(), 1, "index", NOW, DEAD_AFTER_MS)["about_usd"] == 0
+    connected(aws)
+    code, body = view(function, "cost")
+    assert (code, body["events"]) == (200, 5)
+
+
+def definition(name: str = "connections") -> dict[str, Any]:
+    """The machine as it is deployed."""
+    found: str = next(one.definition for one in read(osls.template("test"), {}).machines if one.name.endswith(name))
+    parsed: dict[str, Any] = json.loads(found)
+    return parsed
+
+
+def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
+    """Of both branches too; an edge that only an error takes is called caught."""
+    graph = machine.graph(definition())
+
+    def names(part: dict[str, Any]) -> list[str]:
+        inner = [name for one in part["states"].values() for each in one.get("branches", ()) for name in names(each)]
+        return [*part["states"], *inner]
+
+    def declared(part: dict[str, Any]) -> list[str]:
+        inner = [name for one in part["States"].values() for each in one.get("Branches", ()) for name in declared(each)]
+        return [*part["States"], *inner]
+
+    assert sorted(names(graph)) == sorted(declared(definition()))
+    assert graph["start"] == "Read request"
+    lane = graph["states"]["Lanes"]["branches"][0]["states"]
+    assert {one["to"]: one["caught"] for one in lane["Connect A"]["next"]} == {
+        "Renewal due A": False,
+        "Wait A": True,
+        "Connect A": True,
+        "Read lease A": True,
+        "End A": True,
+    }
+    assert all(one["to"] in part for part in (graph["states"], lane) for each in part.values() for one in each["next"])
+
+
+def test_a_state_that_was_entered_and_not_left_is_current() -> None:
+    """Whatever else a history has, and though a state was entered before and left."""
+    newest_first: list[dict[str, Any]] = [
+        {"type": "WaitStateEntered", "stateEnteredEventDetails": {"name": "Wait A"}},
+        {"type": "TaskStateExited", "stateExitedEventDetails": {"name": "Connect A"}},
+        {"type": "TaskScheduled"},
+        {"type": "TaskStateEntered", "stateEnteredEventDetails": {"name": "Connect B"}},
+        {"type": "WaitStateExited", "stateExitedEventDetails": {"name": "Wait B"}},
+        {"type": "TaskStateEntered", "stateEnteredEventDetails": {"name": "Connect A"}},
+        {"type": "WaitStateEntered", "stateEnteredEventDetails": {"name": "Wait B"}},
+        {"type": "ParallelStateEntered", "stateEnteredEventDetails": {"name": "Lanes"}},
+    ]
+    assert machine.current(newest_first) == ["Lanes", "Connect B", "Wait A"]
+    over = {"status": "FAILED", "executionArn": "arn:mine"}
+    assert machine.answer("demo", over, definition(), newest_first)["current"] == []
+
+
+def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: ModuleType) -> None:
+    """Of many the last hundred, in an index or a log; of few, and of a stream without an order, the beginning."""
+    connected(aws)
+    assert view(function, "latest") == (200, {"stream": "demo", "after": None})
+    events = [StreamEvent(f"k{n}", "x", None, None, f"{n}", n) for n in range(130)]
+    aws.store().write("demo", 1, 0, events)
+    after = view(function, "latest")[1]["after"]
+    page = events_of(function, after=after, limit="1000")[1]
+    assert [one["key"] for one in page["events"]] == [f"k{n}" for n in range(30, 130)]
+    store = aws.store()
+    store.claim("demo:log", execution="", holder="B/1", partitions=LOG)
+    log = store.log("demo:log", 1, lambda: 4_000, window_ms=1_000, keep_days=0)
+    for number in range(7):
+        log.write(number, [StreamEvent(f"s{number}", "x", None, None, f"{number}", 1)])
+    after = view(function, "latest", "demo:log")[1]["after"]
+    page = events_of(function, "demo:log", after=after)[1]
+    assert [one["key"] for one in page["events"]] == ["s3", "s4", "s5", "s6"]
+
+
+def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: ModuleType) -> None:
+    """More than one answer of SQS's has, without other streams' and what is not ours; they can be read again."""
+    connected(aws)
+    bodies: list[Any] = [
+        {"stream": "demo", "fence": 1, "reason": "too large", "key": f"k{n}", "part": 1, "parts": 1, "event": {}}
+        for n in range(12)
+    ]
+    bodies += [{"stream": "other", "reason": "x", "key": "y"}, "no object", {"stream": "demo", "reason": "x"}]
+    bodies.append({"stream": "demo", "error": "StreamRejected", "cause": '{"errorMessage": "401"}'})
+    for body in bodies:
+        aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=json.dumps(body))
+    for _ in range(2):
+        code, answer = view(function, "dead-letters")
+        assert (code, answer["is_all"]) == (200, True)
+        shown = sorted((one["key"] or "", one["part"], one["reason"]) for one in answer["dead_letters"])
+        expected = [(f"k{n}", "1 of 1", "too large") for n in range(12)]
+        assert shown == sorted([*expected, ("", None, "StreamRejected: 401")])
+    assert len(aws.dead_letters()) == len(bodies)
+
+
+@pytest.mark.parametrize("name", ["timeline", "machine", "cost", "dead-letters", "latest"])
+def test_a_view_of_a_stream_that_was_never_started(function: ModuleType, name: str) -> None:
+    """It is 404, as the stream's status is."""
+    assert view(function, name)[0] == 404
+
+
+def test_the_page_comes_with_a_policy_and_asks_for_nothing_else(function: ModuleType) -> None:
+    """Each file as it lies there; nothing in it names another host; what is no file of the page is 404."""
+
+    def file(name: str | None) -> Any:
+        resource, parameters = ("/console", None) if name is None else ("/console/{file}", {"file": name})
+        event = {"httpMethod": "GET", "resource": resource, "pathParameters": parameters}
+        return function.handler(event, Context())
+
+    page = file(None)
+    assert (page["statusCode"], page["headers"]["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'self'" in page["headers"]["Content-Security-Policy"]
+    names = sorted(path.name for path in console_files.FOLDER.iterdir())
+    for name in names:
+        answer = file(name)
+        assert (answer["statusCode"], answer["body"]) == (200, (console_files.FOLDER / name).read_text())
+        assert set(console_files.HEADERS) <= set(answer["headers"])
+        assert re.findall(r"\w+:" + "//[^'\"]*|innerHTML|outerHTML|insertAdjacent", answer["body"]) in _NAMES_ALONE
+    for other in ("../control.py", "..%2Fcontrol.py", "", "index", "rates.json"):
+        assert file(other)["statusCode"] == 404
