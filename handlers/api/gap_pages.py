@@ -11,7 +11,7 @@ from typing import Any
 
 from handlers.api import coverage
 from handlers.api.queries import Listing, PageRequest
-from handlers.api.records import Connections
+from handlers.api.records import OVER, Connections
 from handlers.connection import ledger
 from handlers.connection.ledger import Gap
 from handlers.store.control_items import GAP, gap_key
@@ -61,5 +61,5 @@ def _position(key: str) -> str:
 
 
 def _is_of(gap: Gap, request: PageRequest) -> bool:
-    """Whether any of the gap lies in the time that is asked for."""
-    return gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms
+    """Whether any of the gap lies in the time that is asked for; that a stream was stopped is no gap."""
+    return gap.cause not in OVER and gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms

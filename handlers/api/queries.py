@@ -67,7 +67,7 @@ class Listing:
         """
         parameters = dict(query) if isinstance(query, Mapping) else {}
         after, limit = str(parameters.pop("after", "")), str(parameters.pop("limit", self.limit))
-        times = {name: str(parameters.pop(name, "")) for name in TIMES if self.is_timed}
+        times = {name: parameters.pop(name, None) for name in TIMES if self.is_timed}
         if parameters:
             names = ", ".join(("after", "limit", *times)[:-1]) + f" and {('after', 'limit', *times)[-1]}"
             name = str(next(iter(parameters)))
@@ -85,11 +85,11 @@ class Listing:
         )
 
 
-def _instant_ms(name: str, text: str) -> int | None:
-    """The milliseconds since 1970 of an instant, rounded down; None for "", raises BadQuery."""
-    if not text:
+def _instant_ms(name: str, value: object) -> int | None:
+    """The milliseconds since 1970 of an instant, rounded down; None where there is none, raises BadQuery."""
+    if value is None:
         return None
-    match = _INSTANT.fullmatch(text)
+    match = _INSTANT.fullmatch(str(value))
     try:
         if match is None:
             raise ValueError

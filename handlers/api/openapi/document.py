@@ -142,4 +142,5 @@ def _parameter(name: str, place: str, schema: Schema, words: str, *, required: b
 
 
 def _or_empty(pattern: str) -> str:
-    return f"^(?:{pattern})?$"
+    # ECMA-262, by which JSON Schema has its patterns, spells the character so too.
+    return f"^(?:{pattern})?$".replace(r"\0", r"\x00")
