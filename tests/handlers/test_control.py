@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from handlers.api import index
+from handlers.api.openapi.document import ANSWERS
 from handlers.api.queries import INSTANT_IS
 from handlers.connection.effects import Claim, Progress, RecordLoss
 from handlers.connection.inputs import LOG
@@ -52,16 +53,6 @@ def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrive
     return StreamRecords(Client(aws.dynamodb, operation, way) if operation else aws.dynamodb, CONTROL, EVENTS)
 
 
-SCHEMAS = {
-    "GET /": "Index",
-    "GET /connections": "Streams",
-    "GET /connections/{streamId}": "Stream",
-    "DELETE /connections/{streamId}": "Stopped",
-    "GET /connections/{streamId}/events": "Events",
-    "GET /connections/{streamId}/gaps": "Gaps",
-}
-
-
 def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
     """Status and JSON of a request, which is what the OpenAPI document says; of a problem what it says of itself."""
     event: dict[str, Any] = {
@@ -85,7 +76,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
         headers["Allow"] = ", ".join(index.methods(resource))
     assert answer["headers"] == headers
     if status < 400:
-        problems.conforms(body, SCHEMAS[f"{method} {resource}"])
+        problems.conforms(body, ANSWERS[f"{method} {resource}"][0])
         return status, body
     return status, problems.read(status, body)
 

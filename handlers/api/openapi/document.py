@@ -16,7 +16,7 @@ VERSION = "3.1.0"
 _NO_DOTS = r"(?!\.{1,2}(:|$))"
 STREAM_ID = rf"^{_NO_DOTS}[A-Za-z0-9._-]{{1,64}}(:{_NO_DOTS}[^\x00-\x1f\x7f-\x9f\ufffd-\uffff:]*)*$"
 # By route: the schema of the answer, "" for an object that is not described further, and its status.
-_ANSWERS = {
+ANSWERS = {
     "GET /": ("Index", 200),
     "GET /openapi.json": ("", 200),
     "POST /connections/{streamId}": ("Started", 200),
@@ -76,7 +76,7 @@ def document(base: str = "") -> dict[str, Any]:
 
 def _operation(route: str, summary: str) -> dict[str, Any]:
     method, _, path = route.partition(" ")
-    schema, status = _ANSWERS[route]
+    schema, status = ANSWERS[route]
     has_stream = "{streamId}" in path
     listing = _LISTINGS.get(route)
     refusals = [*_ALWAYS, *(_OF_STREAM if has_stream else ()), *(_OF_START if method == "POST" else ())]
