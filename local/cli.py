@@ -97,7 +97,19 @@ def _add(name: str, subparsers: Any) -> None:
     """Adds a verb with all that it takes. A module with several verbs has a function for each."""
     module = importlib.import_module(VERBS[name].module)
     add = getattr(module, f"add_{name}", None) or module.add
-    add(subparsers)
+    add(_Described(subparsers, VERBS[name].help))
+
+
+class _Described:
+    """Subparsers that say of a verb what the list of verbs does; a completion offers no verb that says nothing."""
+
+    def __init__(self, subparsers: Any, words: str) -> None:
+        self._subparsers = subparsers
+        self._words = words
+
+    def add_parser(self, name: str, **more: Any) -> Any:
+        """As that of the subparsers."""
+        return self._subparsers.add_parser(name, help=self._words, **more)
 
 
 def parser_of(names: Collection[str]) -> argparse.ArgumentParser:

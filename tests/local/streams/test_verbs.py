@@ -68,6 +68,29 @@ def test_a_stream_from_its_start_to_its_stop(service: harness.Service, tmp_path:
     assert until(lambda: typed(service, "status", "demo").returncode == 3, 60)
 
 
+def test_the_commands_of_the_page_run(service: harness.Service, tmp_path: Path) -> None:
+    """Each command of docs/command-line.md, in its order, typed in a shell."""
+    page = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    commands = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert len(commands) >= 11
+    program = str(Path(sys.executable).with_name("streamkeeper"))
+    for command in commands:
+        here = command.replace(".venv/bin/streamkeeper", program).replace(
+            "127.0.0.1:3002", f"127.0.0.1:{service.port + 2}"
+        )
+
+        def ran(line: str = here) -> bool:
+            known = environment(PORT=str(service.port))
+            done = subprocess.run(["bash", "-euc", line], cwd=tmp_path, env=known, capture_output=True, check=False)
+            return done.returncode == 0
+
+        assert until(ran, 60), command
+
+
 def test_an_export_that_fails_leaves_what_was_there(service: harness.Service, tmp_path: Path) -> None:
     """The file of that name is as before, and no part lies beside it."""
     file = tmp_path / "events.ndjson"
