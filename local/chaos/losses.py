@@ -8,7 +8,9 @@ hit the very connection that should have brought it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
@@ -20,6 +22,8 @@ from local.chaos.world import World
 
 # How long an event may be on its way to the table.
 ON_ITS_WAY_MS = 4_000
+# Ends of a connection that is let go, or evicted, before its silence says that its peer is dead.
+LET_GO = ("closed_here", "ended_by_upstream")
 # The excuses.
 PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
 CAME_LATE = "it came late, or never, and nobody heard of the connection's end"
@@ -82,37 +86,30 @@ def _told_late(world: World, number: int, slack_ms: int) -> str:
 
     The notice was on its way to that one when it was let go, before its silence counted as its peer's death.
     """
-    links = [link for link in world.upstream.links if number + 1 in link.waiting and link.ended_by == "closed_here"]
+    links = [link for link in world.upstream.links if number + 1 in link.waiting and link.ended_by in LET_GO]
     let_go_ms = min((link.closed_ms for link in links if link.closed_ms is not None), default=world.clock.now_ms())
     is_told = any(let_go_ms <= loss.to_ms + slack_ms for _, loss in _told(world, number))
     return PEER_DIED if is_told else ""
 
 
-def uncovered(
-    world: World,
-    from_ms: int,
-    to_ms: int,
-    *,
-    stalled_counts: bool = True,
-    span: Callable[[Link, int], tuple[int, int]] | None = None,
-) -> list[tuple[int, int]]:
+Span = Callable[[Link, int], tuple[int, int]]
+
+
+def _open_span(link: Link, opened_ms: int) -> tuple[int, int]:
+    ends = [end for end in (link.closed_ms, link.client.died_ms) if end is not None]
+    return opened_ms, min(ends, default=sys.maxsize)
+
+
+def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span) -> list[tuple[int, int]]:
     """The intervals within [from_ms, to_ms) of the clock in which no function that lives was connected.
 
-    A connection that was closed as stalled counts to its close, or else, as in the ledger, to its last byte; or each to
-    what `span` makes of it and of when it was opened.
+    A connection counts for the `span` that is made of it and of when it was opened: as a rule until its close.
     """
-    spans = []
-    for link in world.upstream.links:
-        if link.opened_ms is not None and span is not None:
-            spans.append(span(link, link.opened_ms))
-        elif link.opened_ms is not None:
-            died_ms = link.client.died_ms
-            closed_ms = link.closed_ms if stalled_counts or link.ended_by != "stalled" else link.last_byte_ms
-            ends = [end for end in (closed_ms, died_ms) if end is not None]
-            spans.append((link.opened_ms, min(ends, default=to_ms)))
     holes = []
     at_ms = from_ms
-    for opened_ms, closed_ms in sorted(spans):
+    for opened_ms, closed_ms in sorted(
+        span(link, link.opened_ms) for link in world.upstream.links if link.opened_ms is not None
+    ):
         if opened_ms > at_ms:
             holes.append((at_ms, min(opened_ms, to_ms)))
         at_ms = max(at_ms, closed_ms)
@@ -159,7 +156,9 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     differ_ms = 2 * world.schedule.skew_ms
     # What waited for a log died with its function, so the gap in the ledger begins with that.
     waited_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
-    for start, end in uncovered(world, world.origin_ms, until_ms, stalled_counts=False):
+    for start, end in uncovered(
+        world, world.origin_ms, until_ms, span=partial(_told_span, _told_until(world, records))
+    ):
         if end - start <= differ_ms:
             # What begins longer before the next opening is a gap by any two clocks.
             from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
@@ -171,8 +170,26 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         if link in unheard or _was_killed(link):
             late = [number for number in link.delayed if _was_on_its_way(link, number)]
             yield from ((number, CAME_LATE) for number in [*late, *_halves(world, link)])
-        elif link.ended_by in ("closed_here", "ended_by_upstream"):
+        elif link.ended_by in LET_GO:
             yield from ((number, PEER_DIED) for number in link.waiting)
+
+
+def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
+    """Until when each connection that was killed has told that it was connected, by the clock of the world."""
+    seen_ms = {record.fence: record.seen_ms for record in records if record.closed_ms is None}
+    return {
+        link: seen_ms[fence] - function.task.skew_ms
+        for function in world.functions
+        for fence, link in function.links_by_fence.items()
+        if fence in seen_ms and _was_killed(link)
+    }
+
+
+def _told_span(told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
+    """When the ledger has the connection: what it had read and not stored when it was killed is none of it."""
+    last_ms = link.last_byte_ms if link.ended_by == "stalled" else link.closed_ms
+    ends = [end for end in (last_ms, link.client.died_ms, told_until_ms.get(link)) if end is not None]
+    return opened_ms, max(opened_ms, min(ends, default=sys.maxsize))
 
 
 def _was_on_its_way(link: Link, number: int) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 
-from handlers.connection.backoff import TRY_MS, FailureKind
+from handlers.connection.backoff import LIVED_MS, TRY_MS, FailureKind
 from handlers.connection.refusals import JITTER, PACE
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.chaos.link import Link
@@ -124,6 +124,7 @@ def _failures(world: World) -> list[tuple[int, Link]]:
             continue
         pace = profile.pace(kind) if kind != "refused" else PACE
         is_next = before is not None and _kind(world, before[0]) == kind and _knows(link, before[0])
+        is_next = is_next and before is not None and not _lived_between(world, before[0], link)
         count = before[1] + 1 if before is not None and is_next else 1
         before = (link, count)
         assert link.closed_ms is not None
@@ -133,6 +134,17 @@ def _failures(world: World) -> list[tuple[int, Link]]:
         owed_ms = max(link.retry_after_s * 1000, owed_ms)
         failures.append((link.closed_ms + owed_ms, link))
     return failures
+
+
+def _lived_between(world: World, before: Link, link: Link) -> bool:
+    """Whether a connection that was opened between two failures had been open for long enough to end their row."""
+    since_ms, until_ms = before.closed_ms or 0, link.asked_ms
+    return any(
+        other.opened_ms is not None
+        and since_ms <= other.opened_ms
+        and min(other.closed_ms or until_ms, until_ms) - other.opened_ms >= LIVED_MS
+        for other in world.upstream.links
+    )
 
 
 def _kind(world: World, link: Link) -> FailureKind | None:

@@ -15,6 +15,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from local.template import REGION
+
 SKEW_S = 300
 _SERVICE = "execute-api"
 _AUTHORIZATION = re.compile(
@@ -65,6 +67,8 @@ class SignatureCheck:
             return "The security token included in the request is invalid."
         if service != _SERVICE:
             return f"Credential should be scoped to correct service: '{_SERVICE}'."
+        if region != REGION:
+            return f"Credential should be scoped to a valid region, such as {REGION} here."
         if not {"host", "x-amz-date"} <= set(signed) <= set(request.headers):
             return "'Host' and 'X-Amz-Date' must be signed headers, and every signed header must be there."
         if not _is_near(stamp, now) or not stamp.startswith(day):

@@ -17,6 +17,16 @@ from handlers.connection.steps import Step
 from handlers.errors import StoreUnavailable
 from handlers.store.ledger_records import LedgerRecords
 from handlers.store.requests import Request, Requests
+from tests.chaos.defect import Defect
+from tests.chaos.defect_schedules import (
+    CUT_OFF,
+    DEAD_PEER,
+    LOST_ANSWERS,
+    TWO_OUTAGES,
+    forgets,
+    has_losses,
+    leaves_the_default,
+)
 
 SETTLED, END_MS, REQUESTS_OF = ledger._settled, ledger.Record.end_ms, Requests.of
 PUT_GAP = LedgerRecords._put_gap
@@ -121,3 +131,79 @@ LEDGER: dict[str, tuple[str, Callable[..., Any] | property]] = {
         gives_up_all_the_same,
     ),
 }
+
+
+OF_THE_LEDGER = [
+    Defect(
+        "half an event counts as heard",
+        {"lost"},
+        function=LEDGER["half an event counts as heard"],
+        like=CUT_OFF,
+    ),
+    Defect(
+        "a gap is closed by its length",
+        {"lost"},
+        function=LEDGER["a gap is closed by its length"],
+        like=TWO_OUTAGES,
+    ),
+    Defect(
+        "one that broke off counts as caught up",
+        {"lost"},
+        function=LEDGER["one that broke off counts as caught up"],
+        like=TWO_OUTAGES,
+    ),
+    Defect(
+        "the cursor closes no gap",
+        {"invented"},
+        function=LEDGER["the cursor closes no gap"],
+        among=lambda schedule: schedule.resumes,
+    ),
+    Defect(
+        "a default resume that is relieved leaves a gap",
+        {"invented"},
+        function=LEDGER["a default resume that is relieved leaves a gap"],
+        among=lambda schedule: leaves_the_default(schedule) and schedule.policy == "evicts" and schedule.renews,
+    ),
+    Defect(
+        "a default resume counts as heeded",
+        {"lost"},
+        function=LEDGER["a default resume counts as heeded"],
+        among=lambda schedule: leaves_the_default(schedule) and not schedule.resumes,
+    ),
+    Defect(
+        "a gap's item is never revised",
+        {"unrecorded-gaps"},
+        function=("handlers.store.ledger_records.LedgerRecords._put_gap", never_revised),
+        like=TWO_OUTAGES,
+    ),
+    Defect(
+        "a handover is told as a gap",
+        {"invented"},
+        function=LEDGER["a handover is told as a gap"],
+        among=lambda schedule: not schedule.resumes,
+    ),
+    Defect(
+        "a loss is told from the opening",
+        {"lost"},
+        function=LEDGER["a loss is told from the opening"],
+        among=has_losses,
+    ),
+    Defect(
+        "the cursor is given up before the ledger says so",
+        {"cursor-ahead"},
+        function=LEDGER["the cursor is given up before the ledger says so"],
+        among=lambda schedule: forgets(schedule) and schedule.memory.word == "status",
+    ),
+    Defect(
+        "the cursor is given up though the ledger says nothing",
+        {"cursor-ahead"},
+        function=LEDGER["the cursor is given up though the ledger says nothing"],
+        like=LOST_ANSWERS,
+    ),
+    Defect(
+        "a silent connection counts as heard",
+        {"lost"},
+        function=LEDGER["a silent connection counts as heard"],
+        like=DEAD_PEER,
+    ),
+]

@@ -22,6 +22,7 @@ from handlers.store.requests import Requests
 from handlers.store.segment_items import segment_item, stored_events
 from handlers.store.segment_writer import SegmentWriter
 from local.chaos.schedule import Fault, Schedule
+from tests.chaos.defect import Defect
 
 ANSWERED, ASKS, APPENDED = Appender.answered, Appender._asks, Appender._appended
 CLAIM, FLUSH, WRITES = Requests._claim, Intake.flush, Intake._writes
@@ -167,3 +168,92 @@ def _unavailable() -> Exception:
     from handlers.errors import StoreUnavailable
 
     return StoreUnavailable("no answer")
+
+
+_APPENDER, _WRITER = "handlers.segments.appending.Appender", "handlers.store.segment_writer.SegmentWriter"
+OF_THE_LOG = [
+    Defect(
+        "only the last segment is read at opening",
+        {"duplicated"},
+        function=(f"{_APPENDER}._is_far_enough", knows_all_at_once),
+        among=in_two_hands,
+    ),
+    Defect(
+        "what another wrote is not read",
+        {"duplicated"},
+        function=(f"{_APPENDER}.answered", goes_on_unread),
+        among=in_two_hands,
+    ),
+    Defect(
+        "a segment is written without its condition",
+        {"duplicated", "lost", "misplaced"},
+        function=(f"{_WRITER}._put", puts_over_another),
+        among=in_two_hands,
+    ),
+    Defect(
+        "events are known before they are stored",
+        {"lost"},
+        function=(f"{_APPENDER}._asks", knows_too_early),
+        among=in_two_hands,
+    ),
+    Defect(
+        "its own segment is not recognised",
+        {"wrong-counts"},
+        function=(f"{_APPENDER}._is_own", is_never_its_own),
+        among=sends_again,
+    ),
+    Defect(
+        "a number is left out",
+        {"duplicated", "misplaced"},
+        function=(f"{_APPENDER}._appended", leaves_a_number_out),
+        among=in_two_hands,
+    ),
+    Defect(
+        "an older connection saves its own cursor",
+        {"backwards"},
+        function=(f"{_APPENDER}._cursor_behind", saves_its_own_cursor),
+        among=in_two_hands,
+    ),
+    Defect(
+        "what waits is dropped when the connection leaves",
+        {"lost"},
+        function=("handlers.connection.intake.Intake.flush", forgets_what_waits),
+        among=in_a_log,
+    ),
+    Defect(
+        "the cursor of what waits is saved",
+        {"cursor-ahead"},
+        function=("handlers.connection.intake.Intake._writes", counts_on_what_waits),
+        among=lambda schedule: in_a_log(schedule) and schedule.flush_s >= 1,
+    ),
+    Defect(
+        "the ledger covers what waits for a log",
+        {"lost"},
+        function=("handlers.connection.liveness.Liveness.seen_ms", is_good_until_now),
+        like=KILLED_WITH_WAITING,
+    ),
+    Defect(
+        "a segment is read backwards",
+        {"misread"},
+        function=("handlers.store.segment_reader.stored_events", reads_backwards),
+        among=in_a_log,
+    ),
+    Defect(
+        "of a segment the first event is read",
+        {"misread"},
+        function=("handlers.store.segment_reader.stored_events", reads_the_first_alone),
+        among=in_a_log,
+    ),
+    Defect(
+        "where the events lie is the profile's own",
+        {"torn"},
+        function=("handlers.store.requests.Requests._claim", stores_as_its_profile_says),
+        among=is_redeployed,
+    ),
+    Defect(
+        "what no segment holds is marked before it is sent",
+        {"dead-letters"},
+        function=(f"{_WRITER}._dead_letter", sends_no_message),
+        among=is_too_large,
+    ),
+]

@@ -6,7 +6,9 @@ them with the others. They decide nothing else.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from handlers.connection.effects import Claim
@@ -14,6 +16,7 @@ from handlers.connection.inputs import Claimed, ClaimRefused, Order, RestOwed
 from handlers.store.connection_store import Reply, Store
 from handlers.store.requests import Requests
 from local.chaos.schedule import Schedule
+from tests.chaos.defect import Defect
 
 CLAIM, CLAIM_LEASE = Requests._claim, Store.claim
 
@@ -51,3 +54,34 @@ def says_nothing(store: Store, stream_id: str, *, order: Order = "index", **clai
 def replace_order(reply: Reply, order: Order) -> Reply:
     """The reply as if the control record had this order."""
     return reply._replace(record=replace(reply.record, order=order))
+
+
+OF_THE_ORDER = [
+    Defect(
+        "keys are read one partition after the other",
+        {"misread"},
+        function=(
+            "handlers.store.key_reader.heapq",
+            SimpleNamespace(merge=lambda *items, key: itertools.chain(*items)),  # noqa: ARG005
+        ),
+        among=lambda schedule: has_no_order(schedule) and schedule.partitions > 1,
+    ),
+    Defect(
+        "a stream gets its order back",
+        {"misread"},
+        function=("handlers.store.connection_store.Store.claim", gives_the_order_back),
+        among=may_change,
+    ),
+    Defect(
+        "a stream without an order pays for one",
+        {"misplaced"},
+        function=("handlers.store.requests.Requests._claim", orders_as_its_profile_says),
+        among=may_change,
+    ),
+    Defect(
+        "events leave the index before the lease says so",
+        {"misread", "misplaced"},
+        function=("handlers.store.connection_store.Store.claim", says_nothing),
+        among=has_no_order,
+    ),
+]

@@ -10,7 +10,8 @@ from handlers.store.connection_store import Store
 from local.chaos import simulate
 from local.chaos.invariants import violations
 from local.chaos.schedule import Schedule, generate
-from tests.chaos.chaos_defects import DEFECTS, Defect
+from tests.chaos.chaos_defects import DEFECTS
+from tests.chaos.defect import Defect
 
 MOST_SEEDS = 120
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from handlers.store.connection_store import _NOBODY_CAME, Store
-from tests.chaos import chaos_defects
+from tests.chaos import chaos_defects, protocol_defects
 
 Edit = Callable[[dict[str, Any]], None]
 LANES = "AB"
@@ -124,12 +124,12 @@ def waits_wherever_a_renewal_is_due(definition: dict[str, Any]) -> None:
 
 MACHINE: dict[str, Edit] = {
     "a lane waits wherever a renewal is due": waits_wherever_a_renewal_is_due,
-    "a lane waits after a drop": chaos_defects.waits_after_a_drop,
+    "a lane waits after a drop": protocol_defects.waits_after_a_drop,
     "nobody is told of a death": tells_of_no_death,
     "one that the machine has lost is said to be over": takes_the_lost_for_dead,
     "an execution ends with a killed function": ends_with_a_killed_function,
-    "a takeover clears a younger stop request": chaos_defects.clears_a_younger_stop_request,
-    "who cannot be described is taken for dead": chaos_defects.takes_whom_it_cannot_describe_for_dead,
+    "a takeover clears a younger stop request": protocol_defects.clears_a_younger_stop_request,
+    "who cannot be described is taken for dead": protocol_defects.takes_whom_it_cannot_describe_for_dead,
     "a second POST takes the stream": _claims_without("attribute_not_exists(execution) AND"),
     "a claim clears a younger stop request": _claims_without("attribute_not_exists(stop_at)"),
 }

@@ -10,6 +10,7 @@ from handlers.driver import Clock
 from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
 from tests.handlers.aws import SECRETS, Aws
+from tests.local.support import PATIENCE
 
 
 class OneSecret:
@@ -36,7 +37,7 @@ class Lane:
     def last(self) -> Report:
         """Its last connection, once the invocation has ended."""
         assert self.thread is not None
-        self.thread.join(60)
+        self.thread.join(60 * PATIENCE)
         assert not self.thread.is_alive()
         return self.reports[-1]
 

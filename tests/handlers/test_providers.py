@@ -64,6 +64,17 @@ class Stage:
         """The one connection of an invocation that may not connect again by itself."""
         return self.start(lasts_ms=lasts_ms, profile=replace(self.profile, reconnect_tries=0)).last
 
+    def connected(self) -> Report:
+        """The first such connection that stored an event: on a busy machine the provider may close before one comes."""
+        reports: list[Report] = []
+
+        def stores() -> bool:
+            reports.append(self.connect())
+            return reports[-1].progress.stored > 0
+
+        assert until(stores), reports
+        return reports[-1]
+
     def stop(self) -> None:
         """Writes the stop request."""
         self.aws.put_control(self.stream_id, "lease", stop={"BOOL": True})
@@ -139,11 +150,11 @@ def test_a_completion_is_never_asked_for_while_another_runs(aws: Aws) -> None:
 def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str) -> None:
     """It says so in band or just ends; with nobody connected for a while, the next request's cursor closes the gap."""
     with played(aws, name, **BUSY, life_s=0.3) as stage:
-        report = stage.connect()
+        report = stage.connected()
         says = "disconnected_by_upstream" if BEHAVIOURS[name].cut else "ended_by_upstream"
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", says)
         first, closed_ms = stage.stored(), Clock().now_ms()
-        assert report.progress.stored == len(first) > 0
+        assert report.progress.stored == len(first)
         assert until(lambda: Clock().now_ms() > closed_ms + 100)
         assert stage.connect().progress.resumed
     numbers = stage.stored()
@@ -154,7 +165,7 @@ def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str)
 def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
     """The provider closes and keeps nothing: the next connection begins with what comes then; the gap stays."""
     with played(aws, name, **BUSY, life_s=0.3) as stage:
-        report = stage.connect()
+        report = stage.connected()
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", "ended_by_upstream")
         first = stage.stored()
         stage.profile = replace(stage.profile, reconnect_tries=0)
@@ -163,7 +174,7 @@ def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
         stage.stop()
         assert not again.last.progress.resumed
     gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
-    assert [(gap["cause"], gap["closed_by_cursor"]) for gap in gaps] == [("ended_by_upstream", False)]
+    assert {(gap["cause"], gap["closed_by_cursor"]) for gap in gaps} == {("ended_by_upstream", False)}
 
 
 def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
@@ -188,7 +199,15 @@ def test_without_a_heartbeat_silence_is_a_dead_connection(aws: Aws, name: str) -
     """The same profile and the same silence: it is the heartbeat that keeps it alive."""
     with played(aws, name, **SILENT, life_s=0) as stage:
         stage.profile = replace(stage.profile, stall_after_s=0.3)
-        assert (stage.connect().progress.ended_by, stage.stored()) == ("stalled", [])
+
+        def answered() -> bool:
+            reports.append(stage.connect())
+            return reports[-1].progress.opened_ms is not None
+
+        reports: list[Report] = []
+        # A busy machine may need longer for the answer itself.
+        assert until(answered), reports
+        assert (reports[-1].progress.ended_by, stage.stored()) == ("stalled", [])
 
 
 OUTAGE_S = {"x-filtered": 5, "companies-house": 5, "oanda": 1}
@@ -242,8 +261,10 @@ def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
     with played(aws, "x-filtered", **BUSY) as stage:
         first = stage.start()
         assert until(lambda: len(stage.stored()) >= 1)
+        before_ms = Clock().now_ms()
         assert replace(stage, stream_id="x-filtered:other").connect().outcome.error == "StreamThrottled"
-        assert 50_000 < aws.store().read("x-filtered:other").rest.until_ms - Clock().now_ms() <= 60_000
+        after_ms = Clock().now_ms()
+        assert before_ms <= aws.store().read("x-filtered:other").rest.until_ms - 60_000 <= after_ms
         assert stage.most() == 1
         stage.stop()
         assert first.last.outcome.status == "stopped"

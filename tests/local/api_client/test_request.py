@@ -37,10 +37,17 @@ HINT = "there is no such route; or the stage asks for a signature, and none was 
 MISMATCH = "The request signature we calculated does not match"
 
 
-def signed(method: str, url: str, body: bytes = b"", secret: str = SECRET, service: str = "execute-api") -> Signed:
+def signed(
+    method: str,
+    url: str,
+    body: bytes = b"",
+    secret: str = SECRET,
+    service: str = "execute-api",
+    region: str = "us-east-1",
+) -> Signed:
     """The request as botocore signs it, as it arrives."""
     request = AWSRequest(method, url, headers={"Content-Type": "application/json"}, data=body)
-    SigV4Auth(Credentials(KEY, secret, "token"), service, "eu-central-1").add_auth(request)
+    SigV4Auth(Credentials(KEY, secret, "token"), service, region).add_auth(request)
     host, _, target = url.removeprefix("https://").partition("/")
     headers = {name.lower(): value for name, value in request.headers.items()} | {"host": host}
     return Signed(method, f"/{target}", headers, body)
@@ -71,13 +78,16 @@ def test_what_is_signed_is_served_and_what_was_changed_is_not(method: str, path:
 
 
 def test_an_old_a_foreign_and_no_signature_are_refused() -> None:
-    """More than five minutes away, of another key or service, without the date among what is signed, and none."""
+    """More than five minutes away, of another key, service or region, no date signed, and none."""
     url = "https://localhost:3000/connections/demo"
     request, now = signed("GET", url), datetime.now(UTC)
     assert problem(request, now + timedelta(seconds=290)) == problem(request, now - timedelta(seconds=290)) == ""
     for minutes in (-6, 6):
         assert problem(request, now + timedelta(minutes=minutes)).startswith("Signature expired or not yet current")
     assert problem(signed("GET", url, service="s3")).startswith("Credential should be scoped to correct service")
+    assert problem(signed("GET", url, region="eu-central-1")).startswith(
+        "Credential should be scoped to a valid region"
+    )
     authorization = request.headers["authorization"]
 
     def with_authorization(text: str) -> str:
@@ -108,7 +118,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         async with service(tmp_path, invoke=answered, template=template) as (url, _):
             yield url
 
-    for name, value in (("ACCESS_KEY_ID", KEY), ("SECRET_ACCESS_KEY", SECRET), ("REGION", "eu-central-1")):
+    for name, value in (("ACCESS_KEY_ID", KEY), ("SECRET_ACCESS_KEY", SECRET), ("REGION", "us-east-1")):
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
