@@ -36,43 +36,59 @@ def add_follow(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status where the API refuses; raises KeyboardInterrupt at Ctrl-C."""
-    following = Following(arguments.after)
+    follower = _Follower(asking.streams(arguments), arguments)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     from_at = arguments.from_at or (None if arguments.all or arguments.after else now)
     try:
-        return _follow(asking.streams(arguments), arguments, following, from_at)
+        return follower.run(from_at)
     except KeyboardInterrupt:
         sys.stdout.flush()
-        more = f" --after {shlex.quote(following.place)}" if following.place else ""
+        more = f" --after {shlex.quote(follower.printed)}" if follower.printed else ""
         stands = f"streamkeeper follow {shlex.quote(arguments.stream_id)}{more}"
         print(f"\nstreamkeeper: go on with `{printable(stands)}`", file=sys.stderr)
         raise
 
 
-def _follow(streams: Streams, arguments: argparse.Namespace, following: Following, from_at: str | None) -> int:
-    rest_s, has_answered = EVERY_S, False
-    while True:
-        query = {"after": following.after(time.monotonic_ns() // 1_000_000), "limit": 1000, "from": from_at}
-        try:
-            page = streams.ask("GET", path_of(arguments.stream_id, "/events"), query)
-        except Refused as refusal:
-            if refusal.answer.status not in _TRANSIENT:
-                return asking.refused(refusal, as_json=arguments.json)
-            rest_s = _lost(str(refusal), rest_s)
-            continue
-        except UserError as problem:
-            if not has_answered:
-                raise
-            rest_s = _lost(str(problem), rest_s)
-            continue
-        if rest_s > EVERY_S:
-            print("streamkeeper: the API answers again.", file=sys.stderr)
-        rest_s, has_answered = EVERY_S, True
-        for event in following.take(page):
-            print(json.dumps(event, ensure_ascii=False) if arguments.json else line(event))
+class _Follower:
+    """Prints what is new; `printed` is the position of the last event that was printed whole."""
+
+    def __init__(self, streams: Streams, arguments: argparse.Namespace) -> None:
+        self.printed: str = arguments.after
+        self._following = Following(arguments.after)
+        self._streams = streams
+        self._arguments = arguments
+
+    def run(self, from_at: str | None) -> int:
+        """Returns the exit status where the API refuses; raises UserError where it never answered."""
+        rest_s, has_answered = EVERY_S, False
+        path = path_of(self._arguments.stream_id, "/events")
+        while True:
+            after = self._following.after(time.monotonic_ns() // 1_000_000)
+            try:
+                page = self._streams.ask("GET", path, {"after": after, "limit": 1000, "from": from_at})
+            except Refused as refusal:
+                if refusal.answer.status not in _TRANSIENT:
+                    return asking.refused(refusal, as_json=self._arguments.json)
+                rest_s = _lost(str(refusal), rest_s)
+                continue
+            except UserError as problem:
+                if not has_answered:
+                    raise
+                rest_s = _lost(str(problem), rest_s)
+                continue
+            if rest_s > EVERY_S:
+                print("streamkeeper: the API answers again.", file=sys.stderr)
+            rest_s, has_answered = EVERY_S, True
+            self._print(page)
+            if not self._following.is_behind(page):
+                time.sleep(EVERY_S)
+
+    def _print(self, page: dict[str, Any]) -> None:
+        for event in self._following.take(page):
+            print(json.dumps(event, ensure_ascii=False) if self._arguments.json else line(event))
+            # One that was written late stands before others, and nobody goes back.
+            self.printed = max(self.printed, event["position"])
         sys.stdout.flush()
-        if not following.is_behind(page):
-            time.sleep(EVERY_S)
 
 
 def _lost(sentence: str, rest_s: float) -> float:

@@ -38,7 +38,7 @@ def test_a_stream_from_its_start_to_its_stop(service: harness.Service, tmp_path:
     for verb in ("status", "events", "gaps", "follow", "stop", "start"):
         done = typed(service, verb, "nobody")
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
-        assert done.stderr.startswith("streamkeeper: 404 Not Found: There is no st")
+        assert done.stderr.startswith("streamkeeper: 404 Not Found: There is no s")
     assert typed(service, "status", "demo").returncode == 4
     assert json.loads(typed(service, "start", "demo", "--json").stdout)["already_running"] is False
     assert typed(service, "start", "demo").stdout == "demo runs already\n"
