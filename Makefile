@@ -5,7 +5,7 @@ VENV ?= .venv
 # How many processes share the tests; a number instead of auto chooses it.
 JOBS ?= auto
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check chaos package lock clean tools
+.PHONY: help setup run test test-all check chaos screenshots package lock clean tools
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
@@ -27,6 +27,9 @@ check: setup
 chaos: setup  ## run generated schedules of faults in virtual time; SCHEDULES says how many, SEED where they begin
 	@$(VENV)/bin/streamkeeper chaos --schedules $(or $(SCHEDULES),10000) --seed $(or $(SEED),0) --jobs 2
 
+screenshots: setup  ## make the pictures of docs/console.md anew, in a real Chromium
+	@STREAMKEEPER_SCREENSHOTS=1 $(VENV)/bin/pytest -q tests/console
+
 package: setup  ## make the zip and the CloudFormation template for AWS in .serverless; STAGE chooses the stage
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npx --no sls package --stage $(or $(STAGE),dev)
 
@@ -39,7 +42,7 @@ clean:  ## remove what was built; the data in .streamkeeper stays
 tools:
 	@packaging/check-tools.sh $(PYTHON)
 
-$(VENV)/.installed: requirements-dev.txt requirements-velocity.txt pyproject.toml states-language/pyproject.toml
+$(VENV)/.installed: requirements-dev.txt requirements-durable.txt requirements-velocity.txt pyproject.toml states-language/pyproject.toml
 	@$(PYTHON) packaging/install.py python $(VENV)
 	@touch $@
 

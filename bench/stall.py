@@ -27,7 +27,7 @@ from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
-from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.actions import StepFunctions, settle
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
@@ -106,6 +106,7 @@ async def _serve(folder: Path, port: Connection) -> None:
     executions.perform = TaskPerformer(pool, endpoints, states).perform
     listener = Listener(AwsServer(states, pool, endpoints).app, bind(0, "a benchmark"))
     await listener.start()
+    settle()
     port.send(listener.port)
     await asyncio.Event().wait()
 

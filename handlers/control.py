@@ -8,11 +8,12 @@
     GET    /connections/{streamId}/gaps     its gaps, a page at a time
     GET    /connections/{streamId}/...      what the page shows besides (handlers/views.py)
     GET    /console, /console/{file}        the page
+    POST   /connections/{streamId}/redrive  puts its dead-letter messages back
     DELETE /connections/{streamId}          asks for its stop
 
 The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
 bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the stop request and nothing else, so it may
-be repeated; no answer quotes what AWS said.
+be repeated, and a redrive puts each event back once; no answer quotes what AWS said.
 """
 
 import os
@@ -60,7 +61,7 @@ RETRY_AFTER_S = 5
 # (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
 CACHE_CONTROL = "no-cache, no-store"
 INDEX, OPENAPI, ALL, STREAM = "/", "/openapi.json", "/connections", "/connections/{streamId}"
-EVENTS, GAPS = "/events", "/gaps"
+EVENTS, GAPS, REDRIVE = "/events", "/gaps", "/redrive"
 CONSOLE = "/console"
 
 Answer = dict[str, Any]
@@ -132,7 +133,9 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     profile = check_stream_id(stream_id) if resource.startswith(STREAM) else ""
     if method == "DELETE" and resource == STREAM:
         return _delete(stream_id, profile)
-    if method != "GET":
+    if method == "POST" and resource == f"{STREAM}{REDRIVE}":
+        return _redrive(stream_id, profile)
+    if f"{method} {resource}" not in index.ROUTES:
         raise _bad_method(method, resource)
     if resource == INDEX:
         return _said(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
@@ -285,6 +288,34 @@ def _delete(stream_id: str, profile: str) -> Answer:
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
     return _said(202, {**shown, "message": _what_follows(stream)})
+
+
+def _redrive(stream_id: str, profile: str) -> Answer:
+    """200 with what became of the stream's dead-letter messages."""
+    if store.layout(stream_id) is None:
+        raise _unknown(stream_id, profile)
+    # Few ask for it, and what is imported lengthens each cold start.
+    from handlers.api import redrive_answer
+    from handlers.redrive.restore import Events
+    from handlers.redrive.stage import Stage
+
+    is_late = redrive_answer.late()
+    dynamodb_client, objects = (
+        boto3_client("dynamodb", TRIES),
+        Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket),
+    )
+    stage = Stage(
+        boto3_client("sqs", TRIES),
+        settings.dead_letter_queue_url,
+        dynamodb_client,
+        settings.control_table,
+        Events(dynamodb_client, settings.events_table, objects),
+        boto3_client("stepfunctions", TRIES),
+        "",
+        redrive_answer.HELD_S,
+        is_late,
+    )
+    return _said(200, redrive_answer.answer(stream_id, stage, is_late))
 
 
 def _what_follows(stream: Mapping[str, Any]) -> str:

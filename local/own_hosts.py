@@ -11,6 +11,7 @@ given, and neither of the others.
 Invariant: a request that is refused has done nothing; its body is not read.
 """
 
+import asyncio
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from handlers.api.problems import CONTENT_TYPE, Problem
+from local.gathered_writes import GatheredWrites
 from local.user_error import UserError
 
 VARIABLE = "STREAMKEEPER_HOSTS"
@@ -37,6 +39,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 class Protocol(HttpToolsProtocol):
     """HTTP of a listener that is guarded: what names a host in its request line has that one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(GatheredWrites(transport))  # type: ignore[arg-type]
 
     def on_headers_complete(self) -> None:
         """Replaces `Host` by the host of an absolute request target (RFC 9112, section 3.2.2)."""

@@ -25,11 +25,11 @@ _NPM = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxt
 
 
 def step(number: int, what: str, command: list[str], without: str = "") -> None:
-    """Runs one step of five and shows it; ends the process with one sentence where it fails.
+    """Runs one step of six and shows it; ends the process with one sentence where it fails.
 
     Where the platform has no wheel and `without` says what is lost by that, it prints so and goes on.
     """
-    print(f"setup {number}/5: {what}", flush=True)
+    print(f"setup {number}/6: {what}", flush=True)
     started_s = time.monotonic()
     in_terminal = sys.stdout.isatty()
     lines: list[str] = []
@@ -73,7 +73,7 @@ def _failed(what: str, output: str) -> int:
 def main(arguments: list[str]) -> None:
     """Installs one part."""
     if arguments[:1] == ["node"]:
-        step(5, "Node packages (some 450) into node_modules", ["npm", "ci", "--loglevel=http", "--no-progress", *_NPM])
+        step(6, "Node packages (some 450) into node_modules", ["npm", "ci", "--loglevel=http", "--no-progress", *_NPM])
         return
     venv = Path(arguments[1])
     python = str(venv / "bin" / "python")
@@ -85,8 +85,10 @@ def main(arguments: list[str]) -> None:
     velocity = ["--require-hashes", "--only-binary=:all:", "--ignore-requires-python", "-rrequirements-velocity.txt"]
     lost = "tests/deploy/test_mapping_templates.py will fail"
     step(3, f"Apache Velocity and a Java, for one test, into {venv}", [python, *_PIP, *velocity], lost)
+    durable = ["--require-hashes", "--no-deps", "-rrequirements-durable.txt"]
+    step(4, f"durable functions, for one comparison, into {venv}", [python, *_PIP, *durable])
     own = ["--no-deps", "--no-build-isolation", "--editable", "./states-language", "--editable", "."]
-    step(4, f"this project into {venv}", [python, *_PIP, *own])
+    step(5, f"this project into {venv}", [python, *_PIP, *own])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ have ended: a run of several processes fails for a request that no role of the t
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ settings.load_profile("streamkeeper")
 # Nothing that the user's shell says of AWS reaches a test, nor what the tests start.
 for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
+
+# Hundreds of processes are started: each module is compiled for the first of them, whatever the shell says of that.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Files whose tests wait or compute for many seconds, by the beginning of their path; the longest first.
 SLOW = (

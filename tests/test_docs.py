@@ -22,7 +22,7 @@ PAGES = sorted(
 PROSE_COLUMNS = 99
 ROOMS = ("handlers", "local", "timeline", "states-language", "bench", "tests")
 NAMES = {path.name for room in ROOMS for path in (ROOT / room).rglob("*.py")}
-README_LINES = 100
+README_LINES = 130
 DECISIONS = ROOT / "docs" / "decisions"
 # What a page may name although no checkout has it: the reader writes it, or a program does.
 NOT_IN_A_CHECKOUT = re.compile(r"env/streams/(prices|<profile>|<name>)\.toml|.*[<*{].*")
@@ -99,7 +99,7 @@ def test_a_broken_page_is_noticed(tmp_path: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """At most 100 lines."""
+    """At most 130 lines."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
 
 

@@ -21,6 +21,7 @@ ROUTES = {
     "GET /connections/{streamId}/dead-letters": "its messages in the dead-letter queue, which stay there",
     "GET /console": "a page to see and operate streams, for a browser",
     "GET /console/{file}": "the files of that page",
+    "POST /connections/{streamId}/redrive": "puts its messages of the dead-letter queue back, as far as they can be",
     "DELETE /connections/{streamId}": "stops the stream",
 }
 

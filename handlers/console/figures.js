@@ -63,6 +63,10 @@ function rateOf() {
     seen.push([now, total]);
     while (seen.length > 2 && now - seen[1][0] >= OVER_MS) seen.shift();
     const [first, stored] = seen[0];
-    return now > first ? ((total - stored) * 1000) / (now - first) : null;
+    if (now > first) return ((total - stored) * 1000) / (now - first);
+    // At first the open connection's own count is all that is known.
+    const open = connections.findLast((one) => one.is_open);
+    const openMs = open ? now - Date.parse(open.opened_at) : 0;
+    return openMs > 1000 ? (open.stored * 1000) / openMs : null;
   };
 }

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from local import collection
 from local.chaos.invariants import COUNTED
 from local.chaos.progress import Progress
 from local.chaos.schedule import STORES, generate
@@ -135,7 +136,7 @@ def runs(seeds: Iterable[int], jobs: int, store: str = "") -> Iterator[Result]:
 
 
 def _run(seed: int, store: str) -> Result:
-    gc.disable()
-    if seed % COLLECT_EVERY == 0:
-        gc.collect()
-    return run_schedule(generate(seed, store))
+    with collection.paused():
+        if seed % COLLECT_EVERY == 0:
+            gc.collect()
+        return run_schedule(generate(seed, store))

@@ -7,7 +7,6 @@ latencies, upstream and faults, and the same question gives the same answer.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import sys
@@ -16,9 +15,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from local import stages
+from local import collection, stages
 from local.compare import backoff, checkpoints, faults
-from local.compare.strategies import STRATEGIES, Result
+from local.compare.result import Result, Strategy
+from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
@@ -26,6 +26,7 @@ from local.replay.scenario import DERIVED, POLICIES, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
 
+INSTALL = "`pip install --no-deps -r requirements-durable.txt`"
 WHAT = ("strategies", "backoff", "checkpoints")
 HOURS, MOST_HOURS = 24.0, 24.0 * 31
 LIMIT_S, WAIT_S, LONG_S = 900, 840, 300
@@ -80,6 +81,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--limit", default=str(LIMIT_S), metavar="S", help=f"the functions' limit ({LIMIT_S})")
     parser.add_argument("--wait", default=str(WAIT_S), metavar="S", help=f"how long a lane waits ({WAIT_S})")
+    parser.add_argument("--margin", metavar="S", help="how long before its limit one leaves (20; 5 under 300 s)")
     parser.add_argument("--upstream", default="evicts", metavar="POLICY", help=f"{', '.join(POLICIES)} (evicts)")
     parser.add_argument("--overlap-s", default="2", metavar="S", help="where it tolerates two: how long both read (2)")
     parser.add_argument("--resumes", action="store_true", help="the upstream sends what was missed since the cursor")
@@ -87,6 +89,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--strategy", action="append", metavar="NAME", help="only this one; repeatable")
     parser.add_argument("--picture", type=Path, metavar="OUT", help="write the picture to OUT.svg or OUT.html")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--lanes", action="store_true", help="with --json: what each lane did, to the millisecond")
     parser.set_defaults(run=run)
 
 
@@ -112,19 +115,16 @@ def _backoff(arguments: argparse.Namespace) -> int:
 
 
 def _strategies(arguments: argparse.Namespace) -> int:
+    if arguments.lanes and not arguments.json:
+        raise UserError("--lanes is a part of what --json prints, so it needs --json.")
     asked, listed, path = question(arguments), prices.read(), checked(arguments.picture)
-    names = arguments.strategy or [one.name for one in STRATEGIES]
-    for name in names:
-        if name not in {one.name for one in STRATEGIES}:
-            raise UserError(f"--strategy must be one of {', '.join(s.name for s in STRATEGIES)}, not {name!r}.")
-    gc.disable()  # a replay keeps nearly all that it makes: looking for garbage costs a fifth of it and finds none
+    chosen = _chosen(arguments.strategy)
     results = []
-    for strategy in STRATEGIES:
-        if strategy.name in names:
+    with collection.paused():
+        for strategy in chosen:
             if sys.stderr.isatty():
                 print(f"running {strategy.name} …", file=sys.stderr)
             results.append(strategy.run(asked.source))
-    gc.enable()
     memory_mb = asked.source.settings["memory_mb"]
     found = [result.as_json(memory_mb, listed) for result in results]
     if path is not None:
@@ -137,10 +137,26 @@ def _strategies(arguments: argparse.Namespace) -> int:
             table,
         )
     if arguments.json:
-        print(json.dumps(as_json(asked, found), indent=1))
+        lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
+        print(json.dumps({**as_json(asked, found), **lanes}, indent=1))
     else:
         print("\n".join([heading(asked), "", *_aligned(rows(found))]))
     return 0
+
+
+def _chosen(names: list[str] | None) -> list[Strategy]:
+    """The strategies to run, in their order: those named, or all that can run here."""
+    for name in names or []:
+        if name not in {one.name for one in STRATEGIES}:
+            raise UserError(f"--strategy must be one of {', '.join(s.name for s in STRATEGIES)}, not {name!r}.")
+    chosen = [one for one in STRATEGIES if not names or one.name in names]
+    for one in chosen:
+        if one.missing:
+            lacks = f"{one.name} needs the package {one.missing.replace('_', '-')}; {INSTALL} installs it"
+            if names:
+                raise UserError(f"--strategy: {lacks}.")
+            print(f"streamkeeper: without a strategy: {lacks}.", file=sys.stderr)
+    return [one for one in chosen if not one.missing]
 
 
 def question(arguments: argparse.Namespace) -> Question:
@@ -159,6 +175,8 @@ def question(arguments: argparse.Namespace) -> Question:
     base = stages.load("prod" if limit_s >= LONG_S else "local")
     settings = {name: value for name, value in base.items() if name not in DERIVED}
     settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
+    if arguments.margin is not None:
+        settings["margin_s"] = _whole("--margin", arguments.margin, 1, 900)
     source = Scenario(
         machine=stages.ROOT / "statemachines" / "connections.asl.yml",
         settings=stages.checked(settings, "--limit and --wait"),

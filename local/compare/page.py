@@ -1,4 +1,4 @@
-"""`python -m local.compare.page`: writes what the strategies came to into docs/strategies.md, and its picture.
+"""`python -m local.compare.page`: writes what the strategies came to into docs/strategies.md, README and a picture.
 
 The page has its words; each table stands between two comments that name the question. `--check` writes nothing and
 returns 1 where something else would be written. Invariant: nothing but those tables and the picture is changed.
@@ -14,11 +14,12 @@ from pathlib import Path
 from local.checkout import ROOT
 from local.compare import backoff, command
 from local.compare.command import Question, group, heading
-from local.compare.strategies import STRATEGIES, Result
+from local.compare.result import Result
+from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from timeline import svg
 
-PAGE, PICTURE, BACKOFF = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg"
+PAGE, PICTURE, BACKOFF, README = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg", "README.md"
 QUESTIONS = {
     "none": ["--hours", "24"],
     "calm": ["--hours", "24", "--faults", "calm"],
@@ -29,27 +30,45 @@ QUESTIONS = {
 DRAWN, DRAWN_HOURS = "rough", "6"
 
 
-def answered(options: list[str]) -> tuple[Question, list[Result]]:
-    """Returns what `streamkeeper compare` with these options is asked, and what each strategy comes to."""
+def asked(options: list[str]) -> Question:
+    """Returns what `streamkeeper compare` with these options is asked."""
     parser = argparse.ArgumentParser()
     command.add(parser.add_subparsers())
-    asked = command.question(parser.parse_args(["compare", *options]))
-    return asked, [strategy.run(asked.source) for strategy in STRATEGIES]
+    return command.question(parser.parse_args(["compare", *options]))
+
+
+def answered(options: list[str]) -> tuple[Question, list[Result]]:
+    """Returns what it is asked, and what each strategy comes to."""
+    question = asked(options)
+    return question, [strategy.run(question.source) for strategy in STRATEGIES]
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
     """Returns the page and the picture as they must be."""
     listed, text = prices.read(), (root / PAGE).read_text(encoding="utf-8")
+    tables = {}
     for name, options in QUESTIONS.items():
-        asked, results = answered(options)
-        memory_mb = asked.source.settings["memory_mb"]
-        text = _with(text, name, command.rows([result.as_json(memory_mb, listed) for result in results]))
+        question, results = answered(options)
+        memory_mb = question.source.settings["memory_mb"]
+        tables[name] = command.rows([result.as_json(memory_mb, listed) for result in results])
+        text = _with(text, name, tables[name])
+    readme = _with((root / README).read_text(encoding="utf-8"), "short", _short(tables))
     recovered = backoff.simulated()
     text = _with(text, "backoff", backoff.rows(recovered))
-    asked, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
-    groups = [group(result, listed, asked.source.settings["memory_mb"]) for result in results]
-    picture = svg.draw(groups, command.until_ms(asked), heading(asked))
-    return {root / PAGE: text, root / PICTURE: picture, root / BACKOFF: backoff.picture(recovered)}
+    question, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
+    groups = [group(result, listed, question.source.settings["memory_mb"]) for result in results]
+    picture = svg.draw(groups, command.until_ms(question), heading(question))
+    drawn = {root / PICTURE: picture, root / BACKOFF: backoff.picture(recovered)}
+    return {root / PAGE: text, root / README: readme, **drawn}
+
+
+def _short(tables: dict[str, list[list[str]]]) -> list[list[str]]:
+    """README's table: a strategy, its time without a connection, and what it costs."""
+    lines = [["strategy", "s a day without a connection", "with rough faults", "$ a month"]]
+    for calm, rough in zip(tables["none"][1:], tables["rough"][1:], strict=True):
+        gap, usd = (tables["none"][0].index(title) for title in ("gap s", "$ a month"))
+        lines.append([calm[0], calm[gap], rough[gap], calm[usd]])
+    return lines
 
 
 def _with(text: str, name: str, rows: list[list[str]]) -> str:

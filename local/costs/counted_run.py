@@ -63,9 +63,9 @@ class CountedSandbox(VirtualSandbox):
         super().__init__(clock, profile, script, settings, names, executions)
         self.meter = Meter({names["events_table"]: events_table(), names["control_table"]: control_table()})
         self._steady = upstream
-        self._tables = MeteredDynamoDb(self.meter)  # type: ignore[assignment]  # both have boto3's methods
+        self.tables = MeteredDynamoDb(self.meter)  # type: ignore[assignment]  # both have boto3's methods
         self._store = Store(
-            self._tables,
+            self.tables,
             _none,
             events_table=names["events_table"],
             control_table=names["control_table"],

@@ -5,12 +5,10 @@ Invariant: the definition and the settings are those that are deployed, and the 
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from local import collection
 from local.checkout import ROOT
 from local.replay.command import replay
 from local.replay.scenario import Scenario, read
@@ -73,7 +71,7 @@ def always_two(source: Scenario) -> Month:
 
 
 def _replayed(source: Scenario) -> Month:
-    with _no_collection():
+    with collection.paused():
         result = replay(source)
         tasks = [span for span in result.spans if span.kind == "task"]
         return Month(
@@ -82,15 +80,3 @@ def _replayed(source: Scenario) -> Month:
             invocations=len(tasks),
             executions=len(result.runs),
         )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A replay keeps nearly all that it makes: looking for garbage costs a fifth of it and finds none."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from local.costs import prices
 from local.history import sources
 from local.history.pictures import checked, write
+from local.history.timeline import cost_usd
 from local.printable import columns_of, in_marks_of, printable, printable_lines
 from local.user_error import UserError
 from timeline import canvas, picture, svg
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = analyse(asked, now_ms=time.time_ns() // 1_000_000)
     else:
         found = analyse(sources.of_files(arguments.files))
-    usd = cost_usd(found, memory_mb, prices.read())
+    usd = cost_usd(found.transitions, found.running_ms, len(found.functions), memory_mb)
     if path is not None:
         title = printable(", ".join(execution.name for execution in found.executions))
         group = svg.Group("execution", note(found), found.spans, found.tasks, found.gaps)
@@ -83,15 +83,6 @@ def _memory_mb(value: str) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 5 and least <= int(value) <= most):
         raise UserError(f"--memory-mb must be a whole number from {least} to {most}, not {value!r}.")
     return int(value)
-
-
-def cost_usd(found: Analysis, memory_mb: int, listed: prices.Prices) -> dict[str, float]:
-    """Returns what the executions cost in US dollars: their transitions, and their functions on arm64."""
-    transitions = found.transitions * listed.usd("step_functions", "million_transitions")
-    gb_s = found.running_ms / 1000 * memory_mb / 1024
-    functions = gb_s * listed.usd("lambda", "gb_second_arm64")
-    functions += len(found.tasks) * listed.usd("lambda", "million_requests")
-    return {"step_functions": transitions, "lambda": functions, "sum": transitions + functions}
 
 
 def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
@@ -150,7 +141,7 @@ def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
     lines += [_execution_line(execution) for execution in found.executions]
     lines.append(
         f"cost: {usd['sum']:.6f} US dollars: {found.transitions:,} transitions {usd['step_functions']:.6f}, "
-        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {len(found.tasks):,} calls)"
+        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {len(found.functions):,} calls)"
     )
     return lines
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import functools
 import gc
 import itertools
@@ -25,7 +26,7 @@ import yaml
 
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from local import stages
+from local import collection, stages
 from local.printable import columns_of, in_marks_of, printable_lines
 from local.replay import scenario
 from local.replay.scenario import Scenario
@@ -234,9 +235,9 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
-    gc.disable()  # a replay keeps nearly all that it makes, so looking for garbage costs a fifth of it and finds none
-    result = replay(scenario.read(args.scenario, STAGE))
-    gc.freeze()  # nor is there garbage to collect at the end of the process
+    with collection.paused():
+        result = replay(scenario.read(args.scenario, STAGE))
+    atexit.register(gc.freeze)  # nor is there garbage to collect at the end of the process
     try:
         print(json.dumps(result.as_json()) if args.json else _shown(result, args.width), flush=True)
     except BrokenPipeError:

@@ -66,8 +66,8 @@ class VirtualSandbox:
         self._upstream = upstream
         self._settings = settings
         self._function = names["connection_manager"]
-        self._tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
-        self._store = store_on(self._tables, names)
+        self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
+        self._store = store_on(self.tables, names)
         self._invocations: list[tuple[str, RunningInvocation]] = []
         self._running: list[tuple[RunningInvocation, asyncio.Future[Outcome | None]]] = []
 
@@ -84,7 +84,7 @@ class VirtualSandbox:
         if call.service == "lambda":
             return await self._invoke(call)
         if call.service == "dynamodb":
-            return request(self._tables, call)
+            return request(self.tables, call)
         if (call.service, call.action) == ("sfn", "describeExecution"):
             return self._executions.describe(call)
         if (call.service, call.action) == ("states", "startExecution"):

@@ -16,6 +16,7 @@ from typing import IO, Any
 from local import own_hosts, stages
 from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
 from local.listener import HOST, bind, port_of
+from local.metrics import export
 from local.permissions.guard import RECORD
 from local.service import capacity, osls
 from local.service.embedded_aws import lock, try_lock
@@ -49,6 +50,7 @@ def read_options(environment: Mapping[str, str]) -> Options:
     require_others(environment, range(port, port + 3))
     capacity.read(environment)
     own_hosts.more(environment)
+    export.read(environment)
     return Options(
         stage=environment.get("STREAMKEEPER_STAGE") or "local",
         port=port,
@@ -167,12 +169,16 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
     path = next((route.path for route in service.stack.routes if isinstance(route, Route)), "/connections/{streamId}")
-    asks = "for a signature" if service.signing_keys else "for nothing"
+    asks_nothing = service.signing_keys is None
+    asks = "for nothing" if asks_nothing else "for a signature"
     lines = [
         "",
+        # A browser does not sign.
+        *([f"  Open first     {api}/console  (in a browser: see, start and stop streams)"] if asks_nothing else []),
         f"  HTTP API       {api}  (asks its callers {asks})",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",
+        f"  Metrics        {api}/metrics  (Prometheus; OTEL_EXPORTER_OTLP_ENDPOINT sends them to OpenTelemetry)",
         f"  Capacity       {service.capacity.sentence}",
         f"  Data folder    {options.data}  (functions' logs are in {options.data / 'logs'})",
     ]

@@ -19,12 +19,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers import orphans
 from handlers.api.problems import Problem
 from handlers.store import control_items
+from handlers.store.stream_records import StreamRecords
 from local import own_hosts
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import HOST, Listener, port_of
+from local.metrics import export
+from local.metrics.collector import Collector
+from local.metrics.service import Metrics
 from local.permissions import guard
 from local.profiles import profile_files
 from local.service import capacity, embedded_dynamodb, takeover
@@ -39,7 +43,7 @@ from local.service.provision import provision
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, Stack, StateMachine, read
-from local.stepfunctions.actions import StepFunctions
+from local.stepfunctions.actions import StepFunctions, settle
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
@@ -132,6 +136,7 @@ class Service:
         left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
         for listener in self._listeners:
             await listener.start()
+        settle()
         self._resume(executions, left)
         self._watch_orphans(executions)
 
@@ -213,6 +218,8 @@ class Service:
             self._routes(), self.stack.gateway_responses, executions, self._check_stream,
             self._edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self._endpoints.key_pair),
         )  # fmt: skip
+        metrics = self._metrics(executions)
+        gateway.app.routes.insert(0, metrics.route)
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         hosts = own_hosts.more(self._environment)
         # A person may put a proxy before the demonstration streams; names of buckets stand before the AWS endpoint's.
@@ -221,8 +228,16 @@ class Service:
         aws_listener = Listener(self._edges.serving(aws.app), self.sockets.aws, hosts, (buckets,))
         self._listeners = [upstream_listener, aws_listener, Listener(gateway.app, self.sockets.api, hosts)]
         self._closers = [upstreams.close, aws.close, integrations.close]
-        self._tasks = [asyncio.create_task(watch.run())]
+        self._tasks = [asyncio.create_task(watch.run()), asyncio.create_task(metrics.run())]
         return executions
+
+    def _metrics(self, executions: Executions) -> Metrics:
+        table, events = self._variable("CONTROL_TABLE") or "", self._variable("EVENTS_TABLE") or ""
+        collector = Collector(
+            lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
+            lambda: (known.stream_id for known in executions.running()),
+        )
+        return Metrics(collector, export.read(self._environment), self._screen.say)
 
     def _resume(self, executions: Executions, left: list[KnownExecution]) -> None:
         """Goes on with what an earlier run left, as far as there is room; for the rest the watch of orphans waits."""

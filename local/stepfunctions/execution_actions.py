@@ -147,10 +147,11 @@ class ExecutionActions:
         else:
             events = of_run[1]
         with_data = parameters.get("includeExecutionData") is not False
-        # By the event's id: one that runs adds events while its history is read backwards.
+        # By the events' ids, which count from 1: one that runs adds events while its history is read backwards.
         backwards = bool(parameters.get("reverseOrder"))
-        shown, rest = page(parameters, "events", events, lambda event: event["id"], descending=backwards)
-        return {"events": [_wire(event, with_data) for event in shown]} | rest
+        ids, rest = page(parameters, "events", range(1, len(events) + 1), int, descending=backwards)
+        shown = events[min(ids) - 1 : max(ids)] if ids else []
+        return {"events": [_wire(event, with_data) for event in (shown[::-1] if backwards else shown)]} | rest
 
     def _stop(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
@@ -178,13 +179,10 @@ class ExecutionActions:
 
 
 def _wire(event: dict[str, Any], with_data: bool) -> dict[str, Any]:
-    converted: dict[str, Any] = {}
-    for name, value in event.items():
-        if name == "timestamp":
-            converted[name] = value / 1000
-        elif isinstance(value, dict) and not with_data:
-            # Source: GetExecutionHistory, includeExecutionData: "whether execution data (input or output) is returned".
-            converted[name] = {inner: kept for inner, kept in value.items() if inner not in ("input", "output")}
-        else:
-            converted[name] = value
+    converted = event | {"timestamp": event["timestamp"] / 1000}
+    if not with_data:
+        # Source: GetExecutionHistory, includeExecutionData: "whether execution data (input or output) is returned".
+        for name, value in event.items():
+            if isinstance(value, dict):
+                converted[name] = {inner: kept for inner, kept in value.items() if inner not in ("input", "output")}
     return converted

@@ -16,7 +16,7 @@ from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.known_executions import KnownExecution, ended
 from local.stepfunctions.machines import Machines, Started
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
-from local.stepfunctions.redrives import NOT_KEPT, Redrive, obstacle, repeated
+from local.stepfunctions.redrives import NOT_KEPT, TOO_MANY_EVENTS, Redrive, obstacle, repeated
 from states_language import Execution, Machine, Perform, load
 from states_language.clock import Clock
 from states_language.place import Redriven
@@ -246,10 +246,11 @@ class Executions:
         known.closing = Closing(
             live.status, stopped_ms, output, live.error, live.cause, known.map_runs, live.record.count
         )
-        known.obstacle = obstacle(live.part)
+        part = live.part if live.record.count < TOO_MANY_EVENTS else None
+        known.obstacle = obstacle(part)
         if known.journal is not None:
             if live.status != "SUCCEEDED":
-                known.journal.part(live.part)
+                known.journal.part(part)
             known.journal.closing(known.closing)
         # Its history is on disk; in memory it would only grow.
         known.live, known.journal = None, None

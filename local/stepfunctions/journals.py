@@ -97,8 +97,8 @@ class Journal:
         """Writes one history event."""
         self._append({"event": event})
 
-    def part(self, part: Part) -> None:
-        """Writes where an execution stood that ends without success."""
+    def part(self, part: Part | None) -> None:
+        """Writes where an execution stood that ends without success; None where no redrive could go on."""
         self._append({"part": part})
 
     def redrive(self, redrive: Redrive) -> None:

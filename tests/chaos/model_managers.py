@@ -64,6 +64,7 @@ IGNORED = frozenset(
 )
 # Of these instants only counts whether they have come.
 FACTS = frozenset({"opened_ms", "closed_ms"})
+CHANGEABLE = (deque, list, dict, set)
 # What a manager consists of.
 PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "liveness"})
 
@@ -109,9 +110,11 @@ def _plain(value: Any) -> Any:
 def clone(part: T) -> T:
     """A manager, or a part of one, that can be fed without changing the first one."""
     twin: T = object.__new__(type(part))
+    attributes = twin.__dict__
+    attributes.update(part.__dict__)
     for name, value in part.__dict__.items():
-        if name in PARTS:
-            twin.__dict__[name] = clone(value)
-        else:
-            twin.__dict__[name] = copy.copy(value) if isinstance(value, deque | list | dict | set) else value
+        if isinstance(value, CHANGEABLE):
+            attributes[name] = copy.copy(value)
+        elif name in PARTS:
+            attributes[name] = clone(value)
     return twin

@@ -29,6 +29,7 @@ def installed(project: Path, *arguments: str, **variables: str) -> tuple[int, st
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project that needs one package of each kind."""
+    (tmp_path / "requirements-durable.txt").write_text("")
     (tmp_path / "requirements-dev.txt").write_text(f"anyio==4.16.0 --hash=sha256:{'0' * 64}\n")
     packages = '"node_modules/osls": {"version": "4.3.1", "integrity": "sha512-AAAA"}'
     (tmp_path / "package.json").write_text('{"name": "a", "version": "1.0.0", "dependencies": {"osls": "4.3.1"}}')
@@ -44,7 +45,7 @@ def test_python_packages_without_a_network(project: Path) -> None:
     status, said, wrong = installed(project, "python", ".venv")
     assert (status, said.splitlines()) == (
         2,
-        ["setup 1/5: Python environment .venv", "setup 2/5: 1 Python packages into .venv"],
+        ["setup 1/6: Python environment .venv", "setup 2/6: 1 Python packages into .venv"],
     )
     assert wrong.startswith(f"make setup: 1 Python packages into .venv: {NO_NETWORK}")
     assert wrong.count("\n") == 1
@@ -59,11 +60,12 @@ def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(project:
     assert (status, said.splitlines()) == (
         2,
         [
-            "setup 1/5: Python environment .venv",
-            "setup 2/5: 0 Python packages into .venv",
-            "setup 3/5: Apache Velocity and a Java, for one test, into .venv",
+            "setup 1/6: Python environment .venv",
+            "setup 2/6: 0 Python packages into .venv",
+            "setup 3/6: Apache Velocity and a Java, for one test, into .venv",
             "  left out, for this platform has no wheel of it: tests/deploy/test_mapping_templates.py will fail",
-            "setup 4/5: this project into .venv",
+            "setup 4/6: durable functions, for one comparison, into .venv",
+            "setup 5/6: this project into .venv",
         ],
     )
     assert wrong.startswith("make setup: this project into .venv: (")
@@ -82,7 +84,7 @@ def test_apache_velocity_without_a_network(project: Path) -> None:
 def test_node_packages_without_a_network(project: Path) -> None:
     """The same of npm."""
     status, said, wrong = installed(project, "node")
-    assert (status, said) == (2, "setup 5/5: Node packages (some 450) into node_modules\n")
+    assert (status, said) == (2, "setup 6/6: Node packages (some 450) into node_modules\n")
     assert wrong.startswith(f"make setup: Node packages (some 450) into node_modules: {NO_NETWORK}")
     assert wrong.count("\n") == 1
 

@@ -217,7 +217,7 @@ def test_the_locks_are_complete_and_name_no_registry() -> None:
     ] == []
     wanted = json.loads((ROOT / "package.json").read_text())["devDependencies"]
     assert {name: lock[f"node_modules/{name}"]["version"] for name in wanted} == wanted
-    for requirements in ("requirements.txt", "requirements-dev.txt", "requirements-velocity.txt"):
+    for requirements in ("requirements.txt", *(f"requirements-{name}.txt" for name in ("dev", "durable", "velocity"))):
         text = re.sub(r"(?m)^#.*\n", "", (ROOT / requirements).read_text())
         assert "://" not in text
         packages = re.split(r"\n(?=\S)", text.strip())

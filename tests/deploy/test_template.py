@@ -92,14 +92,20 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         (["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
         (["dynamodb:Query"], {"Fn::Sub": "${ControlTable.Arn}/index/by-record"}),
         ("dynamodb:Scan", {"Fn::Sub": "${ControlTable.Arn}/index/leases"}),
-        (["dynamodb:BatchGetItem", "dynamodb:Query"], {"Fn::GetAtt": ["EventsTable", "Arn"]}),
+        (
+            ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"],
+            {"Fn::GetAtt": ["EventsTable", "Arn"]},
+        ),
         ("dynamodb:Query", {"Fn::Sub": "${EventsTable.Arn}/index/by-position"}),
-        ("s3:GetObject", {"Fn::Sub": "${EventsBucket.Arn}/*"}),
+        (["s3:GetObject", "s3:PutObject"], {"Fn::Sub": "${EventsBucket.Arn}/*"}),
         (
             ["states:DescribeExecution", "states:DescribeStateMachineForExecution", "states:GetExecutionHistory"],
             {"Fn::Sub": f"arn:{executions}"},
         ),
-        (["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"], {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
+        (
+            ["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"],
+            {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]},
+        ),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
     logs = logs.replace(names["connection_control"], names["connection_watch"])
@@ -216,11 +222,11 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     routes = methods(template)
     views = ("CostGet", "DeadDashlettersGet", "GapsGet", "LatestGet", "MachineGet", "TimelineGet")
     assert sorted(name for name in routes if not name.endswith("Any")) == sorted(
-        [*OWN, "Delete", "EventsGet", "Get", "Post", *views]
+        [*OWN, "Delete", "EventsGet", "Get", "Post", "RedrivePost", *views]
     )
     # Each path has ANY besides, for a 405.
     anys = {name.removesuffix("Any") for name in routes if name.endswith("Any")}
-    assert anys == {name.removesuffix("Get") for name in routes if name.endswith("Get")}
+    assert anys == {"Redrive", *(name.removesuffix("Get") for name in routes if name.endswith("Get"))}
     for name in set(routes) - {"Post"}:
         # The page itself is the same for everybody, and a browser sends no key with an address that is typed.
         assert routes[name]["ApiKeyRequired"] is (name.replace("Any", "Get") not in PAGE)

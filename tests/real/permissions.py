@@ -23,6 +23,8 @@ from tests.local.support import client, until
 
 EVALUATOR = ROOT / "tests" / "real" / "evaluate-permissions.cjs"
 STREAM = "demo:all"
+# What the page shows of a stream besides its status.
+VIEWS = ("timeline", "machine", "cost", "latest", "dead-letters")
 ORPHAN = "demo:orphan"
 LOGGED = "demo-log:all"
 # Larger than an item when compressed, and smaller than the longest frame.
@@ -52,7 +54,7 @@ def breaks_off(peer: Peer) -> None:
 
 
 def everything(service: Service, server: Server) -> None:
-    """Starts, renews, shows, lists and stops a stream, has one rejected, and lets the watch find an orphan."""
+    """Starts, renews, shows in each way, lists and stops a stream, has one rejected; the watch finds an orphan."""
     aws = f"http://127.0.0.1:{service.port + 1}"
     client("secretsmanager", aws).create_secret(Name="/streamkeeper/test/oanda/token", SecretString="token")
     # Its parameter is missing: rejected before anybody connects to the provider.
@@ -67,6 +69,9 @@ def everything(service: Service, server: Server) -> None:
     assert len(service.events(STREAM)) >= 5
     service.ask("GET", STREAM)
     service.ask("GET", "")
+    for view in VIEWS:
+        code, answer = service.ask("GET", f"{STREAM}/{view}")
+        assert code == 200, (view, answer)
     look_for_orphans(aws)
     for stream in (STREAM, ORPHAN):
         stop(service, stream)

@@ -38,7 +38,8 @@ PRINTS = {
 }
 NODE = ("package.json", "package-lock.json", ".npmrc")
 ROOMS = ("handlers", "local", "timeline", "states-language")
-FILES = ("Makefile", "serverless.yml", "pyproject.toml", "requirements-dev.txt", "requirements-velocity.txt", *NODE)
+LOCKS = tuple(f"requirements-{name}.txt" for name in ("dev", "durable", "velocity"))
+FILES = ("Makefile", "serverless.yml", "pyproject.toml", *LOCKS, *NODE)
 PATIENCE_S = 10
 
 

@@ -62,6 +62,8 @@ PICTURE = "The sub-picture must not contain "
         ("$toMillis('2017-11')", 1_509_494_400_000),
         ("$toMillis('2017-11-07T15:07:54.972+0100')", 1_510_063_674_972),
         ("$fromMillis($toMillis('15:07', '[H]:[m]'))", "2026-01-01T15:07:00.000Z"),
+        ("$fromMillis($toMillis('2005-01-01'), '[X0001]-W[W01]-[F1]')", "2004-W53-6"),
+        ("$fromMillis(1483272000000, 'Week: [w] of [xNn]')", "Week: 5 of December"),
         ("$fromMillis(1510067557121, '[H01]:[m01] [Z]', '+0530')", "20:42 +05:30"),
         # What Step Functions adds (AWS measured).
         ("[$random(0), $random(7), $random(0.9)]", [0.730967787376657, 0.7306990420600421, 0.730967787376657]),

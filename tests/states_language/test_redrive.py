@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from states_language import Execution, Machine, TaskCall, TaskFailure, VirtualClock, load
-from states_language.place import Redriven, holds_map_run
+from states_language.place import Parts, Redriven, holds_map_run
 
 FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
 ADD = {"Type": "Pass", "QueryLanguage": "JSONata"}
@@ -121,3 +121,14 @@ def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], 
 
     assert exits(events) == exits(expected)
     assert entries(events) == entries(expected)
+
+
+def test_of_many_items_the_place_names_those_that_began() -> None:
+    """One failed at the first of a thousand; the redrive goes through all of them."""
+    parts = Parts(1000, 7, None)
+    parts.end(1, "one")
+    left = parts.left()
+    assert left == {"last_id": 7, "parts": [{}, {"output": "one"}]}
+    again = Parts(1000, 7, left)
+    assert again.open == [0, *range(2, 1000)]
+    assert again.outputs[1] == "one"

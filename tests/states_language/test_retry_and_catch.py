@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from states_language import Execution
+from states_language.testing import run_machine
 from tests.states_language.machines import at_ms, machine, raising, task, types
 
 FACTS = json.loads((Path(__file__).parent / "data" / "retry-and-catch.json").read_text(encoding="utf-8"))
@@ -153,3 +156,42 @@ def test_states_runtime_cannot_be_caught_even_by_name() -> None:
     execution = machine(*states).execute(functions={"work": raising()})
     assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
     assert types(execution)[-2:] == ["TaskSucceeded", "ExecutionFailed"]
+
+
+OVERSIZED = {"text": "x" * 262_144}
+LIMIT = "States.DataLimitExceeded"
+OF_SERVICES = {
+    "dynamodb:getItem": "arn:aws:states:::dynamodb:getItem",
+    "aws-sdk:s3:getObject": "arn:aws:states:::aws-sdk:s3:getObject",
+    "aws-sdk:lambda:invoke": "arn:aws:states:::aws-sdk:lambda:invoke",
+    "activity:approve": "arn:aws:states:us-east-1:123456789012:activity:approve",
+}
+
+
+def oversized(name: str, resource: str, *error_equals: str) -> str | None:
+    """What an answer over the limit comes to: "caught", or the error of the execution."""
+    catch = [{"ErrorEquals": [error], "Next": "Caught"} for error in error_equals]
+    work = {
+        "Type": "Task",
+        "Resource": resource,
+        "Parameters": {"FunctionName": "work"},
+        "Catch": catch,
+        "Next": "Done",
+    }
+    states = {"Work": work, "Caught": {"Type": "Pass", "Result": "caught", "End": True}, "Done": {"Type": "Succeed"}}
+    run = run_machine({"StartAt": "Work", "States": states}, {}, functions={name: OVERSIZED})
+    return str(run.output) if run.status == "SUCCEEDED" else run.error
+
+
+@pytest.mark.parametrize("resource", ["arn:aws:states:::lambda:invoke", "arn:aws:lambda:us-east-1:1:function:work"])
+def test_states_all_catches_the_oversized_result_of_a_function(resource: str) -> None:
+    """AWS recorded it for both ways to name a function."""
+    resource = resource.replace(":1:", ":123456789012:")
+    assert oversized("work", resource, "States.ALL") == oversized("work", resource, LIMIT) == "caught"
+
+
+@pytest.mark.parametrize(("name", "resource"), OF_SERVICES.items())
+def test_states_all_catches_no_other_oversized_result(name: str, resource: str) -> None:
+    """Neither does States.TaskFailed; a Catcher that names the error does."""
+    assert oversized(name, resource, "States.TaskFailed", "States.ALL") == LIMIT
+    assert oversized(name, resource, LIMIT, "States.ALL") == "caught"

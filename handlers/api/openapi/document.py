@@ -28,6 +28,7 @@ ANSWERS = {
     **{f"GET /connections/{{streamId}}/{view}": ("View", 200) for view in ("timeline", "machine", "cost")},
     "GET /connections/{streamId}/latest": ("Latest", 200),
     "GET /connections/{streamId}/dead-letters": ("DeadLetters", 200),
+    "POST /connections/{streamId}/redrive": ("Redriven", 200),
     "GET /console": ("", 200),
     "GET /console/{file}": ("", 200),
 }
@@ -79,7 +80,7 @@ def _operation(route: str, summary: str) -> dict[str, Any]:
     schema, status = ANSWERS[route]
     has_stream = "{streamId}" in path
     listing = _LISTINGS.get(route)
-    refusals = [*_ALWAYS, *(_OF_STREAM if has_stream else ()), *(_OF_START if method == "POST" else ())]
+    refusals = [*_ALWAYS, *(_OF_STREAM if has_stream else ()), *(_OF_START if schema == "Started" else ())]
     refusals += [400] if listing is not None else []
     parameters = [_stream_id()] if has_stream else []
     parameters += _query(listing) if listing is not None else []

@@ -134,6 +134,16 @@ _DEAD_LETTER = _object(
         "reason": TEXT,
     }
 )
+_REDRIVEN = _object(
+    {
+        "stream": TEXT,
+        "key": _or_null(TEXT),
+        "reason": TEXT,
+        "messages": _list(TEXT),
+        "outcome": {"type": "string", "enum": ["stored", "known", "started", "runs already", "left"]},
+        "detail": TEXT,
+    }
+)
 _PROBLEM = _object(
     {
         "type": {"type": "string", "format": "uri", "enum": [problems.TYPE + kind for kind in problems.kinds()]},
@@ -190,6 +200,14 @@ def schemas() -> dict[str, Schema]:
         # What the page draws; its members may change with the page.
         "View": {"type": "object", "properties": {"stream": TEXT}, "required": ["stream"]},
         "Latest": _object({"stream": TEXT, "after": _or_null(TEXT)}),
+        "Redriven": _object(
+            {
+                "stream": TEXT,
+                "dead_letters": _list(_REDRIVEN),
+                "counts": {"type": "object", "additionalProperties": COUNT},
+                "is_all": FLAG,
+            }
+        ),
         "DeadLetters": _object({"stream": TEXT, "dead_letters": _list(_DEAD_LETTER), "is_all": FLAG}),
         "Problem": _PROBLEM,
     }

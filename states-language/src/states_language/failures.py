@@ -7,11 +7,14 @@ from states_language.values import well_formed
 
 
 class StateError(Exception):
-    """A state failed, and its Retriers and Catchers are asked. `error` and `cause` may be absent, as in a bare Fail."""
+    """A state failed, and its Retriers and Catchers are asked. `error` and `cause` may be absent, as in a bare Fail.
 
-    def __init__(self, error: str | None, cause: str | None) -> None:
+    terminal: whether only those are asked that name the error, and not States.ALL or States.TaskFailed.
+    """
+
+    def __init__(self, error: str | None, cause: str | None, *, terminal: bool = False) -> None:
         super().__init__(f"{error}: {cause}")
-        self.error, self.cause = _well_formed(error), _well_formed(cause)
+        self.error, self.cause, self.terminal = _well_formed(error), _well_formed(cause), terminal
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -59,9 +62,13 @@ class Halted(Exception):
 class TaskFailure(Exception):
     """A Task's work failed. `error` and `cause` may be absent, as SendTaskFailure allows."""
 
-    def __init__(self, error: str | None, cause: str | None = None) -> None:
+    def __init__(self, error: str | None, cause: str | None = None, *, terminal: bool = False) -> None:
         super().__init__(f"{error}: {cause}")
-        self.error, self.cause = _well_formed(error), _well_formed(cause)
+        self.error, self.cause, self.terminal = _well_formed(error), _well_formed(cause), terminal
+
+    def of_state(self) -> StateError:
+        """Return the failure of the Task's state."""
+        return StateError(self.error, self.cause, terminal=self.terminal)
 
 
 class EvaluationError(ValueError):

@@ -42,7 +42,8 @@ class Parts:
 
     def __init__(self, count: int, began_id: int, within: Within | None) -> None:
         self.began_id = began_id if within is None else int(within["last_id"])
-        self.resumed: list[Part] = [{}] * count if within is None else within["parts"]
+        known: list[Part] = [] if within is None else within["parts"]
+        self.resumed = known + [{}] * (count - len(known))
         self.outputs: list[Any] = [part.get("output") for part in self.resumed]
         self._done = {number for number, part in enumerate(self.resumed) if "output" in part}
         self._lines: dict[int, Line] = {}
@@ -79,13 +80,15 @@ class Parts:
         return {"last_id": self.began_id, "parts": self._parts() if self._frozen is None else self._frozen}
 
     def _parts(self) -> list[Part]:
-        return [self._part(number) for number in range(len(self.outputs))]
-
-    def _part(self, number: int) -> Part:
-        if number in self._done:
-            return {"output": self.outputs[number]}
-        line = self._lines.get(number)
-        return (line.part() if line is not None else None) or self.resumed[number]
+        """Return the parts up to the last one that began: of many items most never begin."""
+        parts = list(self.resumed)
+        for number in self._done:
+            parts[number] = {"output": self.outputs[number]}
+        for number, line in self._lines.items():
+            parts[number] = line.part() or self.resumed[number]
+        while parts and not parts[-1]:
+            parts.pop()
+        return parts
 
 
 def holds_map_run(part: Part) -> bool:

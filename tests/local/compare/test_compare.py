@@ -46,16 +46,42 @@ def test_the_measured_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     # 180 s are four whole cycles of 40 s: 1 s of back-off each, and the connects that were measured.
     assert (found["retry"]["gaps"], found["retry"]["gap_ms"]) == (4, 4 * 1000 + 1582 + 946 + 912 + 925)
     assert found["staggered-join"]["gaps"] == 2
-    assert [found[name]["gaps"] for name in ("staggered", "streamkeeper", "self-invoke")] == [0, 0, 0]
+    assert [found[name]["gaps"] for name in ("staggered", "streamkeeper", "self-invoke", "durable", "queue")] == [0] * 5
     assert dict(read(PROJECT / "tests" / "timelines" / "recorded.yml", "local").latencies_ms) == MEASURED_MS
+
+
+def test_the_measured_run_comes_out_to_the_millisecond(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every start and end of a Wait and a Task that was measured on AWS is one of the plain machine's, and no other."""
+    assert main(["compare", "--json", "--lanes", *SHORT, "--hours", "0.0403", "--strategy", "staggered"]) == 0
+    (lanes,) = json.loads(capsys.readouterr().out)["lanes"]
+    found = [
+        (span[f"{edge}_ms"], span["lane"], f"{span['kind']} {verb}")
+        for span in lanes["spans"]
+        for edge, verb in (("from", "started"), ("to", "ended"))
+        if span[f"{edge}_ms"] is not None
+    ]
+    rows = json.loads((PROJECT / "tests" / "timelines" / "recorded.json").read_text())["rows"]
+    measured = [
+        (row["at_ms"], lane, said.split(" (")[0].lower())
+        for row in rows
+        for lane in "AB"
+        for said in row.get(lane, "").split(", ")
+        if said
+    ]
+    # The record stops in the middle of its last row: the lane that was taken over goes back to its Wait.
+    assert sorted(found) == sorted([*measured, (144_974, "A", "wait started")])
 
 
 def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureFixture[str]) -> None:
     """A strategy that hands over overlaps, and what comes twice is counted; one with a single lane never does."""
     found = compared(capsys, *SHORT, "--upstream", "tolerates", "--overlap-s", "10")
     assert found["retry"]["overlap_ms"] == found["retry"]["duplicates"] == 0
-    assert all(found[name]["overlap_ms"] >= 7_000 for name in ("staggered", "streamkeeper", "self-invoke"))
-    assert all(found[name]["duplicates"] >= 7 for name in ("staggered", "streamkeeper", "self-invoke"))
+    assert all(
+        found[name]["overlap_ms"] >= 7_000 for name in ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
+    )
+    assert all(
+        found[name]["duplicates"] >= 7 for name in ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
+    )
 
 
 def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,9 +136,11 @@ def test_the_page_says_what_the_command_says() -> None:
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
         (
             ["--strategy", "hope"],
-            "--strategy must be one of retry, staggered-join, staggered, streamkeeper, self-invoke",
+            "--strategy must be one of retry, staggered-join, staggered, streamkeeper, self-invoke, durable, queue",
         ),
         (["--limit", "45", "--wait", "45"], "--limit and --wait: "),
+        (["--margin", "0"], "--margin must be a whole number from 1 to 900, not '0'."),
+        (["--lanes"], "--lanes is a part of what --json prints, so it needs --json."),
     ],
 )
 def test_a_mistake_is_one_sentence(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +156,8 @@ def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
     """Another field is refused by name."""
     path = tmp_path / "faults.yml"
     path.write_text("kills: [{at: 5}]")
+    assert main(["compare", *SHORT, "--faults", str(path)]) == 2
+    path.write_text("upstream: {policy: forbids}")
     assert main(["compare", *SHORT, "--faults", str(path)]) == 2
     path.write_text("drops: []")
     assert main(["compare", *SHORT, "--faults", str(path)]) == 2

@@ -233,7 +233,9 @@ def test_without_the_database_the_start_says_what_may_be_lost(
         with lock(tmp_path) as held:
             service = Service(tmp_path, osls.template("test"), sockets, held, variables, Screen(), lambda: None)
         welcome(Options("test", 3000, tmp_path), service, Screen())
-        said.append(warning in capsys.readouterr().out.splitlines())
+        lines = capsys.readouterr().out.splitlines()
+        said.append(warning in lines)
+        assert lines[1] == "  Open first     http://127.0.0.1:3000/console  (in a browser: see, start and stop streams)"
         for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
             assert listening is not None
             listening.close()
@@ -257,6 +259,7 @@ def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
         welcome(Options("prod", 3000, tmp_path), service, Screen())
         said = capsys.readouterr().out.splitlines()
         assert "  HTTP API       http://127.0.0.1:3000  (asks its callers for a signature)" in said
+        assert not any("/console" in line for line in said)
         assert "  .venv/bin/streamkeeper request --sign POST /connections/demo" in said
         assert "  export STREAMKEEPER_URL=http://127.0.0.1:3000 AWS_REGION=us-east-1" in said
         assert ("  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local" in said) == (not variables)

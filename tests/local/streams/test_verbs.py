@@ -101,30 +101,28 @@ def test_an_export_that_fails_leaves_what_was_there(service: harness.Service, tm
     assert (done.returncode, "needs --output FILE" in done.stderr) == (2, True)
 
 
-def test_follow_goes_on_where_it_stood(service: harness.Service) -> None:
+def test_follow_goes_on_where_it_stood(service: harness.Service, tmp_path: Path) -> None:
     """Ctrl-C exits with 130 and says how to go on; the next run begins behind the last event, and none is missing."""
     typed(service, "start", "demo:follow")
     keys: list[str] = []
     arguments = ["follow", "demo:follow", "--all", "--json"]
-    for _ in range(2):
+    for number in range(2):
         command = [sys.executable, "-m", "local.cli", *arguments]
-        process = subprocess.Popen(
-            command, cwd=PROJECT, env=environment(PORT=str(service.port)), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+        says = tmp_path / f"said-{number}"
+        with says.open("w") as said:
+            process = subprocess.Popen(
+                command, cwd=PROJECT, env=environment(PORT=str(service.port)), text=True,
+                stdout=subprocess.PIPE, stderr=said, start_new_session=True,
+            )  # fmt: skip
         assert process.stdout is not None
-        for _ in range(15):
-            line = process.stdout.readline()
-            if line:
-                keys.append(json.loads(line)["key"])
-            elif process.poll() is not None:
-                break
-        os.kill(process.pid, signal.SIGINT)
-        rest, said = process.communicate(timeout=60)
-        keys += [json.loads(line)["key"] for line in rest.splitlines()]
-        assert process.returncode == 130, said
-        match = re.search(r"go on with `streamkeeper follow demo:follow --after (\S+)`", said)
-        assert match is not None, said
+        with process.stdout:
+            lines = [process.stdout.readline() for _ in range(15)]
+            os.kill(process.pid, signal.SIGINT)
+            lines += process.stdout.readlines()
+        keys += [json.loads(line)["key"] for line in lines]
+        assert process.wait(60) == 130, says.read_text()
+        match = re.search(r"go on with `streamkeeper follow demo:follow --after (\S+)`", says.read_text())
+        assert match is not None, says.read_text()
         arguments = ["follow", "demo:follow", "--after", match[1], "--json"]
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))

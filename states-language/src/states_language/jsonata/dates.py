@@ -12,7 +12,7 @@ import math
 import re
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import regex
@@ -70,7 +70,7 @@ class _Datetime(datetime):
 class _Dates:
     """Replaces the module `datetime` in the library's dates."""
 
-    datetime, timedelta, timezone = _Datetime, timedelta, timezone
+    date, datetime, timedelta, timezone = date, _Datetime, timedelta, timezone
 
 
 _today = threading.local()

@@ -90,6 +90,8 @@ def matches(names: tuple[str, ...], error: str | None) -> bool:
 
 def named(names: tuple[str, ...], error: StateError) -> bool:
     """Return whether ErrorEquals names the error under any of its names; States.TaskFailed names no time-out."""
+    if error.terminal:
+        return error.error in names
     if "States.Timeout" in error.names:
         return any(name in (*error.names, "States.ALL") for name in names)
     return matches(names, error.error)

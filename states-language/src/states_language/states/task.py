@@ -96,7 +96,7 @@ class Task(Retrying):
             yield
         except TaskFailure as problem:
             self.events.failed(branch, problem.error, problem.cause)
-            raise StateError(problem.error, problem.cause) from None
+            raise problem.of_state() from None
         finally:
             timers.cancel()
 
@@ -135,7 +135,7 @@ class Task(Retrying):
         except TaskFailure as problem:
             # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
             self.events.submit_failed(branch, problem.error, problem.cause)
-            raise StateError(problem.error, problem.cause) from None
+            raise problem.of_state() from None
         self.events.submitted(branch, text)
         return self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
 
@@ -187,11 +187,15 @@ class Task(Retrying):
         return self._fitting(result)
 
     def _fitting(self, result: Any) -> tuple[Any, str]:
-        """Return the result and its text; over the limit it fails the Task, which States.ALL catches (recorded)."""
+        """Return the result and its text; over the limit it fails the Task.
+
+        States.ALL catches that of a Lambda function (recorded), and no other's (Developer Guide, "Error names").
+        """
         result, text = written(result)
         if not fits(text):
             what = self.resource.text if self.resource.function else self.resource.type
-            raise TaskFailure("States.DataLimitExceeded", too_large(what))
+            of_lambda = self.resource.invokes or self.resource.function is not None
+            raise TaskFailure("States.DataLimitExceeded", too_large(what), terminal=not of_lambda)
         return result, text
 
 

@@ -1,0 +1,58 @@
+"""The names of all metrics, in CloudWatch and in the dashboard, for Prometheus, and for OpenTelemetry.
+
+One table, so that a number has one meaning wherever it is looked at. `cloudwatch` is the field of the documents that
+functions print (handlers/connection_metrics.py, handlers/watch.py), which the dashboard's queries name. Invariant: a
+name that is told anywhere is here; tests compare them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric; `labels` are what its values are told apart by, `unit` is OpenTelemetry's (UCUM)."""
+
+    cloudwatch: str
+    prometheus: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def opentelemetry(self) -> str:
+        """Its name with dots, without the ending that Prometheus wants."""
+        return self.prometheus.removesuffix("_total").removesuffix("_seconds").replace("_", ".", 2)
+
+
+def _events(cloudwatch: str, name: str, help_: str) -> Metric:
+    return Metric(cloudwatch, f"streamkeeper_events_{name}_total", "counter", "{event}", help_, ("stream",))
+
+
+STORED = _events("Stored", "stored", "Events stored.")
+DUPLICATES = _events("Duplicates", "duplicate", "Events that were there already, and turned away.")
+CONFLICTS = _events("Conflicts", "conflicting", "Events under a known key with another body.")
+DEAD_LETTERED = _events("DeadLettered", "dead_lettered", "Events that went to the dead-letter queue.")
+# In CloudWatch each end is a metric of its own, by the name in the label `end`.
+ENDED = Metric(
+    "", "streamkeeper_connections_ended_total", "counter", "{connection}", "Connections that ended, by how they did.",
+    ("stream", "end"),
+)  # fmt: skip
+WANTED = Metric("Wanted", "streamkeeper_streams_wanted", "gauge", "{stream}", "Streams that should be connected.")
+UNCONNECTED = Metric(
+    "Unconnected",
+    "streamkeeper_streams_unconnected",
+    "gauge",
+    "{stream}",
+    "Streams that should be connected and are not.",
+)
+LONGEST = Metric(
+    "LongestUnconnected", "streamkeeper_unconnected_longest_seconds", "gauge", "s",
+    "For how long the stream that is away longest has been.",
+)  # fmt: skip
+RUNNING = Metric("", "streamkeeper_executions_running", "gauge", "{execution}", "Executions that run on this machine.")
+
+ALL = (STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, ENDED, WANTED, UNCONNECTED, LONGEST, RUNNING)
+# Fields of a connection's document that are times: no counter of the local run has them.
+TIMES = ("BlockedMs", "ConnectMs")

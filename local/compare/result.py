@@ -1,0 +1,100 @@
+"""What a strategy came to, and what that costs a month.
+
+Invariant: dollars follow from what was counted in a run and from the price list; nothing else enters them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from local.costs.prices import Prices
+from local.replay.scenario import Scenario
+from timeline.coverage import Connection, Deliveries, Gap, overlap_ms
+from timeline.spans import Span
+
+MONTH_MS = 2_628_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a strategy came to in `until_ms`; `billed_ms` is the time of its functions.
+
+    `charges` has what else is charged: how many units of the price of that table and name in the price list.
+    """
+
+    strategy: str
+    spans: list[Span]
+    connections: list[Connection]
+    gaps: list[Gap]
+    deliveries: Deliveries
+    transitions: int
+    billed_ms: int
+    invocations: int
+    until_ms: int
+    charges: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def gap_ms(self) -> int:
+        """Returns the time without a connection since the first opening."""
+        return sum(gap.to_ms - gap.from_ms for gap in self.gaps)
+
+    @property
+    def coverage_percent(self) -> float:
+        """Returns the share of the time since the first opening in which the stream was connected; 0 without any."""
+        whole_ms = self.until_ms - min((c.from_ms for c in self.connections), default=self.until_ms)
+        return 100 * (1 - self.gap_ms / whole_ms) if whole_ms else 0.0
+
+    def usd_month(self, memory_mb: int, prices: Prices) -> float:
+        """Returns what calling the functions and their time cost a month; events' writes cost the same for all."""
+        units = {
+            ("lambda", "gb_second_arm64"): self.billed_ms / 1000 * memory_mb / 1024,
+            ("lambda", "million_requests"): self.invocations,
+            ("step_functions", "million_transitions"): self.transitions,
+            **self.charges,
+        }
+        return sum(count * prices.usd(*price) for price, count in units.items()) * MONTH_MS / self.until_ms
+
+    def as_json(self, memory_mb: int, prices: Prices) -> dict[str, Any]:
+        """Returns the strategy's object in what `--json` prints."""
+        return {
+            "strategy": self.strategy,
+            "coverage_percent": self.coverage_percent,
+            "gap_ms": self.gap_ms,
+            "gaps": len(self.gaps),
+            "overlap_ms": overlap_ms(self.connections),
+            "lost": self.deliveries.lost,
+            "duplicates": self.deliveries.duplicates,
+            "connections": len(self.connections),
+            "transitions": self.transitions,
+            "usd_month": self.usd_month(memory_mb, prices),
+        }
+
+    def lanes(self) -> dict[str, Any]:
+        """Returns what each lane did, as `--lanes` prints it; of what goes on the end is null."""
+        return {
+            "strategy": self.strategy,
+            "spans": [asdict(span) for span in sorted(self.spans, key=lambda s: (s.from_ms, s.lane))],
+            "connections": [asdict(connection) for connection in self.connections],
+            "gaps": [asdict(gap) for gap in self.gaps],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to keep a stream connected; `says` is a sentence for those who do not know it.
+
+    `needs` names a package that it runs with, where that may be missing.
+    """
+
+    name: str
+    says: str
+    run: Callable[[Scenario], Result]
+    needs: str = ""
+
+    @property
+    def missing(self) -> str:
+        """Returns the name of the package that is not installed, "" where none is missing."""
+        return self.needs if self.needs and find_spec(self.needs) is None else ""

@@ -1,0 +1,97 @@
+"""The world in which handlers without a state machine run: a clock, an upstream, and the connection manager to call.
+
+It is the world of a replay, with the same sandbox of functions and tables. It knows no strategy. Invariant: what was
+connected, and by which call, is written down for every call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from local import stages
+from local.compare.result import Result
+from local.replay.command import STAGE, Latencies, profile_of
+from local.replay.scenario import Scenario
+from local.replay.scripted_upstream import ScriptedUpstream
+from local.replay.started_executions import VirtualExecutions
+from local.replay.tasks import VirtualSandbox
+from states_language import TaskCall, load
+from states_language.clock import VirtualClock
+from timeline.coverage import deliveries, gaps
+from timeline.spans import Span
+
+# Nothing starts an execution here.
+NO_MACHINE = {"StartAt": "Nothing", "States": {"Nothing": {"Type": "Succeed"}}}
+
+
+class World:
+    """`spans` has a Task for each call of the connection manager, in their order, and what else a strategy adds."""
+
+    def __init__(self, source: Scenario) -> None:
+        self.source = source
+        self.clock = VirtualClock(seed=source.seed)
+        self.latencies = Latencies(source)
+        self.names = stages.names(STAGE)
+        self.origin_ms = self.clock.now_ms()
+        self.waits: list[Span] = []
+        self.tasks: list[Span] = []
+        executions = VirtualExecutions(load(NO_MACHINE), self.clock, self.latencies)
+        upstream = ScriptedUpstream(self.clock, source.upstream, self.origin_ms, self.latencies.connect_ms)
+        profile = profile_of(source)
+        self.sandbox = VirtualSandbox(self.clock, profile, upstream, source.settings, self.names, executions)
+        for at_ms in source.kills_ms:
+            self.sandbox.kill_at(self.origin_ms + at_ms)
+
+    @property
+    def at_ms(self) -> int:
+        """Returns the time since the beginning."""
+        return self.clock.now_ms() - self.origin_ms
+
+    def after(self, wait_ms: int) -> int:
+        """Returns the instant so many milliseconds from now."""
+        return self.clock.now_ms() + wait_ms
+
+    def connect(self, event: Mapping[str, Any], lane: str) -> asyncio.Future[Any]:
+        """Calls the connection manager; its errors are TaskFailures."""
+        now_ms, function = self.clock.now_ms(), self.names["connection_manager"]
+        call = TaskCall("", "lambda", "invoke", False, function, None, event, "", "", now_ms, None)
+        connected = asyncio.ensure_future(self.sandbox.perform(call))
+        place, from_ms = len(self.tasks), self.at_ms
+        self.tasks.append(Span(lane, "task", from_ms, None))
+
+        def ended(_: asyncio.Future[Any]) -> None:
+            self.tasks[place] = Span(lane, "task", from_ms, self.at_ms)
+
+        connected.add_done_callback(ended)
+        return connected
+
+    def run(self, strategy: Coroutine[Any, Any, None]) -> None:
+        """Runs until the scenario's end; the coroutine only begins what there is to do."""
+
+        async def main() -> None:
+            await strategy
+            await self.clock.sleep_until(self.origin_ms + self.source.run_for_ms)
+
+        self.clock.run(main())
+
+    def result(self, name: str, besides_ms: int = 0, besides: int = 0, **charges: Any) -> Result:
+        """Returns what a strategy came to; `besides` counts the calls of other functions, `besides_ms` their time."""
+        until_ms, upstream = self.source.run_for_ms, self.source.upstream
+        connections = self.sandbox.connections({"": [span.lane for span in self.tasks]}, self.origin_ms, until_ms)
+        lengths = (
+            (until_ms if task.to_ms is None else min(task.to_ms, until_ms)) - task.from_ms for task in self.tasks
+        )
+        return Result(
+            strategy=name,
+            spans=[*self.tasks, *self.waits],
+            connections=connections,
+            gaps=gaps(connections, until_ms),
+            deliveries=deliveries(connections, upstream.events_every_ms, until_ms, resumes=upstream.resumes),
+            transitions=0,
+            billed_ms=sum(lengths) + besides_ms,
+            invocations=len(self.tasks) + besides,
+            until_ms=until_ms,
+            **charges,
+        )

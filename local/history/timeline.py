@@ -1,0 +1,119 @@
+"""Asserts on what a replay came to: for the tests of those who write machines.
+
+    timeline = timeline_of(run_machine("machine.asl.yml", {}, functions={...}))
+    timeline.assert_no_gap()
+    timeline.assert_connections(at_most=2)
+    timeline.assert_cost(below_usd=0.01)
+
+Of a history, each Task that runs counts as a connection (`timeline/analysis.py`); a scenario of `streamkeeper replay`
+knows the connections themselves. Invariant: an assertion that fails says what was found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from local.costs import prices
+from local.history import sources
+from local.replay import scenario
+from local.replay.command import STAGE, replay
+from timeline.analysis import analyse
+from timeline.coverage import Connection, Gap
+from timeline.lanes import Event
+
+MOST_SHOWN = 5
+
+
+class HasHistory(Protocol):
+    """What has run, such as a `MachineRun` or an `Execution` of the interpreter."""
+
+    @property
+    def history(self) -> Sequence[Event]:
+        """Returns the events as GetExecutionHistory has them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What was connected in `until_ms`; `running_ms` is the time of the functions, `calls` how many were called."""
+
+    connections: Sequence[Connection]
+    gaps: Sequence[Gap]
+    until_ms: int
+    transitions: int
+    running_ms: int
+    calls: int
+
+    @property
+    def most_connections(self) -> int:
+        """Returns how many were open at the same time, at most; one that begins as another ends is not beside it."""
+        edges = sorted(edge for c in self.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
+        most = depth = 0
+        for _, step in edges:
+            depth += step
+            most = max(most, depth)
+        return most
+
+    def usd(self, memory_mb: int = 128) -> float:
+        """Returns what the transitions and the functions on arm64 cost in US dollars, by the price list."""
+        return cost_usd(self.transitions, self.running_ms, self.calls, memory_mb)["sum"]
+
+    def assert_no_gap(self) -> None:
+        """Raises AssertionError where nothing was connected between the first connection and the end."""
+        __tracebackhide__ = True
+        if not self.connections:
+            raise AssertionError("nothing was ever connected")
+        if self.gaps:
+            shown = [f"{gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, after {gap.cause}" for gap in self.gaps]
+            more = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
+            raise AssertionError("\n  ".join([f"{len(shown)} gaps:", *shown[:MOST_SHOWN], *more]))
+
+    def assert_connections(self, at_most: int) -> None:
+        """Raises AssertionError where more were open at the same time."""
+        __tracebackhide__ = True
+        if self.most_connections > at_most:
+            raise AssertionError(f"{self.most_connections} connections at the same time, and not {at_most} at most")
+
+    def assert_cost(self, below_usd: float, memory_mb: int = 128) -> None:
+        """Raises AssertionError where it cost that or more."""
+        __tracebackhide__ = True
+        if (usd := self.usd(memory_mb)) >= below_usd:
+            said = f"{self.transitions:,} transitions and {self.running_ms / 1000:,.1f} s in {self.calls:,} calls"
+            raise AssertionError(f"it cost {usd:.6f} US dollars, and not less than {below_usd:g}: {said}")
+
+
+def timeline_of(source: HasHistory | Sequence[Event] | str | os.PathLike[str]) -> Timeline:
+    """Returns the timeline of a run, of the events of a history, of a history's file (.json), or of a scenario (.yml).
+
+    Raises UserError for a file that is neither.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return _of_scenario(path) if path.suffix in (".yml", ".yaml") else _of(sources.of_files([path]))
+    events: Sequence[Event] = source.history if hasattr(source, "history") else source
+    return _of([("history", events)])
+
+
+def cost_usd(transitions: int, running_ms: int, calls: int, memory_mb: int) -> dict[str, float]:
+    """Returns what executions cost in US dollars: their transitions, and their functions on arm64."""
+    listed = prices.read()
+    machine = transitions * listed.usd("step_functions", "million_transitions")
+    functions = running_ms / 1000 * memory_mb / 1024 * listed.usd("lambda", "gb_second_arm64")
+    functions += calls * listed.usd("lambda", "million_requests")
+    return {"step_functions": machine, "lambda": functions, "sum": machine + functions}
+
+
+def _of(histories: Sequence[tuple[str, Sequence[Event]]]) -> Timeline:
+    found = analyse(histories)
+    return Timeline(found.tasks, found.gaps, found.until_ms, found.transitions, found.running_ms, len(found.functions))
+
+
+def _of_scenario(path: Path) -> Timeline:
+    found = replay(scenario.read(path, STAGE))
+    tasks = [span for span in found.spans if span.kind == "task"]
+    running_ms = sum((found.until_ms if task.to_ms is None else task.to_ms) - task.from_ms for task in tasks)
+    return Timeline(found.connections, found.gaps, found.until_ms, found.transitions, running_ms, len(tasks))

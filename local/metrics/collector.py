@@ -1,0 +1,90 @@
+"""Reads what the metrics of the local run are: what connections wrote, how they ended, and which streams are away.
+
+The numbers are those of the control table, so they are the API's. A connection's counts grow while it is open, so what
+is new of each is added up here. Invariant: a counter never falls while the service runs, though records expire.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from handlers import metric_names
+from handlers.api.records import Connection
+from handlers.connection.lease import unconnected_ms
+from handlers.connection_metrics import ENDS
+from handlers.metric_names import Metric
+from handlers.store.stream_records import StreamRecords
+
+_COUNTED: dict[Metric, Callable[[Connection], int]] = {
+    metric_names.STORED: lambda one: one.stored,
+    metric_names.DUPLICATES: lambda one: one.duplicates,
+    metric_names.CONFLICTS: lambda one: one.conflicts,
+    metric_names.DEAD_LETTERED: lambda one: one.dead_lettered,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value of a metric; `labels` are the values of the metric's labels, in their order."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: int | float
+
+
+class Collector:
+    """Collects of the streams that run here, and of those that have since this was made."""
+
+    def __init__(self, records: Callable[[], StreamRecords], running: Callable[[], Iterable[str]]) -> None:
+        self._records = records
+        self._running = running
+        self._streams: set[str] = set()
+        self._seen: dict[tuple[str, int], dict[tuple[Metric, tuple[str, ...]], int]] = {}
+        self._totals: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
+        self._lock = threading.Lock()
+
+    def collect(self, now_ms: int) -> list[Sample]:
+        """All samples as they are now, in the order of the table; raises StoreUnavailable."""
+        with self._lock:
+            running = list(self._running())
+            self._streams.update(stream for stream in running if stream)
+            away_ms: list[int] = []
+            for stream_id in sorted(self._streams):
+                records = self._records().read(stream_id)
+                if records is None:
+                    continue
+                for metric in _COUNTED:
+                    self._totals[metric, (stream_id,)] += 0
+                for one in records.connections:
+                    self._add(stream_id, one)
+                if records.lease.execution and not records.lease.stop:
+                    away_ms.append(unconnected_ms(records.lease, now_ms))
+            gauges: dict[Metric, float] = {
+                metric_names.WANTED: len(away_ms),
+                metric_names.UNCONNECTED: sum(each > 0 for each in away_ms),
+                metric_names.LONGEST: max(away_ms, default=0) / 1000,
+                metric_names.RUNNING: len(running),
+            }
+            counters = [
+                Sample(metric, labels, value) for (metric, labels), value in sorted(self._totals.items(), key=_of)
+            ]
+            return [*counters, *(Sample(metric, (), value) for metric, value in gauges.items())]
+
+    def _add(self, stream_id: str, one: Connection) -> None:
+        counts: dict[tuple[Metric, tuple[str, ...]], int] = {
+            (metric, (stream_id,)): count(one) for metric, count in _COUNTED.items()
+        }
+        if one.ended_by:
+            counts[metric_names.ENDED, (stream_id, ENDS.get(one.error, one.ended_by))] = 1
+        seen = self._seen.get((stream_id, one.fence), {})
+        for key, count in counts.items():
+            self._totals[key] += max(0, count - seen.get(key, 0))
+        self._seen[stream_id, one.fence] = counts
+
+
+def _of(item: tuple[tuple[Metric, tuple[str, ...]], int]) -> tuple[int, tuple[str, ...]]:
+    (metric, labels), _ = item
+    return metric_names.ALL.index(metric), labels

@@ -1,0 +1,62 @@
+"""Serves `/metrics` on the HTTP API's port, and sends the same to OpenTelemetry where a setting asks for that.
+
+Invariants: nothing is read while nobody asks; what fails here ends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from handlers.errors import StoreUnavailable
+from local.metrics import export, formats
+from local.metrics.collector import Collector
+from local.observers import harmless
+
+
+class Metrics:
+    """The route, and the task that sends."""
+
+    def __init__(self, collector: Collector, target: export.Target | None, say: Callable[[str], None]) -> None:
+        self._collector = collector
+        self._target = target
+        self._say = say
+        self._start_ms = _now_ms()
+        self._problem = ""
+        self.route = Route("/metrics", self._answer)
+
+    async def _answer(self, _: Request) -> Response:
+        try:
+            samples = await asyncio.to_thread(self._collector.collect, _now_ms())
+        except StoreUnavailable:
+            return PlainTextResponse("The table does not answer; try again.\n", 503, {"Retry-After": "5"})
+        return Response(formats.prometheus(samples), media_type=formats.TEXT_TYPE)
+
+    async def run(self) -> None:
+        """Sends until it is cancelled; returns at once where nothing is to be sent."""
+        while self._target is not None:
+            await asyncio.sleep(self._target.every_ms / 1000)
+            with harmless("the export of metrics"):
+                problem = await asyncio.to_thread(self._send, self._target)
+                if problem != self._problem:
+                    self._say(f"metrics: {problem or 'the OpenTelemetry collector takes them again'}")
+                    self._problem = problem
+
+    def _send(self, target: export.Target) -> str:
+        try:
+            now_ms = _now_ms()
+            problem = export.send(
+                target, formats.opentelemetry(self._collector.collect(now_ms), self._start_ms, now_ms)
+            )
+        except StoreUnavailable:
+            return "the table does not answer, so nothing is sent"
+        return f"the OpenTelemetry collector takes none: {problem}" if problem else ""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,75 @@
+"""The function that SQS calls: no step is taken twice, whatever the queue delivers."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from local.compare import played_queue
+from local.compare.virtual_queue import VirtualQueue
+from states_language.clock import VirtualClock
+from tests.local.compare.test_durable import SHORT, scenario
+
+
+@settings(max_examples=10)
+@given(st.floats(0, 1), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
+def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int) -> None:
+    """However many messages come twice; and without faults none of that makes a gap."""
+    options = (*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed))
+    world, _ = played_queue.play(scenario(*options), copies)
+    for lane in "AB":
+        own = [task for task in world.tasks if task.lane == lane]
+        assert all(older.to_ms is not None and older.to_ms <= newer.from_ms for older, newer in pairwise(own))
+    if faults == "none":
+        assert world.result("queue").gaps == []
+
+
+def test_a_new_message_comes_before_retention_ends() -> None:
+    """A message that is kept for 20 minutes is replaced three times in an hour; none expires, and nothing is lost."""
+    world, played = played_queue.play(scenario(*SHORT, "--hours", "1"), retention_s=1200)
+    assert (played.sqs.expired, played.sqs.sent) == (0, 2 * 4)
+    assert world.result("queue").gaps == []
+
+
+def test_a_message_of_a_function_that_died_comes_again() -> None:
+    """It is hidden for 60 s after its function's last word; the other lane comes when its own wait is over."""
+    source = scenario(*SHORT, "--hours", "0.1")
+    world, _ = played_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
+    first = world.result("queue").gaps[0]
+    # Starts take 56, 63 and 165 ms, the second connect 1,582.
+    assert (first.from_ms, first.to_ms, first.cause) == (30_000, 35_000 + 63 + 1_582, "killed")
+    # The function had put it off at 20,056.
+    assert [task.from_ms for task in world.tasks if task.lane == "B"][:2] == [56, 80_056 + 59]
+
+
+def test_a_queue_is_one_of_sqs() -> None:
+    """A message that nobody deletes comes again with a higher count; one that is too old does not."""
+    clock = VirtualClock()
+    got: list[dict[str, Any]] = []
+    queue = VirtualQueue(clock, 30, 100, got.append, lambda: False)
+
+    async def run() -> None:
+        queue.send_message(QueueUrl="", MessageBody=json.dumps({}), DelaySeconds=5)
+        await clock.sleep_until(clock.start_ms + 40_000)
+        queue.change_message_visibility(QueueUrl="", ReceiptHandle=got[-1]["receiptHandle"], VisibilityTimeout=50)
+        await clock.sleep_until(clock.start_ms + 1_000_000)
+
+    clock.run(run())
+    assert [record["attributes"]["ApproximateReceiveCount"] for record in got] == ["1", "2", "3"]
+    assert (queue.expired, queue.requests) == (1, 5)
+    with pytest.raises(ClientError, match="Must be >= 0"):
+        queue.send_message(QueueUrl="", MessageBody="", DelaySeconds=901)
+
+
+def test_what_it_is_charged() -> None:
+    """Its requests and the long polls of Lambda, and each conditional write."""
+    source = scenario(*SHORT, "--hours", "0.05")
+    _, played = played_queue.play(source)
+    charges = played_queue.run("queue", source).charges
+    assert charges["sqs", "million_requests"] == played.sqs.requests + 5 * 180 / 20
+    assert charges["dynamodb", "million_write_units"] == played.dynamodb.writes

@@ -1,0 +1,5 @@
+"""The tables and the queue as the embedded engine plays them."""
+
+from tests.handlers.conftest import aws, endpoint
+
+__all__ = ["aws", "endpoint"]

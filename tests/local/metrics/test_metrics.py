@@ -1,0 +1,140 @@
+"""The metrics of the local run: of real tables, read by Prometheus's own parser, sent to a real receiver."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families as parsed
+
+from handlers import metric_names
+from handlers.connection.effects import Progress
+from handlers.connection_metrics import ENDS
+from handlers.store.stream_records import StreamRecords
+from local.costs.standing import WATCH_METRICS
+from local.metrics import export, formats
+from local.metrics.collector import Collector, Sample
+from local.user_error import UserError
+from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
+from tests.local import support
+from tests.local.metrics.receiver import receiver
+
+DASHBOARD = support.PROJECT / "packaging" / "resources" / "dashboard.yml"
+
+
+def values(text: str) -> dict[tuple[str, ...], float]:
+    """What Prometheus reads, by name and labels."""
+    return {(one.name, *one.labels.values()): one.value for family in parsed(text) for one in family.samples}
+
+
+def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> None:
+    """A connection's record, as its function writes it."""
+    closed: dict[str, Any] = {"closed_ms": 4_000, "ended_by": ended_by} if ended_by else {}
+    progress = Progress(fence=fence, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, stored=stored, **closed, **more)
+    save_connection(aws.store(), "demo", progress, lane="B", execution="arn:mine", request_id=f"request-{fence}")
+
+
+def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
+    """By stream and by how a connection ended; a record that expires takes nothing away; gauges are of now."""
+    aws.put_control(
+        "demo",
+        "lease",
+        execution={"S": "arn:mine"},
+        generation={"N": "1"},
+        started_at={"S": "1970-01-01T00:00:01.000Z"},
+    )
+    running = ["demo", ""]
+    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running)
+    save(aws, 1, 5, duplicates=2)
+    first = values(formats.prometheus(collector.collect(10_000)))
+    assert first["streamkeeper_events_stored_total", "demo"] == 5
+    assert first["streamkeeper_events_duplicate_total", "demo"] == 2
+    assert first["streamkeeper_streams_wanted",] == first["streamkeeper_streams_unconnected",] == 1
+    assert first["streamkeeper_unconnected_longest_seconds",] == 9.0
+    assert first["streamkeeper_executions_running",] == 2
+    save(aws, 1, 7, "taken_over", duplicates=2, error="StreamTakenOver")
+    save(aws, 2, 1)
+    second = values(formats.prometheus(collector.collect(10_000)))
+    assert second["streamkeeper_events_stored_total", "demo"] == 8
+    assert second["streamkeeper_connections_ended_total", "demo", "TakenOver"] == 1
+    aws.dynamodb.delete_item(TableName=CONTROL, Key={"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}})
+    running.clear()
+    third = values(formats.prometheus(collector.collect(10_000)))
+    assert third["streamkeeper_events_stored_total", "demo"] == 8
+    assert collector.collect(10_000) == collector.collect(10_000)
+
+
+@given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1))
+def test_any_stream_id_stays_within_its_label(stream_id: str) -> None:
+    """Prometheus reads the same id, and nothing more, whatever it holds."""
+    text = formats.prometheus([Sample(metric_names.STORED, (stream_id,), 3)])
+    assert values(text) == {("streamkeeper_events_stored_total", stream_id): 3}
+
+
+def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> None:
+    """The dashboard's queries, what the functions print, and the table name the same numbers."""
+    table = {one.cloudwatch for one in metric_names.ALL} | set(ENDS.values()) | set(metric_names.TIMES)
+    body = yaml.load(DASHBOARD.read_text(), yaml.BaseLoader)["Resources"]["Dashboard"]["Properties"]["DashboardBody"][0]
+    queried = set(re.findall(r"(?:sum|max|ispresent)\((\w+)\)", body)) | set(
+        re.findall(r'"\$\{Namespace\}", "(\w+)"', body)
+    )
+    assert len(queried) >= 8
+    assert queried <= table
+    assert set(WATCH_METRICS) <= table
+    names = [one.prometheus for one in metric_names.ALL]
+    assert len(set(names)) == len(names)
+    assert len({one.opentelemetry for one in metric_names.ALL}) == len(names)
+
+
+def test_opentelemetry_gets_the_same_numbers() -> None:
+    """As OTLP in JSON, at the collector's own path and with its headers; integers are texts, counters are sums."""
+    samples = [
+        Sample(metric_names.STORED, ("demo",), 8),
+        Sample(metric_names.ENDED, ("demo", "TakenOver"), 2),
+        Sample(metric_names.LONGEST, (), 1.5),
+    ]
+    with receiver() as (url, received):
+        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b"}
+        target = export.read(settings)
+        assert target is not None
+        assert export.send(target, formats.opentelemetry(samples, 1_000, 2_000)) == ""
+    ((path, headers, body),) = received
+    assert (path, headers["api-key"], headers["Content-Type"]) == ("/v1/metrics", "a b", "application/json")
+    (resource,) = body["resourceMetrics"]
+    assert resource["resource"]["attributes"] == [{"key": "service.name", "value": {"stringValue": "streamkeeper"}}]
+    stored, ended, longest = resource["scopeMetrics"][0]["metrics"]
+    at = {"startTimeUnixNano": "1000000000", "timeUnixNano": "2000000000"}
+    stream = {"key": "stream", "value": {"stringValue": "demo"}}
+    assert (stored["name"], stored["unit"]) == ("streamkeeper.events.stored", "{event}")
+    point = {"attributes": [stream], **at, "asInt": "8"}
+    assert stored["sum"] == {"dataPoints": [point], "aggregationTemporality": 2, "isMonotonic": True}
+    assert ended["sum"]["dataPoints"][0]["attributes"][1] == {"key": "end", "value": {"stringValue": "TakenOver"}}
+    assert longest["gauge"] == {"dataPoints": [{"attributes": [], **at, "asDouble": 1.5}]}
+
+
+def test_a_collector_that_takes_nothing_is_named() -> None:
+    """By its status, or by that nobody answers; nothing is raised."""
+    with receiver(503) as (url, _):
+        target = export.Target(url, {}, 1000)
+        assert export.send(target, {}) == "it answered 503"
+    assert export.send(target, {}) == "it does not answer (NewConnectionError)"
+
+
+def test_settings_of_the_export() -> None:
+    """Without an endpoint there is none; each that is wrong is named in a sentence that shows no header."""
+    end = "OTEL_EXPORTER_OTLP_ENDPOINT"
+    assert export.read({}) is None
+    assert export.read({end: "http://a:1", "OTEL_SDK_DISABLED": "true"}) is None
+    whole = export.read({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://a:1/x", "OTEL_METRIC_EXPORT_INTERVAL": "500"})
+    assert whole == export.Target("http://a:1/x", {}, 500)
+    for settings, words in (
+        ({end: "a:1"}, "must be the URL of a collector"),
+        ({end: "http://a", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "metrics are sent as http/json alone"),
+        ({end: "http://a", "OTEL_EXPORTER_OTLP_HEADERS": "secret"}, "must be name=value pairs"),
+        ({end: "http://a", "OTEL_METRIC_EXPORT_INTERVAL": "0"}, "from 100 to 3600000"),
+    ):
+        with pytest.raises(UserError, match=words) as raised:
+            export.read(settings)
+        assert "secret" not in str(raised.value)
