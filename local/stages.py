@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from local import checkout, settings_schema
 from local.user_error import UserError
 from states_language import DefinitionError
@@ -25,6 +27,8 @@ _CONTROL = re.compile(r"[\0-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 # has 14.
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,14}")
 _NAME_RULE = "A stage's name must be small letters, digits and hyphens, a letter first, 15 characters at most"
+# libyaml's costs a tenth, where PyYAML has it.
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _VARIABLE = re.compile(r"\$\{self:custom\.(settings|names)\.([A-Za-z0-9_]+)\}")
 
 
@@ -97,6 +101,11 @@ def names(stage: str) -> dict[str, str]:
         "api_log": f"/aws/apigateway/{prefix}",
         "metrics": prefix,
     }
+
+
+def definition(path: Path) -> Any:
+    """Returns the machine of a file, its variables as they stand there; raises OSError or yaml.YAMLError."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML)
 
 
 def resolve(source: Any, settings: Mapping[str, Setting], stage_names: Mapping[str, str]) -> Any:

@@ -47,12 +47,16 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was found; `tasks` are the attempts of Tasks, as connections. `until_ms` is how far it was looked."""
+    """What was found; `tasks` are the attempts of Tasks, as connections. `until_ms` is how far it was looked.
+
+    `functions` are those of them that call functions of Lambda.
+    """
 
     executions: list[Execution]
     rows: list[Row]
     spans: list[Span]
     tasks: list[Connection]
+    functions: list[Connection]
     gaps: list[Gap]
     overlap_ms: int
     until_ms: int
@@ -64,8 +68,8 @@ class Analysis:
 
     @property
     def running_ms(self) -> int:
-        """Returns how long Tasks ran, the time of two that ran at once twice."""
-        return sum(task.to_ms - task.from_ms for task in self.tasks)
+        """Returns how long functions ran, the time of two that ran at once twice."""
+        return sum(function.to_ms - function.from_ms for function in self.functions)
 
     @property
     def covered_percent(self) -> float | None:
@@ -79,7 +83,7 @@ def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None
     """Returns what executions came to; each has a name and its whole history."""
     ordered = sorted(histories, key=lambda named: timestamp_ms(named[1][0]))
     origin_ms = timestamp_ms(ordered[0][1][0])
-    executions, all_rows, all_spans = [], [], []
+    executions, all_rows, all_spans, of_functions = [], [], [], []
     until_ms = 0
     for name, history in ordered:
         from_ms = timestamp_ms(history[0]) - origin_ms
@@ -92,8 +96,11 @@ def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None
         until_ms = max(until_ms, end_ms)
         executions.append(execution)
         all_rows += rows
-        all_spans += [_closed(span, execution, end_ms) for span in spans.spans(rows)]
+        own = [_closed(span, execution, end_ms) for span in spans.spans(rows)]
+        all_spans += own
+        of_functions += own if spans.calls_functions(history) else []
     tasks = [_task(span, until_ms) for span in all_spans if span.kind == "task"]
+    functions = [_task(span, until_ms) for span in of_functions if span.kind == "task"]
     if all(execution.status == "SUCCEEDED" for execution in executions[-1:]) and tasks:
         # Who has come to a good end wants no Task any more.
         until_ms = max(task.to_ms for task in tasks)
@@ -102,6 +109,7 @@ def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None
         rows=sorted(all_rows, key=lambda row: row.at_ms),
         spans=all_spans,
         tasks=tasks,
+        functions=functions,
         gaps=gaps(tasks, until_ms),
         overlap_ms=overlap_ms(tasks),
         until_ms=until_ms,

@@ -73,7 +73,7 @@ def rows(history: Iterable[Event]) -> list[Row]:
     lane_rows: list[Row] = []
     running: set[str] = set()
     start_ms: int | None = None
-    only_functions = any(_calls_function(event) for event in events)
+    only_functions = calls_functions(events)
     for event, lane in with_lanes(events):
         at_ms = timestamp_ms(event)
         start_ms = at_ms if start_ms is None else start_ms
@@ -88,6 +88,11 @@ def rows(history: Iterable[Event]) -> list[Row]:
             running.add(lane)
         lane_rows.append(Row(at_ms - start_ms, lane, what, error))
     return lane_rows
+
+
+def calls_functions(history: Iterable[Event]) -> bool:
+    """Returns whether a Task of the history calls a function."""
+    return any(_calls_function(event) for event in history)
 
 
 def spans(lane_rows: Iterable[Row]) -> list[Span]:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import yaml
-
 from local import stages
 from local.chaos import invariants
 from local.chaos.account import Account
@@ -43,7 +41,7 @@ class Result:
 def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Machine:
     """The deployed machine under the settings, changed by `edit` before it is loaded."""
     path = stages.ROOT / "statemachines" / "connections.asl.yml"
-    definition = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+    definition = stages.definition(path)
     if edit is not None:
         edit(definition)
     return load(stages.resolve(definition, stage_settings, stages.names(STAGE)))
@@ -60,10 +58,6 @@ def machines(edit: Edit | None = None) -> Machines:
         return loaded[key]
 
     return machine_of
-
-
-def _loader() -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 DEPLOYED = machines()

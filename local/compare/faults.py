@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from local.replay.scenario import Scenario, Window, faults_of
+from local.replay.scenario import Scenario, Upstream, Window, faults_of
+from local.user_error import UserError
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 SILENCE_MS, REFUSED_MS = 5 * MINUTE_MS, MINUTE_MS
@@ -37,6 +38,8 @@ def with_faults(source: Scenario, kind: str) -> Scenario:
         kills_ms = tuple(_instants(draw, 8 * HOUR_MS, until_ms))
     elif kind != "none":
         said, kills_ms = faults_of(Path(kind))
+        if replace(said, drops_ms=(), stalls=(), refusals=()) != Upstream():
+            raise UserError(f"{kind}: upstream: of a comparison's faults only drops, stalls and refusals may be given.")
         upstream = replace(upstream, drops_ms=said.drops_ms, stalls=said.stalls, refusals=said.refusals)
     return replace(source, upstream=upstream, kills_ms=kills_ms)
 

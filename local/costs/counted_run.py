@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
@@ -90,8 +88,7 @@ class Stream:
 
 def machine_of(source: Scenario) -> Machine:
     """The machine of a scenario, its placeholders filled from its settings."""
-    definition = yaml.safe_load(source.machine.read_text(encoding="utf-8"))
-    return load(stages.resolve(definition, source.settings, NAMES))
+    return load(stages.resolve(stages.definition(source.machine), source.settings, NAMES))
 
 
 def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) -> Counted:

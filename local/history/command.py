@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = analyse(asked, now_ms=time.time_ns() // 1_000_000)
     else:
         found = analyse(sources.of_files(arguments.files))
-    usd = cost_usd(found.transitions, found.running_ms, len(found.tasks), memory_mb)
+    usd = cost_usd(found.transitions, found.running_ms, len(found.functions), memory_mb)
     if path is not None:
         title = printable(", ".join(execution.name for execution in found.executions))
         group = svg.Group("execution", note(found), found.spans, found.tasks, found.gaps)
@@ -141,7 +141,7 @@ def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
     lines += [_execution_line(execution) for execution in found.executions]
     lines.append(
         f"cost: {usd['sum']:.6f} US dollars: {found.transitions:,} transitions {usd['step_functions']:.6f}, "
-        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {len(found.tasks):,} calls)"
+        f"functions {usd['lambda']:.6f} ({found.running_ms / 1000:,.1f} s in {len(found.functions):,} calls)"
     )
     return lines
 

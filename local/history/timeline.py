@@ -109,7 +109,7 @@ def cost_usd(transitions: int, running_ms: int, calls: int, memory_mb: int) -> d
 
 def _of(histories: Sequence[tuple[str, Sequence[Event]]]) -> Timeline:
     found = analyse(histories)
-    return Timeline(found.tasks, found.gaps, found.until_ms, found.transitions, found.running_ms, len(found.tasks))
+    return Timeline(found.tasks, found.gaps, found.until_ms, found.transitions, found.running_ms, len(found.functions))
 
 
 def _of_scenario(path: Path) -> Timeline:

@@ -163,8 +163,7 @@ def replay(source: Scenario) -> Replay:
 
 def machine_in(source: Scenario, path: Path, names: Mapping[str, str]) -> Machine:
     try:
-        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return load(stages.resolve(definition, source.settings, names))
+        return load(stages.resolve(stages.definition(path), source.settings, names))
     except (OSError, yaml.YAMLError, DefinitionError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
 

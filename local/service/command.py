@@ -169,11 +169,12 @@ def welcome(options: Options, service: Service, screen: Screen) -> None:
     aws = f"http://{HOST}:{port_of(service.sockets.aws)}"
     streams = f"http://{HOST}:{port_of(service.sockets.upstreams)}"
     path = next((route.path for route in service.stack.routes if isinstance(route, Route)), "/connections/{streamId}")
-    asks = "for a signature" if service.signing_keys else "for nothing"
+    asks_nothing = service.signing_keys is None
+    asks = "for nothing" if asks_nothing else "for a signature"
     lines = [
         "",
-        f"  Open in a browser: {api}/console",
-        "",
+        # A browser does not sign.
+        *([f"  Open first     {api}/console  (in a browser: see, start and stop streams)"] if asks_nothing else []),
         f"  HTTP API       {api}  (asks its callers {asks})",
         f"  AWS endpoint   {aws}  (Step Functions, Lambda, DynamoDB, SQS and the rest)",
         f"  Demo streams   {streams}",

@@ -4,12 +4,14 @@
 """
 
 import os
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from handlers.framing.events import StreamEvent
 from handlers.store.connection_store import Store
@@ -18,6 +20,7 @@ from tests.console.chromium import Chromium, chromium
 from tests.console.key_proxy import key_proxy
 from tests.harness import STAGE, Service
 from tests.local import support
+from tests.local.metrics.receiver import receiver
 
 HOSTILE = "demo:<img src=x onerror=\"document.title='run'\">\"&'"
 BODY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
@@ -28,6 +31,8 @@ READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor
     await page.getByText(/Now in/).waitFor();
     await page.locator('.events li').first().waitFor();
     await page.locator('.figure.cost .value', { hasText: '$' }).waitFor()"""
+# What the service has sent to OpenTelemetry's collector.
+SENT: dict[Service, list[Any]] = {}
 SHOTS = bool(os.environ.get("STREAMKEEPER_SCREENSHOTS"))
 
 
@@ -42,14 +47,17 @@ def browser() -> Iterator[Chromium]:
 def service(browser: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One service for all tests of this file, with the stream `demo` running."""
     assert browser  # without one nothing is started
-    one = Service(tmp_path_factory.mktemp("console"))
-    one.start()
-    one.post("demo")
-    try:
-        yield one
-        one.check_permissions()
-    finally:
-        one.end()
+    with receiver() as (collector, received):
+        folder = tmp_path_factory.mktemp("console")
+        one = Service(folder, OTEL_EXPORTER_OTLP_ENDPOINT=collector, OTEL_METRIC_EXPORT_INTERVAL="5000")
+        one.start()
+        one.post("demo")
+        SENT[one] = received
+        try:
+            yield one
+            one.check_permissions()
+        finally:
+            one.end()
 
 
 def address(service: Service, view: str = "") -> str:
@@ -169,6 +177,20 @@ def test_an_event_is_read_and_found(service: Service, browser: Chromium) -> None
     )
     assert left == 1
     assert next(one["data"] for one in service.events("demo", 1000) if one["key"] == key) == body
+
+
+def test_the_metrics_are_told_to_prometheus_and_opentelemetry(service: Service) -> None:
+    """The run serves what the API says was stored, and sends the same names to the collector that is set."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=120) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = {one.name: one.samples for one in text_string_to_metric_families(answer.read().decode())}
+    (stored,) = (one for one in families["streamkeeper_events_stored"] if one.labels == {"stream": "demo"})
+    assert 0 < stored.value <= service.ask("GET", "demo")[1]["counts"]["stored"]
+    assert support.until(lambda: SENT[service], 10)
+    path, _, body = SENT[service][-1]
+    names = {one["name"] for one in body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
+    assert path == "/v1/metrics"
+    assert "streamkeeper.events.stored" in names
 
 
 def test_a_server_that_is_lost_and_comes_back(service: Service, browser: Chromium) -> None:
@@ -316,3 +338,4 @@ def test_a_thousand_streams_are_listed_found_and_left_in_place(service: Service,
     assert [one.startswith("many:0123") for one in found] == [True]
     browser.do("await page.getByLabel('Search').fill('demo')")
     assert violations(browser) == []
+    browser.do("await page.goto('about:blank')")

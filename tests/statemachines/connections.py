@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import yaml
 from botocore.exceptions import ClientError
 
 from local import stages
@@ -27,14 +26,14 @@ Function = Callable[[Any, Any], Any]
 
 def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
     """The definition of a machine as a stage resolves it; `changes` are settings, not held to their bounds."""
-    text = Path(ROOT / "statemachines" / f"{machine}.asl.yml").read_text()
-    return stages.resolve(yaml.safe_load(text), stages.load(stage) | changes, stages.names(stage))
+    source = stages.definition(ROOT / "statemachines" / f"{machine}.asl.yml")
+    return stages.resolve(source, stages.load(stage) | changes, stages.names(stage))
 
 
 def former(stage: str = STAGE, **changes: int) -> Any:
     """The definition that was deployed before the machine was written in JSONata."""
-    text = Path(DATA / "connections-jsonpath.asl.yml").read_text()
-    return stages.resolve(yaml.safe_load(text), stages.load(stage) | changes, stages.names(stage))
+    source = stages.definition(DATA / "connections-jsonpath.asl.yml")
+    return stages.resolve(source, stages.load(stage) | changes, stages.names(stage))
 
 
 def after(cycles: int, give_up_after: int = 10**6) -> Any:

@@ -53,3 +53,12 @@ def test_where_no_task_ran_nothing_was_covered() -> None:
     """An execution that only waits has neither gaps nor a share."""
     found = analyse([("idle", history((1, 0, "ExecutionStarted", 0), (2, 1, "WaitStateEntered", 5)))])
     assert (found.covered_percent, found.gaps, found.tasks) == (None, [], [])
+
+
+def test_a_task_that_calls_no_function_is_billed_as_none() -> None:
+    """An execution that a Task waits for counts as connected, and its time is not a function's."""
+    nested = history((1, 0, "ExecutionStarted", 0), (2, 0, "TaskStateEntered", 0), (3, 2, "TaskStarted", 0))
+    nested[-1]["taskStartedEventDetails"] = {"resource": "startExecution.sync", "resourceType": "states"}
+    found = analyse([("nested", [*nested, *history((4, 3, "TaskSucceeded", 9000))])])
+    assert (len(found.tasks), found.functions, found.running_ms) == (1, [], 0)
+    assert (len(analyse([("loop", LOOP)]).functions), analyse([("loop", LOOP)]).running_ms) == (2, 1000)

@@ -157,6 +157,8 @@ def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
     path = tmp_path / "faults.yml"
     path.write_text("kills: [{at: 5}]")
     assert main(["compare", *SHORT, "--faults", str(path)]) == 2
+    path.write_text("upstream: {policy: forbids}")
+    assert main(["compare", *SHORT, "--faults", str(path)]) == 2
     path.write_text("drops: []")
     assert main(["compare", *SHORT, "--faults", str(path)]) == 2
 

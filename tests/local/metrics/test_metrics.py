@@ -1,11 +1,6 @@
 """The metrics of the local run: of real tables, read by Prometheus's own parser, sent to a real receiver."""
 
-import contextlib
-import json
 import re
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -24,6 +19,7 @@ from local.metrics.collector import Collector, Sample
 from local.user_error import UserError
 from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
 from tests.local import support
+from tests.local.metrics.receiver import receiver
 
 DASHBOARD = support.PROJECT / "packaging" / "resources" / "dashboard.yml"
 
@@ -90,33 +86,6 @@ def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> N
     names = [one.prometheus for one in metric_names.ALL]
     assert len(set(names)) == len(names)
     assert len({one.opentelemetry for one in metric_names.ALL}) == len(names)
-
-
-@contextlib.contextmanager
-def receiver(status: int = 200) -> Iterator[tuple[str, list[tuple[str, dict[str, str], Any]]]]:
-    """A collector's HTTP server, and what it was sent: path, headers, body."""
-    received: list[tuple[str, dict[str, str], Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            received.append((self.path, dict(self.headers), body))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Prints nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", received
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_opentelemetry_gets_the_same_numbers() -> None:

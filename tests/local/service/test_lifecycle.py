@@ -233,7 +233,9 @@ def test_without_the_database_the_start_says_what_may_be_lost(
         with lock(tmp_path) as held:
             service = Service(tmp_path, osls.template("test"), sockets, held, variables, Screen(), lambda: None)
         welcome(Options("test", 3000, tmp_path), service, Screen())
-        said.append(warning in capsys.readouterr().out.splitlines())
+        lines = capsys.readouterr().out.splitlines()
+        said.append(warning in lines)
+        assert lines[1] == "  Open first     http://127.0.0.1:3000/console  (in a browser: see, start and stop streams)"
         for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
             assert listening is not None
             listening.close()
@@ -257,6 +259,7 @@ def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
         welcome(Options("prod", 3000, tmp_path), service, Screen())
         said = capsys.readouterr().out.splitlines()
         assert "  HTTP API       http://127.0.0.1:3000  (asks its callers for a signature)" in said
+        assert not any("/console" in line for line in said)
         assert "  .venv/bin/streamkeeper request --sign POST /connections/demo" in said
         assert "  export STREAMKEEPER_URL=http://127.0.0.1:3000 AWS_REGION=us-east-1" in said
         assert ("  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local" in said) == (not variables)
@@ -308,7 +311,7 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     full = "this machine holds about 2 streams (STREAMKEEPER_STREAMS says so)"
     assert until(lambda: f"  Capacity       {full}" in service.log.read_text().splitlines(), 5)
     assert f"ALERT: {full}, so these are not resumed before there is room: {waiting}" in service.log.read_text()
-    assert service.post("demo:new")["message"].startswith("This machine holds 2 streams")
+    assert service.post("demo:new")["detail"].startswith("This machine holds 2 streams")
     service.delete(resumed.pop())
     assert until(lambda: f"{waiting}: lane B is connected" in service.log.read_text(), 30), service.log.read_text()
     assert service.end(signal.SIGTERM) == 0
