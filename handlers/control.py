@@ -1,16 +1,19 @@
 """The control API: shows a stream, its events or all streams, and records the request to stop one.
 
     GET    /                                what there is
+    GET    /openapi.json                    a description of it, OpenAPI 3.1
     GET    /connections                     all streams that were ever started, a page at a time
     GET    /connections/{streamId}          the status of a stream
     GET    /connections/{streamId}/events   its events, a page at a time
+    GET    /connections/{streamId}/gaps     its gaps, a page at a time
     GET    /connections/{streamId}/...      what the page shows besides (handlers/views.py)
     GET    /console, /console/{file}        the page
+    POST   /connections/{streamId}/redrive  puts its dead-letter messages back
     DELETE /connections/{streamId}          asks for its stop
 
 The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
 bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the stop request and nothing else, so it may
-be repeated; no answer quotes what AWS said.
+be repeated, and a redrive puts each event back once; no answer quotes what AWS said.
 """
 
 import os
@@ -21,11 +24,23 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
-from handlers.api import console_files, event_pages, index, status, stream_pages
+from handlers.api import (
+    console_files,
+    event_pages,
+    event_texts,
+    gap_pages,
+    index,
+    problems,
+    standing,
+    status,
+    stream_pages,
+)
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
 from handlers.api.layout import laid_out
+from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
+from handlers.api.records import Connections
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
@@ -45,7 +60,9 @@ RETRY_AFTER_S = 5
 # RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
 # (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
 CACHE_CONTROL = "no-cache, no-store"
-INDEX, ALL, EVENTS, CONSOLE = "/", "/connections", "/events", "/console"
+INDEX, OPENAPI, ALL, STREAM = "/", "/openapi.json", "/connections", "/connections/{streamId}"
+EVENTS, GAPS, REDRIVE = "/events", "/gaps", "/redrive"
+CONSOLE = "/console"
 
 Answer = dict[str, Any]
 
@@ -74,15 +91,6 @@ views = Views(
 )  # fmt: skip
 
 
-class Refusal(Exception):
-    """The request is answered with this status, this sentence and these headers."""
-
-    def __init__(self, status: int, sentence: str, headers: Mapping[str, str]) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.headers = headers
-
-
 class LambdaContext(Protocol):
     """What this function uses of Lambda's context object."""
 
@@ -90,7 +98,7 @@ class LambdaContext(Protocol):
 
 
 def handler(event: object, lambda_context: LambdaContext) -> Answer:
-    """The answer as the Lambda proxy takes it: 200 or 202 with a body, else one sentence and the id of the request.
+    """The answer as the Lambda proxy takes it: 200 or 202 with a body, else a problem of handlers/api/problems.py.
 
     400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 429: DynamoDB
     throttles; 503: it does not answer.
@@ -101,41 +109,80 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
     logger.append_keys(request_id=lambda_context.aws_request_id, api_request_id=api_request_id)
     try:
         return _answer(method, stream_id, fields)
-    except (ProfileError, BadQuery) as error:
-        refusal = Refusal(400, str(error), {})
+    except ProfileError as error:
+        problem = Problem("bad-stream-id", str(error), "streamId")
+    except BadQuery as error:
+        problem = Problem("bad-query", str(error), error.field, error.fix)
     except StoreUnavailable as error:
         logger.error(str(error), extra={"stream_id": stream_id})
         words = f"the table takes no more requests now; try again in {RETRY_AFTER_S} s"
-        status, words = (429, words) if error.is_throttle else (503, "the table does not answer; try again")
-        refusal = Refusal(status, words, {"Retry-After": str(RETRY_AFTER_S)})
-    except Refusal as error:
-        refusal = error
-    text = str(refusal)
-    body = {"message": f"{text[:1].upper()}{text[1:]}."} | ({"request_id": api_request_id} if api_request_id else {})
-    answer = _json(refusal.status, body)
-    return {**answer, "headers": {**answer["headers"], **refusal.headers}}
+        kind, words = (
+            ("throttled", words) if error.is_throttle else ("unavailable", "the table does not answer; try again")
+        )
+        problem = Problem(kind, words, headers={"Retry-After": str(RETRY_AFTER_S)})
+    except Problem as error:
+        problem = error
+    return _said(
+        problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE}
+    )
 
 
 def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
-    """What is asked for; raises Refusal, ProfileError, BadQuery and StoreUnavailable."""
-    resource, query = str(fields.get("resource", "")), fields.get("queryStringParameters")
-    if method == "GET" and resource == INDEX:
-        return _json(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
-    if method == "GET" and resource == ALL:
-        return _streams(stream_pages.LISTING.read(query))
-    if method == "GET" and (resource == CONSOLE or resource.startswith(f"{CONSOLE}/")):
-        return _console(resource, fields.get("pathParameters"))
-    profile = check_stream_id(stream_id)
-    view = resource.rpartition("/")[2]
-    if method == "GET" and view in views.by_name:
-        return _view(view, stream_id, profile)
-    if method == "GET" and resource.endswith(EVENTS):
-        return _events(stream_id, profile, event_pages.LISTING.read(query))
-    if method == "GET":
-        return _get(stream_id, profile)
-    if method == "DELETE":
+    """What is asked for; raises Problem, ProfileError, BadQuery and StoreUnavailable."""
+    resource, query = str(fields.get("resource", STREAM)), fields.get("queryStringParameters")
+    profile = check_stream_id(stream_id) if resource.startswith(STREAM) else ""
+    if method == "DELETE" and resource == STREAM:
         return _delete(stream_id, profile)
-    raise Refusal(405, f"there is no {method} of a stream here", {})
+    if method == "POST" and resource == f"{STREAM}{REDRIVE}":
+        return _redrive(stream_id, profile)
+    if f"{method} {resource}" not in index.ROUTES:
+        raise _bad_method(method, resource)
+    if resource == INDEX:
+        return _said(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
+    if resource == OPENAPI:
+        # Few ask for it, and what is imported lengthens each cold start.
+        from handlers.api.openapi import document
+
+        return _said(200, document.document(_base(fields)))
+    if resource == ALL:
+        return _streams(stream_pages.LISTING.read(query))
+    if resource == CONSOLE or resource.startswith(f"{CONSOLE}/"):
+        return _console(resource, fields.get("pathParameters"))
+    view = resource.rpartition("/")[2]
+    if view in views.by_name:
+        return _view(view, stream_id, profile)
+    if resource.endswith(EVENTS):
+        accept, last_event_id = (read_header(fields, name) for name in ("accept", "last-event-id"))
+        request = event_pages.LISTING.read(query, last_event_id)
+        return _events(stream_id, profile, request, event_texts.representation(accept))
+    if resource.endswith(GAPS):
+        return _gaps(stream_id, profile, gap_pages.LISTING.read(query))
+    return _get(stream_id, profile)
+
+
+def _base(fields: Mapping[str, Any]) -> str:
+    """What stands before each path of the API: the stage, where it is deployed."""
+    context = fields.get("requestContext")
+    path = str(context.get("path", "")) if isinstance(context, Mapping) else ""
+    return path.removesuffix(OPENAPI)
+
+
+def _bad_method(method: str, resource: str) -> Problem:
+    # RFC 9110, section 15.5.6: a 405 says in Allow which methods there are.
+    allowed = index.methods(resource)
+    return Problem(
+        "bad-method",
+        f"there is no {method} of {resource} here",
+        fix=f"Use one of {', '.join(allowed)}.",
+        headers={"Allow": ", ".join(allowed)},
+    )
+
+
+def read_header(event: Mapping[str, Any], name: str) -> str:
+    """The header of the request with this name, in lower case; "" where it has none."""
+    headers = event.get("headers")
+    pairs = headers.items() if isinstance(headers, Mapping) else ()
+    return next((str(value) for key, value in pairs if str(key).lower() == name), "")
 
 
 def read_request_id(event: Mapping[str, Any]) -> str:
@@ -161,7 +208,7 @@ def _console(resource: str, parameters: object) -> Answer:
     named = parameters.get("file") if isinstance(parameters, Mapping) else None
     answer = console_files.answer(console_files.PAGE if resource == CONSOLE else str(named))
     if answer is None:
-        raise Refusal(404, "the page has no such file", {})
+        raise Problem("no-such-file", "the page has no such file", "file")
     return answer
 
 
@@ -170,7 +217,7 @@ def _view(view: str, stream_id: str, profile: str) -> Answer:
     records = store.read(stream_id)
     if records is None:
         raise _unknown(stream_id, profile)
-    return _json(200, views.by_name[view](stream_id, records, _now_ms()))
+    return _said(200, views.by_name[view](stream_id, records, _now_ms()))
 
 
 def _get(stream_id: str, profile: str) -> Answer:
@@ -178,7 +225,7 @@ def _get(stream_id: str, profile: str) -> Answer:
     records = store.read(stream_id)
     if records is None:
         raise _unknown(stream_id, profile)
-    return _json(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES))
+    return _said(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES))
 
 
 def _streams(request: PageRequest) -> Answer:
@@ -190,27 +237,41 @@ def _streams(request: PageRequest) -> Answer:
     page = stream_pages.page(
         ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s
     )
-    return _json(200, page)
+    return _said(200, page)
 
 
-def _events(stream_id: str, profile: str, request: PageRequest) -> Answer:
-    """200 with a page of events, as docs/store.md describes it."""
+def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> Answer:
+    """200 with a page of events, as docs/store.md describes it, in the representation `kind`."""
     layout = store.layout(stream_id)
     if layout is None:
         raise _unknown(stream_id, profile)
     event_pages.check_place(request.after, layout.order)
     late_at_s = time.monotonic() + PAGE_S
+    begin = reader.place_at(stream_id, layout.partitions, request.from_ms, layout.order)
     entries = reader.entries(
         stream_id,
         layout.partitions,
         _now_ms(),
-        request.after,
+        max(request.after, begin),
         request.limit,
         most_bytes=event_pages.BODY_BYTES,
         order=layout.order,
     )
-    page = event_pages.page(stream_id, entries, request.limit, lambda: time.monotonic() > late_at_s, order=layout.order)
-    return _json(200, page)
+    wanted = event_pages.within(entries, request, layout)
+    page = event_pages.page(stream_id, wanted, request.limit, lambda: time.monotonic() > late_at_s, order=layout.order)
+    headers, text = event_texts.answer(kind, page, request)
+    return _text(200, text, headers)
+
+
+def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
+    """200 with a page of gaps, as handlers/api/gap_pages.py builds it."""
+    records = store.read(stream_id)
+    if records is None:
+        raise _unknown(stream_id, profile)
+    connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
+    written = store.gaps(stream_id, gap_pages.sort_key(request.after), request.limit + 1)
+    word = standing.status(connections)
+    return _said(200, gap_pages.page(stream_id, word, connections, written, request))
 
 
 def _delete(stream_id: str, profile: str) -> Answer:
@@ -226,7 +287,35 @@ def _delete(stream_id: str, profile: str) -> Answer:
     stream = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
-    return _json(202, {**shown, "message": _what_follows(stream)})
+    return _said(202, {**shown, "message": _what_follows(stream)})
+
+
+def _redrive(stream_id: str, profile: str) -> Answer:
+    """200 with what became of the stream's dead-letter messages."""
+    if store.layout(stream_id) is None:
+        raise _unknown(stream_id, profile)
+    # Few ask for it, and what is imported lengthens each cold start.
+    from handlers.api import redrive_answer
+    from handlers.redrive.restore import Events
+    from handlers.redrive.stage import Stage
+
+    is_late = redrive_answer.late()
+    dynamodb_client, objects = (
+        boto3_client("dynamodb", TRIES),
+        Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket),
+    )
+    stage = Stage(
+        boto3_client("sqs", TRIES),
+        settings.dead_letter_queue_url,
+        dynamodb_client,
+        settings.control_table,
+        Events(dynamodb_client, settings.events_table, objects),
+        boto3_client("stepfunctions", TRIES),
+        "",
+        redrive_answer.HELD_S,
+        is_late,
+    )
+    return _said(200, redrive_answer.answer(stream_id, stage, is_late))
 
 
 def _what_follows(stream: Mapping[str, Any]) -> str:
@@ -246,23 +335,24 @@ def _what_follows(stream: Mapping[str, Any]) -> str:
     )
 
 
-def _unknown(stream_id: str, profile: str) -> Refusal:
+def _unknown(stream_id: str, profile: str) -> Problem:
     """404: the stream was never started, or no profile is named so."""
     if _has_profile(profile):
-        return Refusal(404, f"the stream {stream_id!r} was never started", {})
-    return Refusal(404, f"there is no stream {stream_id!r}: no profile is named {profile!r}", {})
+        return Problem("never-started", f"the stream {stream_id!r} was never started", "streamId")
+    words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
+    return Problem("unknown-stream", words, "streamId")
 
 
 def _has_profile(profile: str) -> bool:
     return (settings.streams_dir / f"{profile}.toml").is_file()
 
 
-def _json(code: int, body: Mapping[str, Any]) -> Answer:
-    return {
-        "statusCode": code,
-        "headers": {"Content-Type": "application/json", "Cache-Control": CACHE_CONTROL},
-        "body": f"{laid_out(body)}\n",
-    }
+def _said(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
+    return _text(code, f"{laid_out(body)}\n", {"Content-Type": event_texts.JSON, **(headers or {})})
+
+
+def _text(code: int, body: str, headers: Mapping[str, str]) -> Answer:
+    return {"statusCode": code, "headers": {"Cache-Control": CACHE_CONTROL, **headers}, "body": body}
 
 
 def _now_ms() -> int:

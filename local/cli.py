@@ -10,8 +10,9 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from local.checkout import require_checkout
 from local.printable import accept_any_text, printable_lines
@@ -34,6 +35,13 @@ VERBS = {
     "run": Verb("local.service.command", "run the whole service on this machine", in_checkout=True),
     "profile": Verb("local.profiles.command", "check stream profiles"),
     "request": Verb("local.api_client.command", "send a request to the HTTP API, signed where it must be"),
+    "start": Verb("local.streams.verbs", "start a stream, or say that it runs already"),
+    "stop": Verb("local.streams.verbs", "stop a stream"),
+    "status": Verb("local.streams.verbs", "show how a stream stands"),
+    "list": Verb("local.streams.verbs", "list all streams"),
+    "events": Verb("local.streams.events", "print stored events, or export them into a file"),
+    "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
+    "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
     "replay": Verb(
         "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
     ),
@@ -42,6 +50,7 @@ VERBS = {
     "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
     "cost": Verb("local.costs.command", "say what a stream costs a month on AWS, and by which part", in_checkout=True),
     "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
+    "completion": Verb("local.completion", "print the completion for bash, zsh or fish"),
     "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
 }
 OURS = frozenset({"handlers", "local", "timeline"})
@@ -75,21 +84,47 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else ""
+    if name in VERBS and VERBS[name].in_checkout and not {"-h", "--help"} & set(arguments):
+        require_checkout(f"`streamkeeper {name}`")
+    parser = parser_of([name])
+    parsed = parser.parse_args(arguments)
+    status: int = parsed.run(parsed)
+    return status
+
+
+def _add(name: str, subparsers: Any) -> None:
+    """Adds a verb with all that it takes. A module with several verbs has a function for each."""
+    module = importlib.import_module(VERBS[name].module)
+    add = getattr(module, f"add_{name}", None) or module.add
+    add(_Described(subparsers, VERBS[name].help))
+
+
+class _Described:
+    """Subparsers that say of a verb what the list of verbs does; a completion offers no verb that says nothing."""
+
+    def __init__(self, subparsers: Any, words: str) -> None:
+        self._subparsers = subparsers
+        self._words = words
+
+    def add_parser(self, name: str, **more: Any) -> Any:
+        """As that of the subparsers."""
+        return self._subparsers.add_parser(name, help=self._words, **more)
+
+
+def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
+    """The parser; only the verbs with these names have all that they take, for the rest is imported then."""
     parser = argparse.ArgumentParser(
         prog="streamkeeper", description="Keeps HTTP streams connected; here, on this machine."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     subparsers = parser.add_subparsers(required=True, metavar="VERB")
     for name, verb in VERBS.items():
-        if arguments[:1] != [name]:
+        if name in names:
+            _add(name, subparsers)
+        else:
             subparsers.add_parser(name, help=verb.help)
-            continue
-        if verb.in_checkout and not {"-h", "--help"} & set(arguments):
-            require_checkout(f"`streamkeeper {name}`")
-        importlib.import_module(verb.module).add(subparsers)
-    parsed = parser.parse_args(arguments)
-    status: int = parsed.run(parsed)
-    return status
+    return parser
 
 
 def _version() -> str:

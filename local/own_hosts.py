@@ -17,10 +17,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 import httptools
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from handlers.api.problems import CONTENT_TYPE, Problem
 from local.gathered_writes import GatheredWrites
 from local.user_error import UserError
 
@@ -74,9 +75,14 @@ def guarded(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[s
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         sentence = refusal(scope["headers"], port, names, hosts) if scope["type"] == "http" else ""
-        await (JSONResponse({"message": sentence}, 403) if sentence else app)(scope, receive, send)
+        await (_refused(sentence) if sentence else app)(scope, receive, send)
 
     return guard
+
+
+def _refused(sentence: str) -> Response:
+    problem = Problem("another-site", sentence)
+    return JSONResponse(problem.body(""), problem.status, media_type=CONTENT_TYPE)
 
 
 def refusal(headers: Headers, port: int, names: Collection[str], also: Collection[str] = ()) -> str:

@@ -13,7 +13,7 @@ compile() {
     --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file "$@"
 }
 compile requirements.txt pyproject.toml
-compile requirements-dev.txt --extra local --extra dev pyproject.toml states-language/pyproject.toml
+compile requirements-dev.txt --extra local --extra parquet --extra dev pyproject.toml states-language/pyproject.toml
 compile requirements-velocity.txt --constraint requirements-dev.txt --extra velocity pyproject.toml
 # They are installed without what they depend on, which is newer than the others allow.
 compile "$tools/durable.txt" --extra durable pyproject.toml

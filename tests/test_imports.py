@@ -171,7 +171,7 @@ def declared(folder: Path, *extras: str) -> set[str]:
 
 DECLARED = {
     "handlers": declared(ROOT) | {"boto3", "botocore"},  # the runtime of Lambda has these two
-    "local": declared(ROOT, "local")
+    "local": declared(ROOT, "local", "parquet")
     | declared(ROOT, "durable")
     | {"states-language", "botocore"},  # boto3 is made of botocore
     "timeline": set[str](),

@@ -35,6 +35,11 @@ def _files() -> dict[str, Path]:
     return {path.name: path for path in FOLDER.iterdir() if path.suffix in TYPES}
 
 
+def names() -> list[str]:
+    """The files that there are."""
+    return sorted(_files())
+
+
 def answer(name: str) -> dict[str, Any] | None:
     """The file as the Lambda proxy takes it; None where there is none of this name."""
     path = _files().get(name)

@@ -32,12 +32,8 @@ def coverage(status: str, connections: Connections, records: Records) -> dict[st
     openings = [record.opened_ms for record in shown_records]
     ends = [now_ms if record.closed_ms is None else record.closed_ms for record in shown_records]
     from_ms, to_ms = min([*openings, *(gap.from_ms for gap in missed)]), max(ends)
-    # Of an end that is not known yet; it is shown as None.
-    pending: list[Gap] = []
-    last = shown_records[ends.index(to_ms)]
-    if status in CLAIMED and not connections.open and last.ended_by not in OVER:
-        pending = [Gap(0, to_ms, now_ms, last.ended_by, False)]
-        to_ms = now_ms
+    pending = _pending(status, connections, shown_records)
+    to_ms = max([to_ms, *(gap.to_ms for gap in pending)])
     losses = ledger.corrected((loss for loss in records.losses if loss.fence >= run[0].fence), shown_records)
     shown = sorted([*missed, *losses], key=lambda gap: gap.from_ms)
     # A loss may lie in a gap, or before the start from which coverage counts.
@@ -53,8 +49,29 @@ def coverage(status: str, connections: Connections, records: Records) -> dict[st
         "percent": (length_ms - gap_ms) * 1_000_000 // length_ms / 10_000,
         "overlap_ms": _overlap_ms(zip(openings, ends, strict=True)),
         "gap_ms": gap_ms,
-        "gaps": [_shown_gap(gap) for gap in shown] + [_shown_gap(gap) | {"to_at": None} for gap in pending],
+        "gaps": [shown_gap(gap) for gap in shown] + [shown_gap(gap) | {"to_at": None} for gap in pending],
     }
+
+
+def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], list[Gap], list[Record]]:
+    """The gaps between the newest connections, the one that nobody has ended yet, and what both follow from."""
+    shown_records = [record for one in connections.all for record in _records(connections, one)]
+    if not shown_records:
+        return [], [], []
+    # What came before the oldest of them is written down.
+    shown_records[0] = replace(shown_records[0], since_ms=None)
+    missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
+    return missed, _pending(status, connections, shown_records), shown_records
+
+
+def _pending(status: str, connections: Connections, shown_records: list[Record]) -> list[Gap]:
+    """The gap of which the end is not known yet; it is shown as None."""
+    ends = [connections.now_ms if record.closed_ms is None else record.closed_ms for record in shown_records]
+    to_ms = max(ends)
+    last = shown_records[ends.index(to_ms)]
+    if status in CLAIMED and not connections.open and last.ended_by not in OVER:
+        return [Gap(0, to_ms, connections.now_ms, last.ended_by, False)]
+    return []
 
 
 def reaches_start(connections: Connections, records: Records) -> bool:
@@ -107,7 +124,8 @@ def _records(connections: Connections, one: Connection) -> list[Record]:
     return ledger.records(record, one.opened_ms, one.forgot_ms)
 
 
-def _shown_gap(gap: Gap) -> dict[str, Any]:
+def shown_gap(gap: Gap) -> dict[str, Any]:
+    """A gap as JSON takes it."""
     return {
         "from_at": at(gap.from_ms),
         "to_at": at(gap.to_ms),

@@ -7,15 +7,17 @@ the next page begins there, so no event is skipped and none comes twice.
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from handlers.api.instants import at
-from handlers.api.queries import BadQuery, Listing
-from handlers.connection.inputs import Order
+from handlers.api.problems import Problem
+from handlers.api.queries import Listing, PageRequest
+from handlers.connection.inputs import LOG, Order
 from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import Entry
 from handlers.store.key_reader import key_at
+from handlers.store.stream_records import Layout
 
 LIMIT, MOST = 100, 1000
 # Lambda's limit for an answer is "6 MB", 6,291,556 bytes; the rest is for what surrounds the events.
@@ -24,23 +26,46 @@ PAGE_BYTES = 6_000_000
 BODY_BYTES = 5_000_000
 _POSITION = re.compile(r"[0-9]{15}/[0-9]{12}/[0-9]{12}|key\.[A-Za-z0-9_-]{2,1366}")
 _POSITION_IS = "a position as an event has it: 15 digits/12 digits/12 digits, or key. and 2 to 1366 characters"
-LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST)
+LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True)
+# An event is appended while its function lives, at most so much after it came; a minute more is for clocks that differ.
+LONGEST_WAIT_MS = 900_000 + 60_000
 # What a page says of its order where that is not the order in which the events came.
 BY_KEY = "by key, not by arrival"
 
 
 def check_place(after: str, order: Order) -> None:
-    """Raises BadQuery where a stream of this order has no such position."""
-    if after and order == "none":
+    """Raises Problem where a stream of this order has no such position."""
+    is_there = after.startswith("key.") == (order == "none")
+    if after and is_there and order == "none":
         try:
             key_at(after)
         except ValueError:
-            raise BadQuery(
-                "the parameter after must be a position as an event of this stream has it, whose events are read by "
-                "key; without it the page begins at the first key"
-            ) from None
-    elif after.startswith("key."):
-        raise BadQuery("the parameter after is of a stream that is read by key, and this one is in order of arrival")
+            is_there = False
+    if after and not is_there:
+        read = "by key" if order == "none" else "in order of arrival"
+        raise Problem(
+            "no-such-position",
+            f"the stream is read {read}, and the position is not that of one of its events",
+            "after",
+            "Take the position of an event of this stream, or leave after out to begin with its first event.",
+        )
+
+
+def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> Iterator[Entry]:
+    """The entries without the events that came at another time than is asked for, as far as one of its time may come.
+
+    A log has events in the order in which they were appended, which was while their function lived.
+    """
+    by_arrival = layout.order == "index" and layout.partitions != LOG
+    for entry in entries:
+        event = entry.event
+        if by_arrival and int(entry.position[:15]) >= request.to_ms:
+            return
+        if event is not None and not request.has(event.received_at_ms):
+            if layout.partitions == LOG and event.received_at_ms >= request.to_ms + LONGEST_WAIT_MS:
+                return
+            entry = Entry(entry.position, None)
+        yield entry
 
 
 def page(

@@ -1,4 +1,4 @@
-"""Reads the query of a request for a page: where the page begins, and how many entries it may have.
+"""Reads the query of a request for a page: where the page begins, how many entries it may have, and of which time.
 
 Invariant: a query is understood whole or not at all; a parameter that is malformed or unknown is one sentence that
 names it.
@@ -7,39 +7,102 @@ names it.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 
 _NUMBER = re.compile(r"[0-9]{1,4}")
+# RFC 3339, section 5.6: a date-time. A second 60 is a leap second, and the offset is never left out.
+_INSTANT = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,30}))?(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+INSTANT_IS = "an instant of RFC 3339 with its offset, such as 2026-11-21T06:25:19.403Z"
+TIMES = ("from", "to")
+# Later than every instant that a calendar of four digits has.
+FOR_EVER = 10**15
 
 
 class BadQuery(ValueError):
-    """The query cannot be answered; the message is one sentence that names the parameter."""
+    """The query cannot be answered; the message is one sentence that names the parameter, and `field` is its name."""
+
+    def __init__(self, field: str, sentence: str, fix: str | None = None) -> None:
+        super().__init__(sentence)
+        self.field = field
+        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page: at most `limit` entries behind the place `after`, "" for the beginning."""
+    """Which page: at most `limit` entries behind the place `after`, "" for the beginning.
+
+    Of those with a time, the ones in [from_ms, to_ms).
+    """
 
     after: str
     limit: int
+    from_ms: int = 0
+    to_ms: int = FOR_EVER
+
+    def has(self, instant_ms: int) -> bool:
+        """Whether what has this instant is asked for."""
+        return self.from_ms <= instant_ms < self.to_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the parameters of one list may be: how a place looks, and in words; the usual and the greatest limit."""
+    """What the parameters of one list may be: how a place looks, and in words; the usual and the greatest limit.
+
+    `is_timed` is whether the entries have a time by which they can be chosen.
+    """
 
     place: re.Pattern[str]
     place_is: str
     limit: int
     most: int
+    is_timed: bool = False
 
-    def read(self, query: object) -> PageRequest:
-        """What the query's parameters say; raises BadQuery. None is a query without parameters."""
+    def read(self, query: object, last_event_id: str = "") -> PageRequest:
+        """What the query's parameters say; raises BadQuery. None is a query without parameters.
+
+        `last_event_id` is a place that stands in for that of the query, for a client that comes again asks as before.
+        """
         parameters = dict(query) if isinstance(query, Mapping) else {}
         after, limit = str(parameters.pop("after", "")), str(parameters.pop("limit", self.limit))
+        times = {name: parameters.pop(name, None) for name in TIMES if self.is_timed}
         if parameters:
-            raise BadQuery("the query has a parameter that is not known: there are after and limit")
-        if after and not self.place.fullmatch(after):
-            raise BadQuery(f"the parameter after must be {self.place_is}")
+            names = ", ".join(("after", "limit", *times)[:-1]) + f" and {('after', 'limit', *times)[-1]}"
+            name = str(next(iter(parameters)))
+            raise BadQuery(name, f"the query has a parameter that is not known: there are {names}", "Leave it out.")
+        for field, place in (("after", after), ("Last-Event-ID", last_event_id)):
+            if place and not self.place.fullmatch(place):
+                name = "the header" if field != "after" else "the parameter"
+                raise BadQuery(field, f"{name} {field} must be {self.place_is}", "Take it as an answer has it.")
         if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= self.most):
-            raise BadQuery(f"the parameter limit must be a whole number from 1 to {self.most}")
-        return PageRequest(after, int(limit))
+            fix = f"Write a whole number from 1 to {self.most}, or leave it out for {self.limit}."
+            raise BadQuery("limit", f"the parameter limit must be a whole number from 1 to {self.most}", fix)
+        from_ms, to_ms = (_instant_ms(name, text) for name, text in times.items()) if times else (None, None)
+        return PageRequest(
+            last_event_id or after, int(limit), max(0, from_ms or 0), FOR_EVER if to_ms is None else max(0, to_ms)
+        )
+
+
+def _instant_ms(name: str, value: object) -> int | None:
+    """The milliseconds since 1970 of an instant, rounded down; None where there is none, raises BadQuery."""
+    if value is None:
+        return None
+    match = _INSTANT.fullmatch(str(value))
+    try:
+        if match is None:
+            raise ValueError
+        year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
+        sign = -1 if match[8] == "-" else 1
+        offset = timezone(sign * timedelta(hours=int(match[9] or 0), minutes=int(match[10] or 0)))
+        if second > 60:
+            raise ValueError
+        # No calendar of Python's has the year 0.
+        date = datetime(max(1, year), month, day, hour, minute, min(second, 59), tzinfo=offset)
+    except ValueError:
+        fix = "Write it so, with + as %2B; it is in UTC where it ends in Z."
+        raise BadQuery(name, f"the parameter {name} must be {INSTANT_IS}", fix) from None
+    since = date - datetime(1970, 1, 1, tzinfo=UTC)
+    milliseconds = int((match[7] or "0").ljust(3, "0")[:3])
+    return (since.days * 86_400 + since.seconds + (second == 60)) * 1000 + milliseconds

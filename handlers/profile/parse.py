@@ -32,6 +32,14 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, 
     where the profile does not say.
     """
     fields = Fields(name, table, [])
+    profile = read(fields, name, table, variables, keep_days)
+    if fields.problems:
+        raise BadProfile(fields.problems)
+    return profile
+
+
+def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping[str, str], keep_days: int) -> Profile:
+    """What the fields say, with a default for each that is absent or wrong; what is wrong is noted in them."""
 
     def check(text: str) -> str:
         address = expand(text, variables)
@@ -92,8 +100,6 @@ def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, 
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
     if "retry_max_s" in table and framing != "sse":
         fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
-    if fields.problems:
-        raise BadProfile(fields.problems)
     return profile
 
 

@@ -18,6 +18,8 @@ from handlers.connection.ledger import Gap, Record
 
 Item = dict[str, Any]
 DAY_S = 86_400
+# What the sort keys of gaps begin with.
+GAP = "gap#"
 
 
 def number(value: int) -> Item:
@@ -184,13 +186,30 @@ def records(item: Item) -> list[Record]:
 
 def gap(stream_id: str, interval: Gap) -> Item:
     """The item of a gap; gaps sort by the connection that ended them, and then by what it said."""
-    sort_key = f"gap#{interval.fence:012d}" + ("#000000" if interval.is_refused else "")
-    return key(stream_id, sort_key) | {
+    return key(stream_id, gap_key(interval)) | {
         "from_ms": number(interval.from_ms),
         "to_ms": number(interval.to_ms),
         "cause": {"S": interval.cause},
         "closed_by_cursor": {"BOOL": interval.closed_by_cursor},
     }
+
+
+def gap_key(interval: Gap) -> str:
+    """The sort key of a gap that follows from the connections."""
+    return f"{GAP}{interval.fence:012d}" + ("#000000" if interval.is_refused else "")
+
+
+def recorded_gap(item: Item) -> Gap:
+    """The gap of an item, whichever kind it is."""
+    _, fence, *number = item["SK"]["S"].split("#")
+    return Gap(
+        int(fence),
+        count(item, "from_ms") or 0,
+        count(item, "to_ms") or 0,
+        text(item, "cause") or "",
+        item.get("closed_by_cursor", {}).get("BOOL", False) is True,
+        bool(number) and not int(number[0]),
+    )
 
 
 def loss(stream_id: str, announced: RecordLoss) -> Item:

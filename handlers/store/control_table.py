@@ -43,3 +43,22 @@ class ControlTable:
             )
         records: list[control_items.Item] = response["Items"]
         return records
+
+    def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[control_items.Item]:
+        """The records whose sort keys begin with `prefix` and are greater than `after`, the oldest first."""
+        with translate_errors("Query"):
+            response = self._dynamodb.query(
+                TableName=self._name,
+                # No sort key of the prefix has a tilde.
+                KeyConditionExpression="PK = :stream AND SK BETWEEN :after AND :end",
+                ExpressionAttributeValues={
+                    ":stream": {"S": stream_id},
+                    # The least text that is greater.
+                    ":after": {"S": f"{max(prefix, after)}\0"},
+                    ":end": {"S": f"{prefix}~"},
+                },
+                Limit=most,
+                ConsistentRead=True,
+            )
+        records: list[control_items.Item] = response["Items"]
+        return records

@@ -88,6 +88,21 @@ class EventReader:
             after = wanted[-1]["position"]["S"]
             limit -= count
 
+    def place_at(self, stream_id: str, partitions: int, from_ms: int, order: Order) -> str:
+        """A place behind which every event is that came at this instant or later; "" for the beginning.
+
+        Raises StoreUnavailable.
+        """
+        if not from_ms or order == "none":
+            return ""
+        number = from_ms
+        if partitions == LOG:
+            from handlers.store.segment_reader import SegmentReader
+
+            number = SegmentReader(self._dynamodb, self._table, self._fetch).number_at(stream_id, from_ms)
+        # What a position begins with, and sorts before it.
+        return f"{number:015d}"
+
     def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
         keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in wanted]
         read = self._items.items(keys, consistent=True)

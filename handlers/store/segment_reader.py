@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
-from handlers.segments.appending import Cursor
+from handlers.segments.appending import Cursor, Segment
 from handlers.store.control_items import Item, count
 from handlers.store.event_items import Fetch, StoredEvent
 from handlers.store.segment_items import (
@@ -56,6 +56,10 @@ def last_cursor(dynamodb: Any, table: str, stream_id: str) -> Cursor | None:
     return next((segment_of(item).cursor for item in items if is_segment(item)), None)
 
 
+# How much the clocks of two functions may differ.
+SKEW_MS = 60_000
+
+
 class SegmentReader:
     """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
 
@@ -85,6 +89,29 @@ class SegmentReader:
             if not start_after:
                 return
             start, asked = f"{start_after['SK']['S']}~", min(4 * asked, MOST)
+
+    def number_at(self, stream_id: str, from_ms: int) -> int:
+        """The number of a segment before which no event is that came at this instant or later. Raises StoreUnavailable.
+
+        A segment was made after its events came. By a search over the numbers, of which some may have expired.
+        """
+        wanted_ms = from_ms - SKEW_MS
+        newest = self._head(stream_id, "SK < :bound", BEHIND, ScanIndexForward=False)
+        if newest is None or newest.at_ms < wanted_ms:
+            return 0 if newest is None else newest.number + 1
+        too_early, late = -1, newest.number
+        while late - too_early > 1:
+            middle = (too_early + late) // 2
+            segment = self._head(stream_id, "SK >= :bound", sort_key(middle))
+            if segment is None or segment.at_ms >= wanted_ms:
+                late = middle
+            else:
+                too_early = segment.number
+        return late
+
+    def _head(self, stream_id: str, condition: str, bound: str, **more: Any) -> Segment | None:
+        items = heads(self._dynamodb, self._table, stream_id, condition, bound, Limit=1, **more)["Items"]
+        return next((segment_of(item) for item in items if is_segment(item)), None)
 
     def _entries_of(self, item: Item, now_ms: int, most_bytes: int | None) -> Iterator[tuple[str, StoredEvent | None]]:
         # DynamoDB deletes within days after the instant; until then an expired segment is still there.

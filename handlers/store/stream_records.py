@@ -14,6 +14,7 @@ from handlers.api.records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
+from handlers.connection.ledger import Gap
 from handlers.store import control_items, former_layout
 from handlers.store.control_record import to_record
 from handlers.store.control_table import ControlTable
@@ -103,6 +104,11 @@ class StreamRecords:
         """How the stream's events lie; None where it was never started."""
         lease = self._records.get(stream_id, "lease")
         return None if lease is None else Layout(control_items.partitions(lease), control_items.order(lease))
+
+    def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
+        """The gaps that are written down behind the sort key `after`, each with its own; the oldest first."""
+        items = self._records.behind(stream_id, control_items.GAP, after, most)
+        return [(item["SK"]["S"], control_items.recorded_gap(item)) for item in items]
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the stop request in it; None where there is no lease and none `may_start`: nothing is written.

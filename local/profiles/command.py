@@ -22,7 +22,7 @@ from handlers.profile.parse import parse
 from handlers.upstream.address_policy import refusal
 from local.checkout import require_checkout
 from local.printable import printable
-from local.profiles import advice, trial
+from local.profiles import advice, new, trial
 from local.profiles.profile_files import placeholders, profile_text
 from local.user_error import UserError
 
@@ -62,6 +62,7 @@ def add(subparsers: Any) -> None:
     try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
     try_once.add_argument("--played", action="store_true", help="connect to the provider as it is played here")
     try_once.set_defaults(run=trial.run)
+    new.add(verbs)
 
 
 @dataclass(frozen=True)

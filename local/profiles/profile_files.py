@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from handlers.api.problems import Problem
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from local.user_error import UserError
@@ -39,33 +40,27 @@ def placeholders(text: str) -> dict[str, str]:
     return dict.fromkeys(_VARIABLE.findall(text), "https://upstream.invalid")
 
 
-def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> tuple[int, str] | None:
-    """Returns (status, sentence) for a stream that cannot be started, None for one that can.
+def check(stream_id: str, folder: Path, variables: Mapping[str, str]) -> Problem | None:
+    """Returns the problem of a stream that cannot be started, None for one that can.
 
     400: the id is malformed; 404: there is no such profile; 422: the profile itself is wrong.
     """
     try:
         name = check_stream_id(stream_id)
     except ProfileError as problem:
-        return 400, sentence(str(problem))
+        return Problem("bad-stream-id", str(problem), "streamId")
     path = folder / f"{name}.toml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("*.toml"))) or "none"
-        return 404, f"There is no stream profile {name!r}; there are: {known}."
+        return Problem("unknown-stream", f"There is no stream profile {name!r}; there are: {known}.", "streamId")
     try:
         profile = parse(name, tomllib.loads(profile_text(path)), variables)
     except tomllib.TOMLDecodeError as problem:
-        return 422, sentence(f"the profile {name!r} is not valid TOML: {problem}")
+        return Problem("bad-profile", f"the profile {name!r} is not valid TOML: {problem}", "profile")
     except (ProfileError, UserError) as problem:
-        return 422, sentence(str(problem))
+        return Problem("bad-profile", str(problem), "profile")
     try:
         profile.address_for(stream_id)
     except ProfileError as problem:
-        return 400, sentence(str(problem))
+        return Problem("bad-stream-id", str(problem), "streamId")
     return None
-
-
-def sentence(text: str) -> str:
-    """Returns the text as a sentence: it begins with a capital letter and ends with a full stop or a question mark."""
-    whole = f"{text[:1].upper()}{text[1:]}".rstrip(".")
-    return whole if whole.endswith("?") else f"{whole}."

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import boto3
 
+from handlers.api.problems import sentence
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge
@@ -32,7 +33,7 @@ from local import stages
 from local.checkout import ROOT, require_checkout
 from local.printable import columns_of, printable
 from local.profiles import advice
-from local.profiles.profile_files import placeholders, profile_text, sentence
+from local.profiles.profile_files import placeholders, profile_text
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.player_server import moved, playing
 from local.user_error import UserError

@@ -10,48 +10,23 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from handlers.errors import StoreUnavailable
+from handlers.redrive.restore import KNOWN
+from handlers.redrive.work import LEFT, RUNS, Outcome, Redrive, key_of
 from local.printable import printable
-from local.redrive.letters import EndLetter, EventLetter, Incomplete, Letter, Message, Reader, Rest
-from local.redrive.restore import KNOWN, NotStored
-from local.redrive.stage import Stage, here
-
-STARTED, RUNS, LEFT = "started", "runs already", "left"
+from local.redrive.stage import here
+from local.streams import asking
+from local.user_error import UserError
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a letter; `detail` is why it was left, or the execution that was started."""
-
-    letter: Letter
-    outcome: str
-    detail: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The outcome for a program."""
-        letter = self.letter
-        return {
-            "stream": letter.stream_id,
-            "key": _key(letter) or None,
-            "reason": letter.reason,
-            "messages": [message.id for message in letter.messages],
-            "outcome": self.outcome,
-            "detail": self.detail,
-        }
-
-    def line(self, *, dry_run: bool) -> str:
-        """The outcome for a person."""
-        letter, key = self.letter, _key(self.letter)
-        what = f"{letter.stream_id or '?'}{f', event {key}' if key else ''} ({letter.reason or 'no reason'})"
-        would = dry_run and self.outcome not in (LEFT, KNOWN, RUNS)
-        verb = f"would be {self.outcome}" if would else self.outcome
-        return printable(f"{verb}: {what}{f': {self.detail}' if self.detail else ''}")
+def line(result: Outcome, *, dry_run: bool) -> str:
+    """The outcome for a person."""
+    letter, key = result.letter, key_of(result.letter)
+    what = f"{letter.stream_id or '?'}{f', event {key}' if key else ''} ({letter.reason or 'no reason'})"
+    would = dry_run and result.outcome not in (LEFT, KNOWN, RUNS)
+    verb = f"would be {result.outcome}" if would else result.outcome
+    return printable(f"{verb}: {what}{f': {result.detail}' if result.detail else ''}")
 
 
 def add(subparsers: Any) -> None:
@@ -60,9 +35,12 @@ def add(subparsers: Any) -> None:
         "redrive",
         description="Lists the dead-letter messages and puts back what can be: whole events into the table and, "
         "with --restart, rejected streams to work. What was put back is deleted from the queue, the rest stays.",
-        epilog="Exit status: 0 nothing is left in the queue, 1 something is, 2 the queue cannot be reached. "
+        epilog="With a STREAM the HTTP API does it, else this command with the credentials of AWS. "
+        "Exit status: 0 nothing is left in the queue, 1 something is, 2 the queue cannot be reached. "
         "Without --stage the environment's PORT (3000) and STREAMKEEPER_STAGE (local) say which run is meant.",
     )
+    parser.add_argument("stream_id", nargs="?", metavar="STREAM", help="ask the HTTP API to do so for this one")
+    parser.add_argument("--url", help="the API's address, where a STREAM is given; without it, this machine's run")
     parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")
     parser.add_argument("--stream", action="append", metavar="ID", help="messages of this stream alone; repeatable")
     parser.add_argument("--restart", action="store_true", help="start streams that were rejected or not claimed")
@@ -73,6 +51,8 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where nothing is left, 1 where something is; raises UserError."""
+    if arguments.stream_id is not None:
+        return _by_api(arguments)
     redrive = Redrive(here(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
     wanted = None if arguments.stream is None else frozenset(arguments.stream)
     outcomes = []
@@ -80,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         for outcome in each:
             outcomes.append(outcome)
             if not arguments.json:
-                print(outcome.line(dry_run=arguments.dry_run), flush=True)
+                print(line(outcome, dry_run=arguments.dry_run), flush=True)
     counts = {name: sum(one.outcome == name for one in outcomes) for name in dict.fromkeys(o.outcome for o in outcomes)}
     if arguments.json:
         found = [outcome.as_json() for outcome in outcomes]
@@ -91,92 +71,19 @@ def run(arguments: argparse.Namespace) -> int:
     return int(LEFT in counts)
 
 
-class Redrive:
-    """Works through the queue of a stage."""
-
-    def __init__(self, stage: Stage, *, restart: bool, dry_run: bool) -> None:
-        self._stage = stage
-        self._restart = restart
-        self._dry_run = dry_run
-        self._held: dict[str, Message] = {}
-        self._started: dict[str, str] = {}
-
-    def outcomes(self, wanted: frozenset[str] | None) -> Generator[Outcome]:
-        """What becomes of each letter, of the streams in `wanted` or of all; what is left is released at the end."""
-        reader = Reader()
-        try:
-            for messages in self._stage.messages():
-                self._held |= {message.id: message for message in messages}
-                for letter in filter(None, map(reader.read, messages)):
-                    if _is_wanted(letter, wanted):
-                        yield self._settle(letter)
-            yield from (self._settle(letter) for letter in reader.incomplete() if _is_wanted(letter, wanted))
-        finally:
-            for message in self._held.values():
-                # Where that fails it is back by itself.
-                with contextlib.suppress(BotoCoreError, ClientError):
-                    self._stage.release(message)
-
-    def _settle(self, letter: Letter) -> Outcome:
-        try:
-            outcome = self._act(letter)
-            if outcome.outcome != LEFT and not self._dry_run:
-                self._stage.delete(letter.messages)
-                for message in letter.messages:
-                    del self._held[message.id]
-        except (NotStored, StoreUnavailable) as problem:
-            return Outcome(letter, LEFT, str(problem))
-        except ClientError as refusal:
-            return Outcome(letter, LEFT, f"AWS refused {refusal.operation_name}: {refusal.response['Error']['Code']}")
-        except BotoCoreError as problem:
-            return Outcome(letter, LEFT, f"AWS did not answer: {type(problem).__name__}")
-        return outcome
-
-    def _act(self, letter: Letter) -> Outcome:
-        if isinstance(letter, EventLetter):
-            layout = self._stage.layout(letter.stream_id)
-            return Outcome(
-                letter,
-                self._stage.events.outcome(
-                    letter.stream_id,
-                    letter.fence,
-                    letter.event,
-                    layout.partitions,
-                    order=layout.order,
-                    dry_run=self._dry_run,
-                ),
-            )
-        if isinstance(letter, EndLetter):
-            return self._start(letter)
-        assert isinstance(letter, Rest)
-        if isinstance(letter, Incomplete):
-            partitions = self._stage.layout(letter.stream_id).partitions
-            if self._stage.events.has(letter.stream_id, letter.key, partitions):
-                return Outcome(letter, KNOWN)
-        return Outcome(letter, LEFT, letter.problem)
-
-    def _start(self, letter: Letter) -> Outcome:
-        """Starts the stream as a POST does, once for all its letters; a stop request is left to a POST."""
-        stream_id = letter.stream_id
-        if stream_id in self._started:
-            return Outcome(letter, STARTED, self._started[stream_id])
-        lease = self._stage.lease(stream_id)
-        if lease.execution and not lease.stop and self._stage.is_running(lease.execution):
-            return Outcome(letter, RUNS, lease.execution)
-        if not self._restart:
-            return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")
-        if lease.stop:
-            return Outcome(letter, LEFT, "a stop was requested since; a POST starts the stream again")
-        execution = "" if self._dry_run else self._stage.start(stream_id)
-        self._started[stream_id] = execution
-        return Outcome(letter, STARTED, execution)
-
-
-def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
-    return wanted is None or letter.stream_id in wanted
-
-
-def _key(letter: Letter) -> str:
-    if isinstance(letter, EventLetter):
-        return letter.event.key
-    return letter.key if isinstance(letter, Rest) else ""
+def _by_api(arguments: argparse.Namespace) -> int:
+    """Returns what `run` returns, of one stream, by POST …/redrive."""
+    if arguments.restart or arguments.dry_run or arguments.stage or arguments.stream:
+        raise UserError("A STREAM goes with --url and --json alone: the API changes what it can, and starts nothing.")
+    try:
+        answer = asking.streams(arguments).ask("POST", asking.path_of(arguments.stream_id, "/redrive"))
+    except asking.Refused as refusal:
+        return asking.refused(refusal, as_json=arguments.json)
+    for one in [] if arguments.json else answer["dead_letters"]:
+        about = f"event {one['key']} ({one['reason']})" if one["key"] else one["reason"]
+        print(printable(f"{one['outcome']}: {about}{': ' + one['detail'] if one['detail'] else ''}"))
+    if arguments.json:
+        print(json.dumps(answer))
+    elif not answer["is_all"]:
+        print("streamkeeper: the queue has more; type it again.", file=sys.stderr)
+    return int(LEFT in answer["counts"] or not answer["is_all"])

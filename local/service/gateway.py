@@ -23,10 +23,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
+from handlers.api import event_texts
+from handlers.api.problems import Problem
 from local.functions.pool import TooManyRequests
-from local.service import lambda_proxy
+from local.service import lambda_proxy, live_tail
 from local.service.capacity import Room
-from local.service.gateway_responses import GatewayResponses
+from local.service.gateway_responses import GatewayResponses, refused
 from local.service.signature_check import SignatureCheck, Signed
 from local.service.vtl import Call, TemplateFailure, render
 from local.stack import GatewayResponse, ProxyRoute, Route
@@ -34,12 +36,12 @@ from local.stepfunctions.executions import Executions
 from local.stepfunctions.parameters import Refusal, is_name
 from local.template import ACCOUNT
 
-_METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
+_METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"]
 _JSON = "application/json"
 # When a stream ends nobody knows; nothing is gained by asking more often.
 _RETRY_AFTER_S = 60
-# Returns a stream id's problem as (status, sentence), None where the stream may be started.
-CheckStream = Callable[[str], tuple[int, str] | None]
+# Returns a stream id's problem, None where the stream may be started.
+CheckStream = Callable[[str], Problem | None]
 # Answers an action of Step Functions with these parameters; raises Refusal.
 CallStates = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -76,7 +78,9 @@ class Gateway:
     def serve(self, routes: Iterable[Route | ProxyRoute], responses: Iterable[GatewayResponse]) -> None:
         """Replaces the routes, and the answers where no integration answers."""
         self._own = GatewayResponses(responses)
-        self._routes = [(route, route.path.strip("/").split("/")) for route in routes]
+        # A method of its own comes before ANY.
+        ordered = sorted(routes, key=lambda route: route.method == "ANY")
+        self._routes = [(route, route.path.strip("/").split("/")) for route in ordered]
 
     async def _health(self, _: Request) -> Response:
         running = self._executions.running()
@@ -96,12 +100,29 @@ class Gateway:
                 if isinstance(route, Route):
                     return await self._start(route, values, request, body, context)
                 event = lambda_proxy.event(request, route.path, values, context, body)
-                try:
-                    return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
-                except (lambda_proxy.MalformedResult, TooManyRequests):
-                    return self._own.answer("DEFAULT_5XX", context)
+                if route.method == "GET" and route.path.endswith("/events") and live_tail.wants(request.headers):
+                    return await live_tail.tail(*self._pages(route, event))
+                return await self._proxied(route, event)
         # API Gateway's answer for a route that does not exist.
         return self._own.answer("MISSING_AUTHENTICATION_TOKEN", _context("", request))
+
+    async def _proxied(self, route: ProxyRoute, event: Any) -> Response:
+        try:
+            return lambda_proxy.response(await self._invoke(route.function, json.dumps(event).encode()))
+        except (lambda_proxy.MalformedResult, TooManyRequests):
+            return self._own.answer("DEFAULT_5XX", event["requestContext"])
+
+    def _pages(self, route: ProxyRoute, event: Any) -> tuple[live_tail.Page, str]:
+        """What answers a request for events as JSON from behind any position, and the one that it asks for."""
+        query = event["queryStringParameters"] or {}
+
+        async def page(after: str) -> Response:
+            headers = {"Accept": event_texts.JSON}
+            return await self._proxied(
+                route, event | {"headers": headers, "queryStringParameters": query | {"after": after}}
+            )
+
+        return page, event["headers"].get("Last-Event-ID") or query.get("after", "")
 
     async def _start(
         self, route: Route, path: Mapping[str, str], request: Request, body: str, context: dict[str, Any]
@@ -117,7 +138,7 @@ class Gateway:
             start = json.loads(render(template, call) if template is not None else body or "{}")
             if problem is not None and is_name(start.get("name") or "-"):
                 # The template let it through: its profile is wrong, or has changed since the template was compiled.
-                return _refused(problem[0], problem[1], context)
+                return refused(problem, context)
             if problem is None and "streamId" in path:
                 return await self._start_stream(route, unquote(path["streamId"]), start, call)
             return _mapped(route, 200, await self._states(_action(route), start), call)
@@ -131,7 +152,8 @@ class Gateway:
         # One at a time: between the look at the room and the start nobody else is let in.
         async with self._starting:
             if not self._room.admits(stream_id):
-                return _refused(503, self._room.refusal, call.context, {"Retry-After": str(_RETRY_AFTER_S)})
+                retry = {"Retry-After": str(_RETRY_AFTER_S)}
+                return refused(Problem("full", self._room.refusal, headers=retry), call.context)
             answer = await self._states(_action(route), start)
         streams = {"streams": {"running": self._room.running(), "most": self._room.capacity.most}}
         if "output" in answer:
@@ -149,12 +171,6 @@ def _signed(request: Request, body: bytes) -> Signed:
     query = request.scope["query_string"].decode("ascii", "replace")
     target = lambda_proxy.raw_path(request) + (f"?{query}" if query else "")
     return Signed(request.method, target, request.headers, body)
-
-
-def _refused(
-    status: int, sentence: str, context: Mapping[str, Any], headers: Mapping[str, str] | None = None
-) -> Response:
-    return JSONResponse({"message": sentence, "request_id": context["extendedRequestId"]}, status, headers)
 
 
 def _action(route: Route) -> str:

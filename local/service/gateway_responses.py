@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from handlers.api import problems
 from local.stack import GENERATED, GatewayResponse
 
 # Of each kind that occurs here: API Gateway's own status and words.
@@ -48,3 +49,9 @@ class GatewayResponses:
 
         text = _VARIABLE.sub(value, chosen.template)
         return Response(text, chosen.status or status, chosen.headers, media_type="application/json")
+
+
+def refused(problem: problems.Problem, context: Mapping[str, Any]) -> Response:
+    """Returns the answer with a problem that the local run alone has; the deployed API has none of that kind."""
+    text = json.dumps(problem.body(str(context.get("extendedRequestId", ""))))
+    return Response(text, problem.status, problem.headers, media_type=problems.CONTENT_TYPE)

@@ -1,7 +1,7 @@
 """Translates Lambda's proxy integration: an HTTP request to the function's event, and its result to the HTTP response.
 
-Invariants: a function gets no header of the request, for none of ours reads one and a log might keep it; a malformed
-result is a MalformedResult, never half an answer.
+Invariants: of the request's headers a function gets HEADERS alone, for ours read no other and a log might keep it; a
+malformed result is a MalformedResult, never half an answer.
 """
 
 import base64
@@ -16,6 +16,8 @@ from starlette.responses import Response
 
 from local.functions.sandbox import Answer
 
+# What the control function reads of a request's headers: how the answer is to be written, and where to go on.
+HEADERS = ("Accept", "Last-Event-ID")
 # Calls the function of this name with this payload.
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
 
@@ -31,6 +33,7 @@ def event(request: Request, resource: str, path: Mapping[str, str], context: Map
     so does the whole path; the query comes decoded. Where the guide says null for what is absent, it is None.
     """
     pairs = parse_qsl(request.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
+    headers = {name: request.headers[name] for name in HEADERS if name in request.headers}
     several: dict[str, list[str]] = {}
     for name, value in pairs:
         several.setdefault(name, []).append(value)
@@ -38,8 +41,8 @@ def event(request: Request, resource: str, path: Mapping[str, str], context: Map
         "resource": resource,
         "path": raw_path(request),
         "httpMethod": request.method,
-        "headers": {},
-        "multiValueHeaders": {},
+        "headers": headers,
+        "multiValueHeaders": {name: [value] for name, value in headers.items()},
         "queryStringParameters": dict(pairs) or None,
         "multiValueQueryStringParameters": several or None,
         "pathParameters": dict(path) or None,

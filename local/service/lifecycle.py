@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers import orphans
+from handlers.api.problems import Problem
 from handlers.store import control_items
 from handlers.store.stream_records import StreamRecords
 from local import own_hosts
@@ -277,7 +278,7 @@ class Service:
             client.get_item(TableName=table, Key=control_items.key(known.stream_id, "lease")).get("Item", {})
         ).stop
 
-    def _check_stream(self, stream_id: str) -> tuple[int, str] | None:
+    def _check_stream(self, stream_id: str) -> Problem | None:
         folder = self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
         return profile_files.check(stream_id, folder, self._upstream_variables)
 

@@ -21,8 +21,10 @@ from local import stages
 from local.user_error import UserError
 from states_language import DefinitionError, load, read_definition
 
-# Everything the template is made of. handlers/ is not: the template names the zip, not its contents.
-SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines")
+# Everything the template is made of. handlers/ is not, but for the problems that API Gateway answers with: the template
+# names the zip, not its contents.
+PROBLEMS = "handlers/api/problems.json"
+SOURCES = ("serverless.yml", "package-lock.json", "env", "packaging", "statemachines", PROBLEMS)
 COMPILED = "cloudformation-template-update-stack.json"
 OSLS = Path("node_modules", "osls", "bin", "serverless.js")
 TIME_LIMIT_S = 120
@@ -51,6 +53,7 @@ def snapshot(root: Path, folder: Path) -> None:
     osls works in `.serverless` beside serverless.yml and empties it first, so two packagings must not share a folder.
     """
     for source in SOURCES:
+        (folder / source).parent.mkdir(parents=True, exist_ok=True)
         if (root / source).is_dir():
             shutil.copytree(root / source, folder / source)
         else:

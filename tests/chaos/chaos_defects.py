@@ -276,7 +276,7 @@ DEFECTS = [
     Defect(
         "every gap is shown as closed",
         {"wrong-status"},
-        function=("handlers.api.coverage._shown_gap", shows_as_closed),
+        function=("handlers.api.coverage.shown_gap", shows_as_closed),
         among=lambda schedule: not schedule.resumes,
     ),
     Defect(

@@ -26,7 +26,7 @@ from handlers.store.requests import Requests
 
 NOTE, CLAIM = _Attempts._note, Requests._claim
 HEARTBEAT, TAKE_TURN, CLAIM_LEASE = Store.heartbeat, Store.take_turn, Store.claim
-SHOWN_GAP = coverage._shown_gap
+SHOWN_GAP = coverage.shown_gap
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
 
 

@@ -89,7 +89,7 @@ def copied(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     osls.snapshot(ROOT, folder)
-    shutil.copytree(ROOT / "handlers", folder / "handlers")
+    shutil.copytree(ROOT / "handlers", folder / "handlers", dirs_exist_ok=True)
     for name in ("package.json", "pyproject.toml", "requirements.txt"):
         shutil.copy(ROOT / name, folder / name)
     return folder

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from handlers.profile.addresses import ProfileError, check_stream_id
 from local.service import osls, vtl
 from local.stack import Route, read
-from tests import shipped
+from tests import problems, shipped
 from tests.deploy.apache_velocity import Apache, Rendered, apache_velocity
 
 REQUEST_ID = "Kz9fTFtbIAMEWkQ="
@@ -27,6 +27,7 @@ MALFORMED = (
     "characters; 256 characters at most, no part between colons '.' or '..'."
 )
 UNKNOWN = "There is no such stream: no profile has the name that the stream id begins with."
+PROBLEM = {"Content-Type": "application/problem+json"}
 ARN = "arn:aws:states:eu-central-1:123456789012:stateMachine:other"
 
 # What JSON, Velocity, a regular expression, JavaScript, JSONata, a path or an encoding could take for its own.
@@ -135,6 +136,13 @@ def test_both_content_types_have_one_template(route: Route) -> None:
     assert (route.passthrough, bool(template)) == ("WHEN_NO_TEMPLATES", True)
 
 
+def said(status: int, text: str) -> str:
+    """The sentence of a problem, which has no member twice, and the id of the request."""
+    body = strict(text)
+    assert problems.read(status, body) == {"detail": body["detail"], "request_id": REQUEST_ID}
+    return str(body["detail"])
+
+
 def chosen(route: Route, status: int) -> tuple[int, str]:
     """Status and template of the one integration response for a status of Step Functions."""
     matching = [one for one in route.responses if re.fullmatch(one["SelectionPattern"] or "[^45].*", str(status))]
@@ -185,8 +193,8 @@ def test_a_refusal_is_429_or_503_in_our_words(apache: Apache, route: Route, stat
     throttled = status == 429 or (status < 500 and isinstance(kind, str) and any(one in kind for one in THROTTLES))
     if isinstance(kind, str):
         assert code == (429 if throttled else 503)
-    assert strict(text) == {"message": NO_MORE if code == 429 else COULD_NOT, "request_id": REQUEST_ID}
-    assert headers == ({"Retry-After": "5"} if code == 429 else {})
+    assert said(code, text) == (NO_MORE if code == 429 else COULD_NOT)
+    assert headers == PROBLEM | ({"Retry-After": "5"} if code == 429 else {})
 
 
 @settings(max_examples=300)
@@ -201,8 +209,8 @@ def test_a_start_that_failed_is_429_or_503_in_our_words(
     """The execution's own error is a throttle or not; its cause has AWS's words, and stays here."""
     body = {"executionArn": ARN, "input": cause, "cause": cause, "status": status, "error": error}
     code, headers, text = answered(apache, route, 200, body)
-    assert (code, headers) == ((429, {"Retry-After": "5"}) if error == "Throttled" else (503, {}))
-    assert strict(text) == {"message": NO_MORE if code == 429 else COULD_NOT, "request_id": REQUEST_ID}
+    assert (code, headers) == ((429, PROBLEM | {"Retry-After": "5"}) if error == "Throttled" else (503, PROBLEM))
+    assert said(code, text) == (NO_MORE if code == 429 else COULD_NOT)
 
 
 @settings(max_examples=300)
@@ -222,7 +230,7 @@ def test_a_name_that_is_refused_is_the_callers_mistake(
     """Step Functions refuses the two names of the request template."""
     body = {"__type": "com.amazonaws.swf.service.v2.model#InvalidName", "message": f"Invalid Name: '{name}*'"}
     code, headers, text = answered(apache, route, 400, body)
-    assert (code, headers, strict(text)) == (status, {}, {"message": sentence, "request_id": REQUEST_ID})
+    assert (code, headers, said(code, text)) == (status, PROBLEM, sentence)
 
 
 FUNCTIONS = "$util.escapeJavaScript($input.params().path.v)|$util.urlEncode($input.params().path.v)"

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from handlers.api import index
+from handlers.api.openapi.document import ANSWERS
+from handlers.api.queries import INSTANT_IS
 from handlers.connection.effects import Claim, Progress, RecordLoss
 from handlers.connection.inputs import LOG
 from handlers.connection.steps import Invocation
@@ -24,6 +27,7 @@ from handlers.store.requests import Requests
 from handlers.store.stream_records import NEWEST, StreamRecords
 from local.service import osls
 from local.stack import read
+from tests import problems
 from tests.handlers.aws import (
     CONTROL,
     EVENTS,
@@ -50,13 +54,31 @@ def ledger(aws: Aws, operation: str = "", way: Callable[..., Any] = never_arrive
 
 
 def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: Any) -> tuple[int, Any]:
-    """Status and JSON of a request."""
-    event = {"httpMethod": method, "pathParameters": {"streamId": stream_id}, "headers": {}, "body": None} | more
+    """Status and JSON of a request, which is what the OpenAPI document says; of a problem what it says of itself."""
+    event: dict[str, Any] = {
+        "httpMethod": method,
+        "pathParameters": {"streamId": stream_id},
+        "headers": {},
+        "body": None,
+    } | more
     answer = function.handler(event, Context())
     assert set(answer) == {"statusCode", "headers", "body"}
+    status, body = answer["statusCode"], json.loads(answer["body"])
+    resource = event.get("resource", "/connections/{streamId}")
     headers = {"Content-Type": "application/json", "Cache-Control": "no-cache, no-store"}
-    assert answer["headers"] == headers | ({"Retry-After": "5"} if answer["statusCode"] in (429, 503) else {})
-    return answer["statusCode"], json.loads(answer["body"])
+    if status < 400 and resource.endswith("/events"):
+        headers["Vary"] = "Accept"
+    if status >= 400:
+        headers["Content-Type"] = "application/problem+json"
+    if status in (429, 503):
+        headers["Retry-After"] = "5"
+    if status == 405:
+        headers["Allow"] = ", ".join(index.methods(resource))
+    assert answer["headers"] == headers
+    if status < 400:
+        problems.conforms(body, ANSWERS[f"{method} {resource}"][0])
+        return status, body
+    return status, problems.read(status, body)
 
 
 def connected(aws: Aws, stream_id: str = "demo") -> None:
@@ -74,7 +96,7 @@ def test_the_index_names_every_route_and_profile(function: ModuleType) -> None:
     """The routes are those of the deployed API."""
     code, body = asked(function, "GET", None, resource="/")
     assert (code, body["service"], body["profiles"]) == (200, "streamkeeper", ["demo"])
-    routes = read(osls.template("test"), {}).routes
+    routes = [route for route in read(osls.template("test"), {}).routes if route.method != "ANY"]
     assert sorted(body["routes"]) == sorted(f"{route.method} {route.path}" for route in routes)
 
 
@@ -201,11 +223,11 @@ def test_delete_while_nobody_is_connected(aws: Aws, function: ModuleType) -> Non
 
 def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None:
     """404 with a sentence; no record comes to be. A stream without a profile has a sentence of its own."""
-    assert asked(function, "GET") == (404, {"message": "The stream 'demo' was never started."})
+    assert asked(function, "GET") == (404, {"detail": "The stream 'demo' was never started."})
     for method in ("GET", "DELETE"):
         assert asked(function, method, "nobody:x") == (
             404,
-            {"message": "There is no stream 'nobody:x': no profile is named 'nobody'."},
+            {"detail": "There is no stream 'nobody:x': no profile is named 'nobody'."},
         )
     assert (aws.items(CONTROL, "demo"), aws.items(CONTROL, "nobody:x")) == ({}, {})
 
@@ -246,7 +268,7 @@ def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
     """400 with a sentence that says what an id is, before anything is asked of the table."""
     for method in ("GET", "DELETE"):
         code, body = asked(function, method, stream_id)
-        assert (code, "is malformed" in body["message"], body["message"][-1]) == (400, True, ".")
+        assert (code, "is malformed" in body["detail"], body["detail"][-1]) == (400, True, ".")
 
 
 def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None:
@@ -263,7 +285,7 @@ def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
 
 def test_another_method(function: ModuleType) -> None:
     """The API has no such route; an invocation by hand gets a sentence."""
-    assert asked(function, "PUT") == (405, {"message": "There is no PUT of a stream here."})
+    assert asked(function, "PUT") == (405, {"detail": "There is no PUT of /connections/{streamId} here."})
 
 
 def logged(caplog: pytest.LogCaptureFixture, function: ModuleType) -> list[dict[str, Any]]:
@@ -284,7 +306,7 @@ def test_dynamodb_does_not_answer(
     """503 or 429 with one sentence; neither answer nor log quotes what AWS said."""
     connected(aws)
     monkeypatch.setattr(function, "store", ledger(aws, operation, way))
-    refusal = (503, {"message": NO_ANSWER}) if way is never_arrives else (429, {"message": THROTTLED})
+    refusal = (503, {"detail": NO_ANSWER}) if way is never_arrives else (429, {"detail": THROTTLED})
     assert asked(function, method) == refusal
     log = json.dumps(logged(caplog, function))
     assert ("ERROR" in log, "secret" in log) == (True, False)
@@ -334,7 +356,7 @@ def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
         context = {"requestId": "the client's own", "extendedRequestId": "API1="}
         answer = asked(function, method, resource=resource, requestContext=context)
         client.close()
-    assert answer == (refusal, {"message": THROTTLED if refusal == 429 else NO_ANSWER, "request_id": "API1="})
+    assert answer == (refusal, {"detail": THROTTLED if refusal == 429 else NO_ANSWER, "request_id": "API1="})
     (line,) = logged(caplog, function)
     assert (line["request_id"], line["api_request_id"]) == ("invocation-1", "API1=")
     assert re.fullmatch(rf"AWS refused \w+ after its retries: {code}, request AWS1", line["message"])
@@ -347,7 +369,7 @@ def test_every_refusal_has_the_id_of_the_request(function: ModuleType) -> None:
     for method, stream_id, code in (("GET", "a b", 400), ("GET", "nobody", 404), ("PUT", "demo", 405)):
         answer = asked(function, method, stream_id, requestContext=context)
         assert (answer[0], answer[1]["request_id"]) == (code, "API1=")
-        assert list(asked(function, method, stream_id)[1]) == ["message"]
+        assert list(asked(function, method, stream_id)[1]) == ["detail"]
 
 
 def events_of(function: ModuleType, stream_id: str = "demo", **query: str) -> tuple[int, Any]:
@@ -412,20 +434,17 @@ def test_events_that_no_index_has_come_by_key(aws: Aws, function: ModuleType) ->
         ],
         "next": None,
     }
-    words = (
-        "The parameter after must be a position as an event of this stream has it, whose events are read by key; "
-        "without it the page begins at the first key."
-    )
+    words = "The stream is read by key, and the position is not that of one of its events."
     for other in (position, "key.YR", "key.gA"):
-        assert events_of(function, after=other) == (400, {"message": words})
+        assert events_of(function, after=other) == (404, {"detail": words})
     connected(aws, "other")
-    words = "The parameter after is of a stream that is read by key, and this one is in order of arrival."
-    assert events_of(function, "other", after="key.Yw") == (400, {"message": words})
+    words = "The stream is read in order of arrival, and the position is not that of one of its events."
+    assert events_of(function, "other", after="key.Yw") == (404, {"detail": words})
 
 
 def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
     """404 as for the stream itself."""
-    assert events_of(function) == (404, {"message": "The stream 'demo' was never started."})
+    assert events_of(function) == (404, {"detail": "The stream 'demo' was never started."})
     assert events_of(function, "nobody")[0] == 404
 
 
@@ -440,12 +459,15 @@ def test_events_of_a_stream_that_is_not_there(function: ModuleType) -> None:
             "The parameter after must be a position as an event has it: 15 digits/12 digits/12 digits, "
             "or key. and 2 to 1366 characters.",
         ),
-        ({"from": "1"}, "The query has a parameter that is not known: there are after and limit."),
+        ({"since": "1"}, "The query has a parameter that is not known: there are after, limit, from and to."),
+        ({"from": "1"}, f"The parameter from must be {INSTANT_IS}."),
+        ({"to": "2026-02-30T00:00:00Z"}, f"The parameter to must be {INSTANT_IS}."),
+        ({"to": "2026-02-03T00:00:00"}, f"The parameter to must be {INSTANT_IS}."),
     ],
 )
 def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: str) -> None:
     """400 with a sentence that names the parameter and says what it may be, before anything is asked of a table."""
-    assert events_of(function, **query) == (400, {"message": words})
+    assert events_of(function, **query) == (400, {"detail": words})
 
 
 def test_events_while_dynamodb_does_not_answer(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,7 +476,7 @@ def test_events_while_dynamodb_does_not_answer(aws: Aws, function: ModuleType, m
     aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
     broken = Client(aws.dynamodb, "batch_get_item", never_arrives)
     monkeypatch.setattr(function, "reader", EventReader(broken, EVENTS, lambda _: None))
-    assert events_of(function) == (503, {"message": NO_ANSWER})
+    assert events_of(function) == (503, {"detail": NO_ANSWER})
 
 
 def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
@@ -494,7 +516,7 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
 )
 def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:
     """400, as for events."""
-    assert streams_of(function, **query) == (400, {"message": words})
+    assert streams_of(function, **query) == (400, {"detail": words})
 
 
 @pytest.mark.parametrize("operation", ["query", "batch_get_item"])
@@ -504,7 +526,7 @@ def test_all_streams_while_dynamodb_does_not_answer(
     """429 with one sentence, whichever request it is."""
     connected(aws)
     monkeypatch.setattr(function, "store", ledger(aws, operation, fails_with("ThrottlingException")))
-    assert streams_of(function) == (429, {"message": THROTTLED})
+    assert streams_of(function) == (429, {"detail": THROTTLED})
 
 
 def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:

@@ -16,6 +16,7 @@ from handlers.profile.addresses import check_stream_id
 from local.functions.sandbox import Answer
 from local.service import osls
 from local.stepfunctions.executions import Executions
+from tests import problems
 from tests.handlers.aws import BUCKET, Aws
 from tests.handlers.context import Context
 from tests.local.service.test_gateway import service
@@ -93,7 +94,7 @@ def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, 
         if not is_sound(stream_id):
             for method in ("POST", "GET", "DELETE"):
                 code, refusal = chain.ask(method, segment)
-                assert (code, list(refusal)) == (400, ["message", "request_id"])
+                assert (code, sorted(problems.read(code, refusal))) == (400, ["detail", "request_id"])
             return
         assert chain.ask("POST", segment)[0] == 200
         if stream_id not in kept:

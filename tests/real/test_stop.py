@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests import problems
 from tests.harness import Service, free_port, running
 from tests.local.support import until
 
@@ -147,8 +148,9 @@ def test_a_post_resumes_from_the_cursor(story: Story) -> None:
 def refused(service: Service, method: str, path: str) -> tuple[int, str]:
     """Status and sentence of a refusal, which has the id of the request besides."""
     code, answer = service.ask(method, path)
-    assert (list(answer), len(answer["request_id"])) == (["message", "request_id"], 16)
-    return code, str(answer["message"])
+    said = problems.read(code, answer)
+    assert len(said["request_id"]) == 16
+    return code, str(said["detail"])
 
 
 def test_a_stop_of_a_stream_that_never_started_is_recorded(service: Service) -> None:

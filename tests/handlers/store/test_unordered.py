@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.api.event_pages import BY_KEY, check_place, page
-from handlers.api.queries import BadQuery
+from handlers.api.problems import Problem
 from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import LOG, Order, Written
 from handlers.errors import StoreUnavailable
@@ -251,14 +251,14 @@ def test_a_position_is_that_of_one_key(key: str) -> None:
     assert position.startswith("key.")
     assert position.removeprefix("key.").replace("-", "").replace("_", "").isalnum()
     check_place(position, "none")
-    with pytest.raises(BadQuery, match="in order of arrival"):
+    with pytest.raises(Problem, match="in order of arrival"):
         check_place(position, "index")
 
 
 @pytest.mark.parametrize("text", ["key.", "key.A", "key.gA", "key.YR", "key.Y+", "YQ", f"{0:015d}/{1:012d}/{1:012d}"])
 def test_what_is_no_position_of_a_key_is_refused(text: str) -> None:
     """Cut off, not UTF-8, spelled otherwise, or a position in an order that the stream has not."""
-    with pytest.raises(BadQuery, match=r"^the parameter after must be a position as an event of this stream has it"):
+    with pytest.raises(Problem, match=r"^the stream is read by key, and the position is not that of one"):
         check_place(text, "none")
 
 

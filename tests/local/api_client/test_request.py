@@ -140,7 +140,7 @@ def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixtur
     for method in ("GET", "POST", "DELETE"):
         assert main(["request", method, "/connections/wikimedia", "--url", address]) == 1
         printed = capsys.readouterr()
-        assert json.loads(printed.out)["message"] == NOT_SIGNED
+        assert json.loads(printed.out)["detail"] == NOT_SIGNED
         assert printed.err == f"streamkeeper: 403 Forbidden ({HINT})\n"
 
 

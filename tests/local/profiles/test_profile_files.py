@@ -13,5 +13,5 @@ def test_a_bad_profile_is_refused_by_name(tmp_path: Path) -> None:
     for name, words in {"torn": "not valid TOML", "short": "address is missing", "needy": "UPSTREAM_X"}.items():
         problem = profile_files.check(name, tmp_path, {})
         assert problem is not None
-        status, sentence = problem
-        assert (status, f"The profile '{name}'" in sentence, words in sentence) == (422, True, True)
+        named = f"the profile '{name}'" in problem.detail
+        assert (problem.status, problem.field, named, words in problem.detail) == (422, "profile", True, True)

@@ -9,11 +9,11 @@ import pytest
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
+from handlers.redrive import work
+from handlers.redrive.letters import Message
+from handlers.redrive.stage import Stage
 from handlers.store.connection_store import Store
 from local.cli import INTERRUPTED, main
-from local.redrive import command
-from local.redrive.letters import Message
-from local.redrive.stage import Stage
 from local.stages import names
 from tests.handlers.aws import ATTRIBUTES, CONTROL, EVENTS, INDEXES, Aws, keys
 from tests.handlers.store.events import an_event, noise
@@ -158,7 +158,7 @@ def test_what_aws_refuses_is_left(
     stage.write("demo:a", an_event("1", noise(500_000)))
     stage.write("demo:b", an_event("1", noise(450_000)))
     with monkeypatch.context() as patch:
-        patch.setattr("local.redrive.restore.MAX_ITEM_BYTES", 460_000)
+        patch.setattr("handlers.redrive.restore.MAX_ITEM_BYTES", 460_000)
         status, done = redrive(capsys)
     assert (status, done["counts"], stage.waiting()) == (1, {"stored": 1, "left": 1}, 4)
     assert outcomes(done)["demo:b", "1"] == ("left", "AWS refused PutItem: ValidationException")
@@ -223,5 +223,5 @@ def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> Non
         main(["redrive", "--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    for option in ("--stage", "--stream", "--restart", "--dry-run", "--json", "Exit status: 0", command.LEFT):
+    for option in ("--stage", "--stream", "--restart", "--dry-run", "--json", "Exit status: 0", work.LEFT):
         assert option in said

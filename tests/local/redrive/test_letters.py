@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
+from handlers.redrive.letters import EndLetter, EventLetter, Letter, Message, Reader, Rest
 from handlers.store import dead_letters
-from local.redrive.letters import EndLetter, EventLetter, Letter, Message, Reader, Rest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 EVENTS = st.builds(

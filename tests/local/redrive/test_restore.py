@@ -7,10 +7,10 @@ import pytest
 
 from handlers.connection.inputs import LOG
 from handlers.framing.events import StreamEvent
+from handlers.redrive.restore import BEHIND, KNOWN, STORED, Events, NotStored
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
-from local.redrive.restore import BEHIND, KNOWN, STORED, Events, NotStored
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with
 from tests.handlers.store.events import STREAM, an_event, noise
 

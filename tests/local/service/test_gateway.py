@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from handlers.api.problems import Problem
 from local.functions.sandbox import Answer
 from local.listener import Listener, bind
 from local.profiles import profile_files
@@ -29,6 +30,7 @@ from local.stepfunctions.machines import Machines
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskFailure, load
 from states_language.clock import RealClock
+from tests import problems
 from tests.local.support import PROJECT, in_thread
 from tests.local.test_stack import recorded
 
@@ -69,7 +71,7 @@ async def service(
     states = StepFunctions(executions, RealClock(), Activities(folder / "activities.json"))
     room = Room(Capacity(MOST, "a test"), lambda: streams)
 
-    def check(name: str) -> tuple[int, str] | None:
+    def check(name: str) -> Problem | None:
         return profile_files.check(name, PROJECT / "env" / "streams", VARIABLES)
 
     gateway = Gateway(
@@ -99,8 +101,14 @@ def post(address: str, **options: Any) -> tuple[int, Any]:
 
 
 def without_id(response: Any) -> dict[str, Any]:
-    """The JSON of a refusal without its request's id, which it has."""
-    answer: dict[str, Any] = response.json()
+    """What a problem says of itself, without its request's id, which it has."""
+    assert response.headers["Content-Type"] == "application/problem+json"
+    return said(response.status, response.json())
+
+
+def said(status: int, body: dict[str, Any]) -> dict[str, Any]:
+    """What a problem says of itself, without its request's id, which it has."""
+    answer = problems.read(status, body)
     assert len(answer.pop("request_id")) == 16
     return answer
 
@@ -134,7 +142,7 @@ def test_a_refusal_of_step_functions_is_429_or_503(tmp_path: Path, code: str, wo
         503: "Step Functions could not start the execution. Try again.",
     }
     assert (answer.status, answer.headers.get("Retry-After")) == (status, "5" if status == 429 else None)
-    assert without_id(answer) == {"message": sentences[status]}
+    assert without_id(answer) == {"detail": sentences[status]}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +170,7 @@ def test_a_start_that_fails_in_the_machine_is_429_or_503(
     ):
         answer = http.request("POST", f"{origin}/connections/demo")
     assert (answer.status, answer.headers.get("Retry-After")) == (status, "5" if status == 429 else None)
-    assert without_id(answer)["message"].startswith(sentence)
+    assert without_id(answer)["detail"].startswith(sentence)
 
 
 def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
@@ -180,7 +188,7 @@ def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
     ):
         answer = http.request("POST", f"{origin}/connections/demo")
     assert (answer.status, answer.headers.get("Retry-After")) == (503, None)
-    assert without_id(answer) == {"message": "Step Functions could not start the execution. Try again."}
+    assert without_id(answer) == {"detail": "Step Functions could not start the execution. Try again."}
 
 
 def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
@@ -206,7 +214,7 @@ def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:
     assert post(f"{origin}/connections/demo", body=b"a=b", headers=form)[0] == 200
     plain = {"Content-Type": "text/plain"}
     status, answer = post(f"{origin}/connections/demo", body=b"x", headers=plain)
-    assert (status, answer["message"], len(answer["request_id"])) == (415, "Unsupported Media Type", 16)
+    assert (status, said(status, answer)) == (415, {"detail": "Unsupported Media Type"})
 
 
 @pytest.mark.parametrize(
@@ -229,7 +237,7 @@ def test_what_is_refused_starts_nothing(api: tuple[str, Executions], path: str, 
     """Malformed ids and unknown profiles get one clear sentence before anything starts; unknown routes AWS's answer."""
     origin, executions = api
     code, answer = post(f"{origin}{path}")
-    assert (code, words in answer["message"], len(answer["request_id"])) == (status, True, 16)
+    assert (code, words in said(code, answer)["detail"]) == (status, True)
     assert executions.all() == []
 
 
@@ -243,7 +251,7 @@ def test_a_machine_that_is_full_starts_nothing_new(tmp_path: Path) -> None:
         refusal = http.request("POST", f"{origin}/connections/demo%3Ad")
         assert (refusal.status, refusal.headers["Retry-After"]) == (503, "60")
         assert without_id(refusal) == {
-            "message": "This machine holds 3 streams (a test), and 3 run; stop one, or set STREAMKEEPER_STREAMS to a"
+            "detail": "This machine holds 3 streams (a test), and 3 run; stop one, or set STREAMKEEPER_STREAMS to a"
             " higher number and start the service again."
         }
         assert post(f"{origin}/connections/nobody")[0] == 404
@@ -333,7 +341,7 @@ def test_a_function_that_fails_is_502(tmp_path: Path, answer: Answer) -> None:
     response, _ = through_a_function(tmp_path, "GET", "/connections/demo", answer)
     assert (response.status, without_id(response)) == (
         502,
-        {"message": "The API could not answer the request. Try again."},
+        {"detail": "The API could not answer the request. Try again."},
     )
 
 
@@ -343,7 +351,7 @@ def test_a_method_without_a_route_is_403(tmp_path: Path, method: str) -> None:
     response, invocations = through_a_function(tmp_path, method, "/connections/demo", payload())
     assert (response.status, without_id(response), invocations) == (
         403,
-        {"message": "Missing Authentication Token"},
+        {"detail": "Missing Authentication Token"},
         [],
     )
 

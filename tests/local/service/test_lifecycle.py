@@ -311,7 +311,7 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     full = "this machine holds about 2 streams (STREAMKEEPER_STREAMS says so)"
     assert until(lambda: f"  Capacity       {full}" in service.log.read_text().splitlines(), 5)
     assert f"ALERT: {full}, so these are not resumed before there is room: {waiting}" in service.log.read_text()
-    assert service.post("demo:new")["message"].startswith("This machine holds 2 streams")
+    assert service.post("demo:new")["detail"].startswith("This machine holds 2 streams")
     service.delete(resumed.pop())
     assert until(lambda: f"{waiting}: lane B is connected" in service.log.read_text(), 30), service.log.read_text()
     assert service.end(signal.SIGTERM) == 0

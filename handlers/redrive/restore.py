@@ -10,6 +10,7 @@ from typing import Any
 
 from handlers.connection.inputs import LOG, Order
 from handlers.framing.events import StreamEvent
+from handlers.redrive.log_marks import LogMarks
 from handlers.segments.codec import pack
 from handlers.store.control_items import Item
 from handlers.store.event_items import (
@@ -25,7 +26,6 @@ from handlers.store.event_items import (
 )
 from handlers.store.objects import Objects
 from handlers.store.segment_items import MAX_SEGMENT_BYTES
-from local.redrive.log_marks import LogMarks
 
 STORED, KNOWN = "stored", "known"
 # Where no mark says which number the event had in its connection: behind every one that a connection counts.

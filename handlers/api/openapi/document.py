@@ -1,0 +1,147 @@
+"""Builds the OpenAPI document of the HTTP API, which `GET /openapi.json` answers with.
+
+Routes come from `index.ROUTES`, what parameters may be from the listings that check them, problems from their table.
+Invariant: it describes what is deployed and what runs on a laptop alike.
+"""
+
+from typing import Any
+
+from handlers.api import console_files, event_pages, event_texts, gap_pages, index, problems, stream_pages
+from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
+from handlers.api.queries import Listing
+from handlers.profile.addresses import STREAM_ID_LENGTH
+
+VERSION = "3.1.0"
+# What handlers/profile/addresses.py takes: no part between colons is one dot or two.
+_NO_DOTS = r"(?!\.{1,2}(:|$))"
+STREAM_ID = rf"^{_NO_DOTS}[A-Za-z0-9._-]{{1,64}}(:{_NO_DOTS}[^\x00-\x1f\x7f-\x9f\ufffd-\uffff:]*)*$"
+# By route: the schema of the answer, "" for an object that is not described further, and its status.
+ANSWERS = {
+    "GET /": ("Index", 200),
+    "GET /openapi.json": ("", 200),
+    "POST /connections/{streamId}": ("Started", 200),
+    "GET /connections": ("Streams", 200),
+    "GET /connections/{streamId}": ("Stream", 200),
+    "GET /connections/{streamId}/events": ("Events", 200),
+    "GET /connections/{streamId}/gaps": ("Gaps", 200),
+    "DELETE /connections/{streamId}": ("Stopped", 202),
+    **{f"GET /connections/{{streamId}}/{view}": ("View", 200) for view in ("timeline", "machine", "cost")},
+    "GET /connections/{streamId}/latest": ("Latest", 200),
+    "GET /connections/{streamId}/dead-letters": ("DeadLetters", 200),
+    "POST /connections/{streamId}/redrive": ("Redriven", 200),
+    "GET /console": ("", 200),
+    "GET /console/{file}": ("", 200),
+}
+_LISTINGS = {
+    "GET /connections": stream_pages.LISTING,
+    "GET /connections/{streamId}/events": event_pages.LISTING,
+    "GET /connections/{streamId}/gaps": gap_pages.LISTING,
+}
+# What every route may be refused with, a stream's besides, and the start of one.
+_ALWAYS, _OF_STREAM, _OF_START = (403, 405, 429, 500, 502, 503), (400, 404), (415, 422)
+
+
+def document(base: str = "") -> dict[str, Any]:
+    """The document; `base` is what stands before each path, such as /prod."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route, summary in index.ROUTES.items():
+        method, _, path = route.partition(" ")
+        paths.setdefault(path, {})[method.lower()] = _operation(route, summary)
+    return {
+        "openapi": VERSION,
+        "info": {
+            "title": "Streamkeeper",
+            "version": "1",
+            "summary": "Keeps HTTP streams connected, and shows what it stored.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": base or "/"}],
+        # A stage asks for a key or for a signature, the local run mostly for nothing.
+        "security": [{}, {"key": []}, {"signature": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {
+                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "signature": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "Authorization",
+                    "description": "AWS Signature Version 4, for the service execute-api",
+                    "x-amazon-apigateway-authtype": "awsSigv4",
+                },
+            },
+        },
+    }
+
+
+def _operation(route: str, summary: str) -> dict[str, Any]:
+    method, _, path = route.partition(" ")
+    schema, status = ANSWERS[route]
+    has_stream = "{streamId}" in path
+    listing = _LISTINGS.get(route)
+    refusals = [*_ALWAYS, *(_OF_STREAM if has_stream else ()), *(_OF_START if schema == "Started" else ())]
+    refusals += [400] if listing is not None else []
+    parameters = [_stream_id()] if has_stream else []
+    parameters += _query(listing) if listing is not None else []
+    content = {event_texts.JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
+    if path.startswith("/console"):
+        kinds = [console_files.TYPES[".html"]] if "{file}" not in path else console_files.TYPES.values()
+        content = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in kinds}
+    if "{file}" in path:
+        names = {"type": "string", "enum": console_files.names()}
+        parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
+        refusals.append(404)
+    if path.endswith("/events"):
+        parameters.append(_last_event_id())
+        content |= {kind: {"schema": {"type": "string"}} for kind in (event_texts.NDJSON, event_texts.EVENT_STREAM)}
+    responses = {str(status): {"description": summary[:1].upper() + summary[1:], "content": content}}
+    responses |= {str(refusal): _refusal(refusal) for refusal in sorted(set(refusals))}
+    name = "".join(part.strip("{}").capitalize() for part in path.replace(".", "/").split("/"))
+    return {
+        "operationId": f"{method.lower()}{name or 'Index'}",
+        "summary": summary[:1].upper() + summary[1:],
+        "parameters": parameters,
+        "responses": responses,
+    }
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    titles = [kind["title"] for kind in problems.kinds().values() if kind["status"] == status]
+    answer = {"description": "; ".join(titles), "content": {problems.CONTENT_TYPE: {"schema": ref("Problem")}}}
+    if status not in (429, 503):
+        return answer
+    schema = {"type": "integer", "minimum": 1}
+    return answer | {"headers": {"Retry-After": {"description": "In seconds, where it is known.", "schema": schema}}}
+
+
+def _stream_id() -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1, "maxLength": STREAM_ID_LENGTH, "pattern": STREAM_ID}
+    words = "The name of a profile, perhaps a colon and any text in UTF-8, percent-encoded once as one segment."
+    examples = {"demo": {"value": "demo"}}
+    return _parameter("streamId", "path", schema, words, required=True, examples=examples)
+
+
+def _query(listing: Listing) -> list[dict[str, Any]]:
+    place = {"type": "string", "pattern": _or_empty(listing.place.pattern)}
+    limit = {"type": "integer", "minimum": 1, "maximum": listing.most, "default": listing.limit}
+    parameters = [
+        _parameter("after", "query", place, f"Where the page begins: behind {listing.place_is}."),
+        _parameter("limit", "query", limit, "The most entries of the page."),
+    ]
+    times = {"from": "From this instant on.", "to": "Before this instant."} if listing.is_timed else {}
+    return parameters + [_parameter(name, "query", INSTANT, words) for name, words in times.items()]
+
+
+def _last_event_id() -> dict[str, Any]:
+    schema = {"type": "string", "pattern": _or_empty(event_pages.LISTING.place.pattern)}
+    return _parameter("Last-Event-ID", "header", schema, "As after, which it stands in for: an EventSource sends it.")
+
+
+def _parameter(name: str, place: str, schema: Schema, words: str, *, required: bool = False, **more: Any) -> Schema:
+    return {"name": name, "in": place, "required": required, "schema": schema, "description": words, **more}
+
+
+def _or_empty(pattern: str) -> str:
+    # ECMA-262, by which JSON Schema has its patterns, spells the character so too.
+    return f"^(?:{pattern})?$".replace(r"\0", r"\x00")

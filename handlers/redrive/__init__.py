@@ -1,0 +1,1 @@
+"""Dead-letter messages: what they say, and how what they hold is put back."""

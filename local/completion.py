@@ -1,0 +1,34 @@
+"""The verb `completion`: prints what completes the command in a shell, made of the parsers of all verbs.
+
+Invariant: it is made of the same parsers that read the arguments, so a shell offers what there is.
+"""
+
+import argparse
+from typing import Any
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb."""
+    parser = subparsers.add_parser(
+        "completion",
+        description="Prints the completion of this command for a shell.",
+        epilog="examples:\n"
+        "  streamkeeper completion bash > ~/.local/share/bash-completion/completions/streamkeeper\n"
+        "  streamkeeper completion zsh > ~/.zfunc/_streamkeeper\n"
+        "  streamkeeper completion fish > ~/.config/fish/completions/streamkeeper.fish",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0."""
+    import shtab
+
+    from local import cli
+
+    print(shtab.complete(cli.parser_of(list(cli.VERBS)), shell=arguments.shell))
+    return 0

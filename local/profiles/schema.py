@@ -1,0 +1,166 @@
+"""The JSON Schema of a profile, made by reading one: the parser asks for each field, and what it asks is written down.
+
+So a field that the parser learns is in the schema, with its bounds, its choices and its default. What a table may hold
+that the parser takes whole (a mark, a key's rule) is said here. `env/profile.schema.json` is the result. `#:schema` in
+the first line of a profile names it: editors with Taplo (Even Better TOML) complete and check by it. Invariant: a
+profile that the parser takes passes.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from handlers.profile.checked_fields import Fields
+from handlers.profile.parse import read
+
+T = TypeVar("T")
+Schema = dict[str, Any]
+FILE = "profile.schema.json"
+_PATH: Schema = {"type": "string", "pattern": r"^\$", "description": 'a JSON path such as "$.meta.id"'}
+_VALUE: Schema = {"type": ["string", "number", "boolean"]}
+_TEXT: Schema = {"type": "string"}
+
+
+def _several(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "array", "items": schema}]}
+
+
+def _mark(*cursors: str) -> Schema:
+    places: Schema = {"type": "object", "additionalProperties": _VALUE, "minProperties": 1}
+    absent: Schema = {"type": "array", "items": _PATH, "minItems": 1}
+    parts: Schema = {"event": _TEXT, "data": _TEXT, "comment": _TEXT, "json": places, "absent": absent}
+    parts |= dict.fromkeys(cursors, _PATH)
+    return _several({"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1})
+
+
+# What the parser takes whole, by the field's place.
+_WHOLE: dict[str, Schema] = {
+    "body": {"type": "string", "description": "the text of a JSON object"},
+    "key": {"anyOf": [{"enum": ["id", "hash", "each"]}, _PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
+    "cursor": {"anyOf": [{"enum": ["id"]}, _PATH]},
+    "disconnect": _mark("cursor"),
+    "end": _mark(),
+    "loss": _mark(),
+    "heartbeat": _mark("cursor", "first_cursor"),
+    "resume.expired": _mark(),
+    "resume.header": _TEXT,
+    "resume.query": _TEXT,
+    "resume.body": {"type": "string", "pattern": "^/"},
+    "split.path": _PATH,
+    "split.keep": _several(_PATH),
+    "split.name": _PATH,
+    "split.unfinished": _mark(),
+}
+# What stands for the value of such a field, so that the parser goes on to those within.
+_SAMPLES = {"resume": {"query": "after"}, "split.path": "$.items"}
+# Tables whose names are the profile's own.
+_OPEN: dict[str, Schema] = {
+    "headers": {"type": "object", "additionalProperties": _TEXT},
+    "statuses": {
+        "type": "object",
+        "patternProperties": {
+            "^[2-5][0-9][0-9]$": {
+                "enum": ["success", "ended", "expired", "throttled", "dropped", "refused", "rejected"]
+            }
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+class Recorder(Fields):
+    """Fields that write down what is asked for, and answer as an empty table would."""
+
+    def __init__(self, place: str = "") -> None:
+        super().__init__("schema", {}, [])
+        self.place = place
+        self.properties: dict[str, Schema] = {}
+        self.required: list[str] = []
+
+    def _at(self, field: str) -> str:
+        return f"{self.place}.{field}" if self.place else field
+
+    def _says(self, field: str, schema: Schema, default: Any = None) -> None:
+        self.properties[field] = schema if default in (None, "") else schema | {"default": default}
+
+    def schema(self) -> Schema:
+        """What was asked for so far."""
+        more: Schema = {"required": self.required} if self.required else {}
+        return {"type": "object", "properties": self.properties, "additionalProperties": False, **more}
+
+    def take(self, field: str) -> Any:
+        place = self._at(field)
+        if place not in _SAMPLES or place in _WHOLE:
+            self._says(field, _WHOLE[place])
+        return _SAMPLES.get(place)
+
+    def inside(self, field: str, value: Mapping[str, Any]) -> Fields:  # noqa: ARG002
+        inner = Recorder(self._at(field))
+        self.properties[field] = {"anyOf": [{"const": "none"}, inner.schema()]}
+        return inner
+
+    def table(self, field: str, shape: str) -> Fields:  # noqa: ARG002
+        inner = Recorder(self._at(field))
+        self.properties[field] = _OPEN.get(field) or inner.schema()
+        return inner
+
+    def text(self, field: str, default: str) -> str:
+        self._says(field, _TEXT, default)
+        return default
+
+    def path(self, field: str) -> None:
+        self._says(field, _PATH)
+
+    def checked(self, field: str, check: Callable[[str], T], default: T) -> T:  # noqa: ARG002
+        self._says(field, _TEXT)
+        self.required.append(field)
+        return default
+
+    def choice(self, field: str, allowed: tuple[str, ...], default: str | None) -> str:
+        self._says(field, {"enum": list(allowed)}, default)
+        if default is None:
+            self.required.append(field)
+        return default or allowed[0]
+
+    def number(self, field: str, default: float, *, above: float, most: float, unit: str = "of seconds ") -> float:  # noqa: ARG002
+        least: Schema = {"minimum": 0} if above < 0 else {"exclusiveMinimum": above}
+        self._says(field, {"type": "number", **least, "maximum": most}, default)
+        return default
+
+    def duration_s(self, field: str, default: float, *, most: float) -> float:
+        text: Schema = {"type": "string", "pattern": "^[0-9]+[smh]$"}
+        self._says(field, {"anyOf": [{"type": "number", "minimum": 0, "maximum": most}, text]}, default)
+        return default
+
+    def whole(self, field: str, default: int, *, least: int = 1, most: int) -> int:
+        self._says(field, {"type": "integer", "minimum": least, "maximum": most}, default)
+        return default
+
+    def flag(self, field: str) -> bool:
+        self._says(field, {"type": "boolean", "default": False})
+        return False
+
+
+def schema() -> Schema:
+    """The JSON Schema of a profile."""
+    fields = Recorder()
+    # The parser looks into the table whether a frame is taken apart at all.
+    read(fields, "schema", {"split": {}}, {}, 0)
+    del fields.properties["keep_days"]["default"]  # the stage's
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "A stream profile of Streamkeeper",
+        "description": "docs/profiles.md has every field.",
+        **fields.schema(),
+    }
+
+
+def text() -> str:
+    """The schema's file."""
+    return json.dumps(schema(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    from local.checkout import ROOT
+
+    (ROOT / "env" / FILE).write_text(text(), encoding="utf-8")

@@ -1,0 +1,61 @@
+"""Keeps an event stream of a stream's events open, as the deployed API cannot: page after page of the same function.
+
+It reads the function's JSON pages and writes each new event as a message, with the place to go on from as its id; a
+client that comes again with Last-Event-ID misses nothing. Invariants: what the first page is refused with is the
+answer; for a client that has gone nothing more is read.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+
+from handlers.api import event_texts
+from local.api_client.following import Following
+
+# How often is looked for new events, and after how long without one a comment keeps the connection alive.
+EVERY_S, SILENT_S = 0.5, 15.0
+# Answers the request as the function does, in JSON, from behind this position.
+Page = Callable[[str], Awaitable[Response]]
+
+
+async def tail(page: Page, after: str) -> Response:
+    """Returns the open answer, or what the first page is refused with."""
+    first = await page(after)
+    if first.status_code != 200:
+        return first
+    headers = {"Cache-Control": first.headers["cache-control"], "Vary": "Accept"}
+    return StreamingResponse(
+        _messages(page, after, bytes(first.body)), headers=headers,
+        media_type=event_texts.CONTENT_TYPES[event_texts.EVENT_STREAM],
+    )  # fmt: skip
+
+
+async def _messages(page: Page, after: str, body: bytes) -> AsyncIterator[str]:
+    following = Following(after)
+    yield f"retry: {event_texts.NO_MORE_MS}\n\n"
+    said_s = time.monotonic()
+    while True:
+        answer = json.loads(body)
+        before = following.place
+        text = event_texts.messages(following.take(answer), following.place, before)
+        if text or time.monotonic() - said_s >= SILENT_S:
+            said_s = time.monotonic()
+            yield text or ": still here\n\n"
+        while True:
+            if not following.is_behind(answer):
+                await asyncio.sleep(EVERY_S)
+            answered = await page(following.after(time.monotonic_ns() // 1_000_000))
+            if answered.status_code == 200:
+                break
+            # The table refuses, or no sandbox is free: the client stays where it is, and so does this.
+            await asyncio.sleep(SILENT_S / 5)
+        body = bytes(answered.body)
+
+
+def wants(headers: Any) -> bool:
+    """Whether the request asks for an event stream."""
+    return event_texts.representation(headers.get("accept", "")) == event_texts.EVENT_STREAM

@@ -1,0 +1,137 @@
+"""What the verbs on streams have in common: which API is asked, what an answer means, and how it is shown.
+
+Invariants: a key comes from the environment alone; colours are for a terminal alone; every refusal is one line.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from local.api_client.client import Answer, Api
+from local.api_client.command import here
+from local.printable import printable
+from local.user_error import UserError
+
+DONE, REFUSED, NOT_RUNNING, NO_STREAM = 0, 1, 3, 4
+EXIT = (
+    "Exit status: 0 done, 1 the API refused, 2 a mistake in the command or no answer, 3 the stream is not running "
+    "(status alone), 4 there is no such stream, 130 Ctrl-C. Environment: STREAMKEEPER_URL is the API's address, "
+    "STREAMKEEPER_API_KEY the key; without them, the run on this machine (PORT, 3000)."
+)
+_NOT_FOUND = 404
+_AGO = re.compile(r"([0-9]{1,6})([smhd])")
+_UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "rejected": 31, "broken": 31}
+
+
+class Refused(Exception):
+    """The API refused; `status` is what the command exits with."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.status = NO_STREAM if answer.status == _NOT_FOUND else REFUSED
+        super().__init__(_sentence(answer))
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of an API."""
+
+    api: Api
+
+    def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The answer's JSON; raises Refused, and UserError where there is none."""
+        chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+        answer = self.api.request(method, path + (f"?{urlencode(chosen)}" if chosen else ""))
+        if not answer.is_success:
+            raise Refused(answer)
+        try:
+            body = json.loads(answer.body)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise UserError(f"{self.api.url} answers with what is not JSON: it is no API of Streamkeeper's.")
+        return body
+
+
+def path_of(stream_id: str, below: str = "") -> str:
+    """The path of a stream, whose id is one segment of it."""
+    return f"/connections/{quote(stream_id, safe='')}{below}"
+
+
+def verb(
+    subparsers: Any, name: str, words: str, examples: list[str], *, stream: bool = True
+) -> argparse.ArgumentParser:  # fmt: skip
+    """Adds a verb with what all have: --url, --json, its examples, and a stream id where it takes one."""
+    shown = "\n".join(f"  streamkeeper {example}" for example in examples)
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        description=words,
+        epilog=f"examples:\n{shown}\n\n{EXIT}",
+        formatter_class=_Wrapped,
+    )
+    if stream:
+        parser.add_argument("stream_id", metavar="STREAM", help="the name of a profile, perhaps a colon and any text")
+    parser.add_argument("--url", metavar="ADDRESS", help="the API's address; without it, STREAMKEEPER_URL or this run")
+    parser.add_argument("--json", action="store_true", help="print the API's answer as JSON, a document a line")
+    return parser
+
+
+class _Wrapped(argparse.HelpFormatter):
+    """Wraps a description, and the last paragraph of an epilog; examples stand as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            part if part.startswith("examples:") else super(_Wrapped, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        )
+
+
+def streams(arguments: argparse.Namespace) -> Streams:
+    """The streams of the API that is meant."""
+    return Streams(here(os.environ, arguments.url, sign=False))
+
+
+def refused(refusal: Refused, *, as_json: bool) -> int:
+    """Prints the refusal, and returns the exit status."""
+    if as_json:
+        print(" ".join(refusal.answer.body.split("\n")).strip())
+    print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
+    return refusal.status
+
+
+def _sentence(answer: Answer) -> str:
+    try:
+        problem = json.loads(answer.body)
+        return f"{answer.phrase}: {problem['detail']} {problem['fix']}"
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.phrase}."
+
+
+def in_colour(word: str, of: str = "") -> str:
+    """The word in the colour of a status, on a terminal; NO_COLOR (no-color.org) and a dumb terminal get none."""
+    code = _COLOURS.get(of or word)
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    return word if code is None or is_plain else f"\x1b[{code}m{word}\x1b[0m"
+
+
+def instant(text: str) -> str:
+    """An instant as the API takes it, of an instant, a date, or how long ago (90s, 15m, 2h, 7d)."""
+    if (ago := _AGO.fullmatch(text)) is not None:
+        at = datetime.now(UTC) - timedelta(**{_UNIT[ago[2]]: int(ago[1])})
+    else:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no instant: write 2026-11-21T06:25:19Z, 2026-11-21, or how long ago, such as 15m or 2h"
+            ) from None
+    at = at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,188 @@
+"""The verb `events`: prints the stored events of a stream, or writes them into a file.
+
+Invariant: a file of the name that was asked for is whole; what is being written has another name, and is removed where
+the command fails.
+"""
+
+import argparse
+import base64
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from local.streams import asking
+from local.streams.asking import DONE, Refused, path_of
+from local.streams.follow import line
+from local.streams.verbs import add_times
+from local.user_error import UserError
+
+FORMATS = ("text", "ndjson", "parquet")
+
+
+class Writer(Protocol):
+    """What takes pages of events."""
+
+    def write(self, events: list[dict[str, Any]]) -> None:
+        """Takes a page."""
+
+    def close(self) -> None:
+        """Ends the file."""
+
+
+def add_events(subparsers: Any) -> None:
+    """Adds the verb."""
+    words = "Prints the stored events of a stream in their order, or exports them into a file with a progress bar."
+    examples = [
+        "events demo --from 15m",
+        "events demo --json | jq -r .data",
+        "events demo --from 2026-11-20 --to 2026-11-21 --format parquet --output demo.parquet",
+    ]
+    parser = asking.verb(subparsers, "events", words, examples)
+    add_times(parser)
+    parser.add_argument("--after", metavar="POSITION", help="begin behind the event with this position")
+    parser.add_argument("--limit", type=_whole, metavar="N", help="at most so many")
+    parser.add_argument("--format", choices=FORMATS, help="text (as it is printed), ndjson, or parquet (with --output)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write a file; one that is there is replaced")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns the exit status; raises UserError."""
+    kind = arguments.format or ("ndjson" if arguments.json or arguments.output else "text")
+    if kind == "parquet" and arguments.output is None:
+        raise UserError("--format parquet needs --output FILE: a Parquet file is not for a terminal.")
+    try:
+        if arguments.output is None:
+            for page in _pages(arguments):
+                for event in page:
+                    print(line(event) if kind == "text" else json.dumps(event, ensure_ascii=False))
+            return DONE
+        count = _export(arguments, kind)
+    except Refused as refusal:
+        return asking.refused(refusal, as_json=arguments.json)
+    print(f"{count} events in {arguments.output}", file=sys.stderr)
+    return DONE
+
+
+def _pages(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    streams, left = asking.streams(arguments), arguments.limit
+    query: dict[str, Any] = {"after": arguments.after, "from": arguments.from_at, "to": arguments.to_at}
+    while left is None or left > 0:
+        query["limit"] = 1000 if left is None else min(left, 1000)
+        page = streams.ask("GET", path_of(arguments.stream_id, "/events"), query)
+        yield page["events"]
+        left = None if left is None else left - len(page["events"])
+        if page["next"] is None:
+            return
+        query["after"] = page["next"]
+
+
+def _export(arguments: argparse.Namespace, kind: str) -> int:
+    """Writes the file, and returns how many events it has."""
+    target: Path = arguments.output
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    count = 0
+    try:
+        with _writer(part, kind) as writer, _progress(arguments) as advance:
+            for page in _pages(arguments):
+                writer.write(page)
+                count += len(page)
+                advance(count, page[-1]["received_at"] if page else None)
+        os.replace(part, target)
+    except OSError as problem:
+        raise UserError(f"{target} cannot be written: {problem.strerror}.") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+@contextlib.contextmanager
+def _writer(part: Path, kind: str) -> Iterator[Writer]:
+    writer: Writer = _Parquet(part) if kind == "parquet" else _Lines(part, kind)
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+class _Lines:
+    def __init__(self, part: Path, kind: str) -> None:
+        self._file = part.open("w", encoding="utf-8")
+        self._kind = kind
+
+    def write(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            text = line(event) if self._kind == "text" else json.dumps(event, ensure_ascii=False)
+            self._file.write(f"{text}\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Parquet:
+    """A row group a page; a body of text is in `data`, one of bytes in `bytes`."""
+
+    def __init__(self, part: Path) -> None:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ModuleNotFoundError:
+            raise UserError(
+                "--format parquet needs the Python package pyarrow, which is not installed: `pip install pyarrow`, or "
+                "in a checkout `pip install --editable '.[parquet]'`."
+            ) from None
+        texts = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter")
+        fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
+        fields += [(name, pyarrow.string()) for name in texts] + [("bytes", pyarrow.binary())]
+        self._schema = pyarrow.schema(fields)
+        self._table = pyarrow.Table
+        self._file = parquet.ParquetWriter(part, self._schema, compression="zstd")
+
+    def write(self, events: list[dict[str, Any]]) -> None:
+        if not events:
+            return
+        rows = [
+            event
+            | {
+                "received_at": datetime.fromisoformat(event["received_at"]) if event["received_at"] else None,
+                "bytes": base64.b64decode(event["data_base64"]) if "data_base64" in event else None,
+            }
+            for event in events
+        ]
+        self._file.write_table(self._table.from_pylist(rows, schema=self._schema))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextlib.contextmanager
+def _progress(arguments: argparse.Namespace) -> Iterator[Any]:
+    """Yields what shows how far the export is: by time where its end is known, else by its count; on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]} events")]
+    console = Console(stderr=True)
+    begin, end = (datetime.fromisoformat(text) if text else None for text in (arguments.from_at, arguments.to_at))
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+        total = arguments.limit or ((end - begin).total_seconds() if begin and end else None)
+        task = bar.add_task(arguments.output.name, total=total, count=0)
+
+        def advance(count: int, received_at: str | None) -> None:
+            done: float | None = count if arguments.limit else None
+            if not arguments.limit and total and begin and received_at:
+                done = (datetime.fromisoformat(received_at) - begin).total_seconds()
+            bar.update(task, completed=done, count=count)
+
+        yield advance
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= 10**9):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)

@@ -1,0 +1,133 @@
+"""The verbs `start`, `stop`, `status`, `list` and `gaps`: one question each, shown for a person or as JSON."""
+
+import argparse
+import json
+from typing import Any
+
+from local.printable import printable
+from local.streams import asking
+from local.streams.asking import DONE, NOT_RUNNING, Refused, in_colour, path_of
+
+
+def add_start(subparsers: Any) -> None:
+    """Adds the verb."""
+    words = "Starts a stream, or says that it runs already."
+    asking.verb(subparsers, "start", words, ["start demo", "start prices:eur-usd --json"]).set_defaults(run=start)
+
+
+def add_stop(subparsers: Any) -> None:
+    """Adds the verb."""
+    words = "Asks for the stop of a stream: it stores what it has read, and ends."
+    asking.verb(subparsers, "stop", words, ["stop demo"]).set_defaults(run=stop)
+
+
+def add_status(subparsers: Any) -> None:
+    """Adds the verb."""
+    words = "Shows how a stream stands; exits with 3 where it is not running."
+    examples = ["status demo", "status demo --json | jq .coverage", "status demo > /dev/null || alert"]
+    asking.verb(subparsers, "status", words, examples).set_defaults(run=status)
+
+
+def add_list(subparsers: Any) -> None:
+    """Adds the verb."""
+    words = "Lists all streams that were ever started, in the order of their ids."
+    asking.verb(subparsers, "list", words, ["list", "list --json | jq -r .stream"], stream=False).set_defaults(
+        run=list_
+    )
+
+
+def add_gaps(subparsers: Any) -> None:
+    """Adds the verb."""
+    words = "Lists the gaps of a stream, with their causes and whether the upstream delivered later what was missed."
+    parser = asking.verb(subparsers, "gaps", words, ["gaps demo", "gaps demo --from 7d --json"])
+    add_times(parser)
+    parser.set_defaults(run=gaps)
+
+
+def add_times(parser: argparse.ArgumentParser) -> None:
+    """Adds --from and --to."""
+    form = "an instant (2026-11-21T06:25:19Z), a date, or how long ago (15m, 2h, 7d)"
+    parser.add_argument("--from", dest="from_at", type=asking.instant, metavar="WHEN", help=f"from {form} on")
+    parser.add_argument("--to", dest="to_at", type=asking.instant, metavar="WHEN", help="before this, written so too")
+
+
+def start(arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    return _one(arguments, "POST", lambda a: "runs already" if a.get("already_running") else "is starting")
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    return _one(arguments, "DELETE", lambda a: f"is {a['status']}. {a['message']}")
+
+
+def _one(arguments: argparse.Namespace, method: str, words: Any) -> int:
+    try:
+        answer = asking.streams(arguments).ask(method, path_of(arguments.stream_id))
+    except Refused as refusal:
+        return asking.refused(refusal, as_json=arguments.json)
+    print(json.dumps(answer) if arguments.json else printable(f"{arguments.stream_id} {words(answer)}"))
+    return DONE
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Returns the exit status: NOT_RUNNING where the stream is not."""
+    try:
+        answer = asking.streams(arguments).ask("GET", path_of(arguments.stream_id))
+    except Refused as refusal:
+        return asking.refused(refusal, as_json=arguments.json)
+    if arguments.json:
+        print(json.dumps(answer))
+    else:
+        _show(answer)
+    return DONE if answer["status"] == "running" else NOT_RUNNING
+
+
+def _show(answer: dict[str, Any]) -> None:
+    reason = f": {answer['reason']}" if answer["reason"] else ""
+    print(f"{printable(answer['stream'])}  {in_colour(answer['status'])}{printable(reason)}")
+    for lane, shown in answer["lanes"].items():
+        print(f"  lane {lane}    {shown['phase']}")
+    cursor, coverage, counts = answer["cursor"], answer["coverage"], answer["counts"]
+    if cursor is not None:
+        print(f"  cursor    {printable(str(cursor['value']))}, saved {cursor['saved_at']}")
+    if coverage is not None:
+        gaps_of = coverage["gaps"]
+        lost = sum(not gap["closed_by_cursor"] for gap in gaps_of)
+        print(f"  coverage  {coverage['percent']} % since {coverage['from_at']}; {len(gaps_of)} gaps, {lost} open")
+    print(f"  events    {counts['stored']} stored, {counts['duplicates']} duplicates, {counts['dead_lettered']} dead")
+
+
+def list_(arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    after = None
+    try:
+        while True:
+            page = asking.streams(arguments).ask("GET", "/connections", {"limit": 1000, "after": after})
+            for stream in page["streams"]:
+                word = f"{stream['status']:<12}"
+                line = f"{in_colour(word, stream['status'])}  {printable(stream['stream'])}"
+                print(json.dumps(stream) if arguments.json else line)
+            after = page["next"]
+            if after is None:
+                return DONE
+    except Refused as refusal:
+        return asking.refused(refusal, as_json=arguments.json)
+
+
+def gaps(arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    query: dict[str, Any] = {"limit": 1000, "from": arguments.from_at, "to": arguments.to_at}
+    try:
+        while True:
+            page = asking.streams(arguments).ask("GET", path_of(arguments.stream_id, "/gaps"), query)
+            for gap in page["gaps"]:
+                until = gap["to_at"] or "now"
+                end = "delivered later" if gap["closed_by_cursor"] else "open"
+                line = f"{gap['from_at']}  {until}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {end}"
+                print(json.dumps(gap) if arguments.json else printable(line))
+            if page["next"] is None:
+                return DONE
+            query["after"] = page["next"]
+    except Refused as refusal:
+        return asking.refused(refusal, as_json=arguments.json)

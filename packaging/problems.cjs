@@ -1,0 +1,29 @@
+// The problems that API Gateway answers itself, each the text of RFC 9457's JSON. What a kind is stands in
+// handlers/api/problems.json, from which the function behind the API makes its own; a test compares both.
+'use strict';
+
+const kinds = require('../handlers/api/problems.json');
+
+const SEVERAL = 'Step Functions starts no more executions now. Try again in 5 s.';
+const NOT_STARTED = 'Step Functions could not start the execution. Try again.';
+const STREAM_ID =
+  "The stream id must be the name of a profile, perhaps followed by a colon and any text in UTF-8 without control characters; 256 characters at most, no part between colons '.' or '..'.";
+const UNKNOWN = 'There is no such stream: no profile has the name that the stream id begins with.';
+
+// `detail` is a text, or a variable of API Gateway's that is JSON already.
+function problem(kind, detail, field = null) {
+  const { status, title, fix } = kinds[kind];
+  const members = { type: `urn:problem-type:streamkeeper:${kind}`, title, status };
+  const spelled = detail.startsWith('$') ? detail : JSON.stringify(detail);
+  const rest = { field, fix, request_id: '$context.extendedRequestId' };
+  return `${JSON.stringify(members).slice(0, -1)},"detail":${spelled},${JSON.stringify(rest).slice(1)}`;
+}
+
+module.exports = {
+  problem,
+  status: (kind) => kinds[kind].status,
+  starts_no_more: problem('throttled', SEVERAL),
+  not_started: problem('unavailable', NOT_STARTED),
+  malformed: problem('bad-stream-id', STREAM_ID, 'streamId'),
+  unknown: problem('unknown-stream', UNKNOWN, 'streamId'),
+};

@@ -1,0 +1,178 @@
+"""What the control API shows by time, in other representations, and of gaps, against the embedded AWS."""
+
+import json
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openapi_spec_validator import OpenAPIV31SpecValidator, validate
+
+from handlers.api import index
+from handlers.api.instants import at
+from handlers.api.openapi.document import document
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.inputs import LOG
+from handlers.framing.events import StreamEvent
+from handlers.store.event_items import StoragePolicy
+from tests.handlers.aws import Aws, save_connection
+from tests.handlers.context import Context
+from tests.handlers.test_control import asked, connected
+
+NONE: Mapping[str, str] = {}
+FROM_MS, STEP_MS = 1_795_242_319_000, 700
+
+
+def read(function: ModuleType, headers: Mapping[str, str] = NONE, **query: str) -> tuple[dict[str, str], str]:
+    """The headers and the text of the answer to a request for events."""
+    event = {
+        "httpMethod": "GET",
+        "resource": "/connections/{streamId}/events",
+        "pathParameters": {"streamId": "demo"},
+        "queryStringParameters": query or None,
+        "headers": headers,
+    }
+    answer = function.handler(event, Context())
+    assert answer["statusCode"] == 200, answer
+    return answer["headers"], answer["body"]
+
+
+def stored(aws: Aws, kind: str, count: int = 12) -> list[str]:
+    """A stream with events STEP_MS apart, stored in a way; their keys, in the order in which they are read."""
+    events = [StreamEvent(f"k{n:02d}", f"{n}", None, None, None, FROM_MS + n * STEP_MS) for n in range(count)]
+    if kind == "log":
+        aws.store().claim("demo", execution="", holder="B/request-1", partitions=LOG)
+        log = aws.store().log("demo", 1, lambda: events[-1].received_at_ms, window_ms=1_000, keep_days=0)
+        for first in range(0, count, 2):
+            log.write(first, events[first : first + 2])
+    elif kind == "key":
+        aws.store().claim("demo", execution="", holder="B/request-1", order="none")
+        aws.store().write("demo", 1, 0, events, StoragePolicy(order="none"))
+    else:
+        connected(aws)
+        aws.store().write("demo", 1, 0, events)
+    return [event.key for event in events]
+
+
+def walked(function: ModuleType, **query: str) -> list[str]:
+    """The keys of all pages."""
+    keys, after = [], ""
+    while True:
+        page = json.loads(read(function, NONE, **query, **({"after": after} if after else {}))[1])
+        keys += [event["key"] for event in page["events"]]
+        if page["next"] is None:
+            return keys
+        after = page["next"]
+
+
+@pytest.mark.parametrize("kind", ["index", "log", "key"])
+def test_events_are_chosen_by_time(aws: Aws, function: ModuleType, kind: str) -> None:
+    """From an instant on and before another, whatever the limit: exactly those that came then, wherever they lie."""
+    keys = stored(aws, kind)
+
+    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.integers(-2, 26), st.integers(-2, 26), st.integers(1, 5))
+    def chosen(first: int, last: int, limit: int) -> None:
+        from_ms, to_ms = (FROM_MS + half * STEP_MS // 2 for half in (first, last))
+        query = {"from": str(at(from_ms)), "to": str(at(to_ms))}
+        wanted = [key for n, key in enumerate(keys) if from_ms <= FROM_MS + n * STEP_MS < to_ms]
+        assert walked(function, limit=str(limit), **query) == wanted
+
+    chosen()
+
+
+@pytest.mark.parametrize("kind", ["index", "log", "key"])
+def test_each_representation_has_the_same_events(aws: Aws, function: ModuleType, kind: str) -> None:
+    """JSON, a line of JSON each with the next page in Link, and messages whose last id goes on where a page ends."""
+    stored(aws, kind, 5)
+    wanted = json.loads(read(function)[1])["events"]
+    for accept in ("application/x-ndjson", "text/event-stream", "text/html, application/x-ndjson;q=0.5"):
+        shown: list[Any] = []
+        query: dict[str, str] = {"limit": "2"}
+        place = ""
+        while True:
+            headers, text = read(function, {"accept": accept, "last-event-id": place}, **query)
+            assert headers["Vary"] == "Accept"
+            if headers["Content-Type"] == "application/x-ndjson":
+                shown += [json.loads(line) for line in text.splitlines()]
+                if "Link" not in headers:
+                    break
+                target, _, relation = headers["Link"].partition("; ")
+                assert relation == 'rel="next"'
+                query = dict(parse_qsl(target.strip("<>?")))
+                continue
+            assert headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            first, *messages = text.split("\n\n")[:-1]
+            for message in messages:
+                fields = dict(line.split(": ", 1) for line in message.splitlines())
+                place = fields["id"]
+                if "data" in fields:
+                    shown.append(json.loads(fields["data"]))
+                    assert shown[-1]["position"] == place
+            if first == "retry: 3000":
+                break
+            assert first == "retry: 100"
+        assert shown == wanted
+
+
+def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function: ModuleType) -> None:
+    """What is written down, what follows from the newest connections, what an upstream announced, and the open one."""
+    connected(aws)
+    store = aws.store()
+    aws.put_control("demo", "gap#000000000000", from_ms={"N": "10"}, to_ms={"N": "20"}, cause={"S": "reset"})
+    store.ledger.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
+    ended = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by="reset")
+    save_connection(store, "demo", ended, lane="B", execution="arn:mine", request_id="request-1")
+    store.claim("demo", execution="arn:mine", holder="A/request-2")
+    again = Progress(fence=2, claimed_ms=8_000, opened_ms=9_000, seen_ms=9_500, closed_ms=9_500, ended_by="stalled")
+    save_connection(store, "demo", again, lane="A", execution="arn:mine", request_id="request-2")
+    code, page = asked(function, "GET", resource="/connections/{streamId}/gaps")
+    assert (code, page["next"]) == (200, None)
+    shown = [(gap["position"], gap["cause"], gap["from_at"], gap["to_at"]) for gap in page["gaps"]]
+    assert shown == [
+        ("000000000000", "reset", at(10), at(20)),
+        ("000000000001/000001", "announced_by_upstream", at(1_000), at(2_000)),
+        ("000000000002", "reset", at(3_000), at(9_000)),
+        (None, "stalled", at(9_500), None),
+    ]
+    status = asked(function, "GET")[1]["coverage"]["gaps"]
+    bare = [
+        {name: value for name, value in gap.items() if name not in ("position", "length_ms")} for gap in page["gaps"]
+    ]
+    for gap in status:
+        assert {name: value for name, value in gap.items() if name != "length_ms"} in bare
+    # A page at a time, and by time.
+    walk, after = [], ""
+    while True:
+        query = {"limit": "1"} | ({"after": after} if after else {})
+        part = asked(function, "GET", resource="/connections/{streamId}/gaps", queryStringParameters=query)[1]
+        walk += part["gaps"]
+        if part["next"] is None:
+            break
+        after = part["next"]
+    assert [gap["position"] for gap in walk] == [position for position, *_ in shown]
+    query = {"from": "1970-01-01T00:00:01.500Z", "to": "1970-01-01T00:00:04Z"}
+    part = asked(function, "GET", resource="/connections/{streamId}/gaps", queryStringParameters=query)[1]
+    assert [gap["cause"] for gap in part["gaps"]] == ["announced_by_upstream", "reset"]
+
+
+def test_the_document_is_openapi_3_1_and_names_every_route(function: ModuleType) -> None:
+    """An independent validator finds nothing; the routes are the index's; the server is where the document lies."""
+    event = {"httpMethod": "GET", "resource": "/openapi.json", "requestContext": {"path": "/prod/openapi.json"}}
+    answer = function.handler(event, Context())
+    served = json.loads(answer["body"])
+    assert (answer["statusCode"], answer["headers"]["Content-Type"]) == (200, "application/json")
+    assert served == document("/prod")
+    validate(served, cls=OpenAPIV31SpecValidator)
+    routes = {f"{method.upper()} {path}" for path, methods in served["paths"].items() for method in methods}
+    assert (routes, served["servers"]) == (set(index.ROUTES), [{"url": "/prod"}])
+
+
+def test_the_validator_finds_a_mistake() -> None:
+    """It is no check that cannot fail: a document without a response is refused."""
+    broken = document()
+    del broken["paths"]["/"]["get"]["responses"]["200"]["description"]
+    assert list(OpenAPIV31SpecValidator(broken).iter_errors())

@@ -1,0 +1,42 @@
+"""POST …/redrive through the function that is deployed, against the embedded AWS."""
+
+import json
+from types import ModuleType
+from typing import Any
+
+from handlers.framing.events import StreamEvent
+from handlers.store.dead_letters import messages
+from tests.handlers.aws import Aws
+from tests.handlers.test_control import asked, connected, events_of
+
+RESOURCE = "/connections/{streamId}/redrive"
+
+
+def redriven(function: ModuleType, stream_id: str = "demo") -> tuple[int, Any]:
+    """Status and JSON of a redrive."""
+    return asked(function, "POST", stream_id, resource=RESOURCE)
+
+
+def test_a_streams_events_are_put_back_and_others_stay(aws: Aws, function: ModuleType) -> None:
+    """Whole events are stored once, in parts too; what cannot be put back stays with its reason, and others' too."""
+    connected(aws)
+    large = StreamEvent("k2", "x" * 300_000, None, None, None, 2)
+    for stream_id, event in (("demo", StreamEvent("k1", "a", "7", "tick", None, 1)), ("demo", large), ("other", large)):
+        for body in messages(stream_id, 1, event, "refused"):
+            aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=body)
+    ended = {"stream": "demo", "error": "StreamRejected", "cause": json.dumps({"errorMessage": "401"})}
+    aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody=json.dumps(ended))
+    code, body = redriven(function)
+    assert (code, body["counts"], body["is_all"]) == (200, {"stored": 2, "left": 1}, True)
+    outcomes = sorted((one["key"] or "", one["outcome"], one["reason"]) for one in body["dead_letters"])
+    assert outcomes == [("", "left", "StreamRejected: 401"), ("k1", "stored", "refused"), ("k2", "stored", "refused")]
+    assert [event["key"] for event in events_of(function)[1]["events"]] == ["k1", "k2"]
+    # Again: what was put back is gone from the queue.
+    assert redriven(function)[1]["counts"] == {"left": 1}
+
+
+def test_a_redrive_of_a_stream_that_is_not_there(function: ModuleType) -> None:
+    """404, as for the stream itself; a GET of the route is a 405."""
+    assert redriven(function) == (404, {"detail": "The stream 'demo' was never started."})
+    assert redriven(function, "nobody")[0] == 404
+    assert asked(function, "GET", resource=RESOURCE)[0] == 405

@@ -1,0 +1,87 @@
+"""The JSON Schema of profiles says what the parser says."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.profile.addresses import ProfileError
+from handlers.profile.parse import parse
+from local.profiles import profile_files, schema
+from tests.local.support import PROJECT
+
+FILES = sorted((PROJECT / "env" / "streams").glob("*.toml"))
+VALIDATOR = jsonschema.Draft7Validator(schema.schema())
+BASE = {"address": "https://upstream.example/x", "framing": "sse"}
+
+
+def is_parsed(table: dict[str, Any]) -> bool:
+    """Whether the parser takes the profile."""
+    try:
+        parse("p", table, {})
+    except ProfileError:
+        return False
+    return True
+
+
+def test_the_file_is_what_the_parser_asks_for() -> None:
+    """`python -m local.profiles.schema` writes it; it is a sound schema."""
+    file = PROJECT / "env" / schema.FILE
+    assert file.read_text(encoding="utf-8") == schema.text()
+    jsonschema.Draft7Validator.check_schema(json.loads(schema.text()))
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+def test_each_shipped_profile_passes_and_names_the_schema(file: Path) -> None:
+    """Its first line is the directive that editors read, and leads to the file."""
+    text = file.read_text(encoding="utf-8")
+    directive, _, place = text.splitlines()[0].partition(" ")
+    assert (directive, (file.parent / place).resolve()) == ("#:schema", (PROJECT / "env" / schema.FILE).resolve())
+    table = tomllib.loads(text)
+    parse(file.stem, table, profile_files.placeholders(text))
+    VALIDATOR.validate(table)
+
+
+SIMPLE = {
+    name: rule
+    for name, rule in schema.schema()["properties"].items()
+    if name not in ("address", "framing") and ({"enum", "minimum", "exclusiveMinimum"} & set(rule) or "type" in rule)
+}
+VALUES = st.one_of(
+    st.booleans(), st.integers(-3, 90_000), st.floats(-1, 4_000), st.text(max_size=4), st.just([]), st.just({}),
+    st.sampled_from([one for rule in SIMPLE.values() for one in rule.get("enum", [])]),
+    st.sampled_from([bound + by for rule in SIMPLE.values() for bound in (rule.get("maximum", 0),) for by in (0, 1)]),
+)  # fmt: skip
+
+
+@given(st.sampled_from(sorted(SIMPLE)), VALUES)
+def test_what_the_parser_takes_passes(name: str, value: Any) -> None:
+    """Any field with any value: where the parser takes the profile, so does the schema."""
+    table = BASE | {name: value}
+    if is_parsed(table):
+        assert VALIDATOR.is_valid(table), (name, value)
+
+
+BOUNDED = sorted(name for name, rule in SIMPLE.items() if {"maximum", "enum"} & set(rule))
+
+
+@given(st.sampled_from(BOUNDED), VALUES)
+def test_what_the_schema_refuses_the_parser_refuses_by_name(name: str, value: Any) -> None:
+    """A bound or a choice is the parser's own: its problem names the field."""
+    table = BASE | {name: value}
+    if not VALIDATOR.is_valid(table):
+        with pytest.raises(ProfileError, match=name):
+            parse("p", table, {})
+
+
+def test_a_misspelt_field_is_refused() -> None:
+    """As the parser refuses it, so that an editor marks it."""
+    wrong: dict[str, Any]
+    for wrong in ({"framming": "sse"}, {"resume": {"headr": "X"}}, {"end": {"dat": "x"}}, {"backoff": {"htp": {}}}):
+        assert not VALIDATOR.is_valid(BASE | wrong)
+        assert not is_parsed(BASE | wrong)

@@ -1,0 +1,165 @@
+"""The verbs on streams, typed at a service that runs: what they print, where, and what they exit with."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from local import cli
+from local.completion import SHELLS
+from tests import harness
+from tests.local.support import PROJECT, environment, until
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
+    """A running service without a stream."""
+    with harness.running(tmp_path_factory.mktemp("service")) as service:
+        yield service
+
+
+def typed(service: harness.Service, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command, run to its end."""
+    command = [sys.executable, "-m", "local.cli", *arguments]
+    known = environment(PORT=str(service.port), **variables)
+    return subprocess.run(command, cwd=PROJECT, env=known, capture_output=True, text=True, check=False)
+
+
+def test_a_stream_from_its_start_to_its_stop(service: harness.Service, tmp_path: Path) -> None:
+    """Each verb in turn: its words, its JSON, its exit status; nothing is coloured where there is no terminal."""
+    for verb in ("status", "events", "gaps", "follow", "stop", "start"):
+        done = typed(service, verb, "nobody")
+        assert (done.returncode, done.stdout) == (4, ""), done.stderr
+        assert done.stderr.startswith("streamkeeper: 404 Not Found: There is no s")
+    assert typed(service, "status", "demo").returncode == 4
+    assert json.loads(typed(service, "start", "demo", "--json").stdout)["already_running"] is False
+    assert typed(service, "start", "demo").stdout == "demo runs already\n"
+    assert until(lambda: typed(service, "status", "demo").returncode == 0, 60)
+    status = typed(service, "status", "demo").stdout
+    assert (status.splitlines()[0], "\x1b" in status) == ("demo  running", False)
+    assert typed(service, "list").stdout == "running       demo\n"
+    assert json.loads(typed(service, "list", "--json").stdout)["stream"] == "demo"
+    assert typed(service, "gaps", "demo", "--from", "7d").returncode == 0
+
+    lines = typed(service, "events", "demo", "--limit", "3", "--json").stdout.splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["key"] for event in events] == sorted(event["key"] for event in events)
+    assert len(events) == 3
+    for kind in ("ndjson", "parquet"):
+        file = tmp_path / f"events.{kind}"
+        file.write_text("what was there")
+        done = typed(service, "events", "demo", "--limit", "3", "--format", kind, "--output", str(file))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", f"3 events in {file}\n")
+    assert (tmp_path / "events.ndjson").read_text().splitlines() == lines
+    table = pyarrow.parquet.read_table(tmp_path / "events.parquet").to_pylist()
+    assert [(row["key"], row["data"]) for row in table] == [(event["key"], event["data"]) for event in events]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.ndjson", "events.parquet"]
+
+    done = typed(service, "stop", "demo")
+    assert (done.returncode, done.stdout.startswith("demo is stopp")) == (0, True)
+    assert until(lambda: typed(service, "status", "demo").returncode == 3, 60)
+
+
+def test_the_commands_of_the_page_run(service: harness.Service, tmp_path: Path) -> None:
+    """Each command of docs/command-line.md, in its order, typed in a shell."""
+    page = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    commands = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert len(commands) >= 11
+    program = str(Path(sys.executable).with_name("streamkeeper"))
+    for command in commands:
+        here = command.replace(".venv/bin/streamkeeper", program).replace(
+            "127.0.0.1:3002", f"127.0.0.1:{service.port + 2}"
+        )
+
+        def ran(line: str = here) -> bool:
+            known = environment(PORT=str(service.port))
+            done = subprocess.run(["bash", "-euc", line], cwd=tmp_path, env=known, capture_output=True, check=False)
+            return done.returncode == 0
+
+        assert until(ran, 60), command
+
+
+def test_an_export_that_fails_leaves_what_was_there(service: harness.Service, tmp_path: Path) -> None:
+    """The file of that name is as before, and no part lies beside it."""
+    file = tmp_path / "events.ndjson"
+    file.write_text("what was there")
+    done = typed(service, "events", "nobody", "--output", str(file))
+    assert (done.returncode, file.read_text(), list(tmp_path.iterdir())) == (4, "what was there", [file])
+    done = typed(service, "events", "demo", "--format", "parquet")
+    assert (done.returncode, "needs --output FILE" in done.stderr) == (2, True)
+
+
+def test_follow_goes_on_where_it_stood(service: harness.Service, tmp_path: Path) -> None:
+    """Ctrl-C exits with 130 and says how to go on; the next run begins behind the last event, and none is missing."""
+    typed(service, "start", "demo:follow")
+    keys: list[str] = []
+    arguments = ["follow", "demo:follow", "--all", "--json"]
+    for number in range(2):
+        command = [sys.executable, "-m", "local.cli", *arguments]
+        says = tmp_path / f"said-{number}"
+        with says.open("w") as said:
+            process = subprocess.Popen(
+                command, cwd=PROJECT, env=environment(PORT=str(service.port)), text=True,
+                stdout=subprocess.PIPE, stderr=said, start_new_session=True,
+            )  # fmt: skip
+        assert process.stdout is not None
+        with process.stdout:
+            lines = [process.stdout.readline() for _ in range(15)]
+            os.kill(process.pid, signal.SIGINT)
+            lines += process.stdout.readlines()
+        keys += [json.loads(line)["key"] for line in lines]
+        assert process.wait(60) == 130, says.read_text()
+        match = re.search(r"go on with `streamkeeper follow demo:follow --after (\S+)`", says.read_text())
+        assert match is not None, says.read_text()
+        arguments = ["follow", "demo:follow", "--after", match[1], "--json"]
+    numbers = [int(key) for key in keys]
+    assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
+    typed(service, "stop", "demo:follow")
+
+
+def test_the_key_comes_from_the_environment_alone(service: harness.Service) -> None:
+    """There is no argument for it; nobody there is one sentence and status 2, which does not quote the key."""
+    done = typed(service, "list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "streamkeeper: http://127.0.0.1:9 does not answer.\n"
+    assert typed(service, "list", "--key", "s3cret").returncode == 2
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_completion_offers_every_verb_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is made of the parsers themselves; where the shell is there, it takes the script."""
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for verb in cli.VERBS:
+        assert verb in script
+    for option in ("output", "parquet", "after", "from"):
+        assert option in script
+    if shutil.which(shell) is not None:
+        checked = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, check=False)
+        assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_bash_completes_verbs_and_options() -> None:
+    """Typed in bash: `streamkeeper fol<Tab>` and `streamkeeper events --form<Tab>`."""
+    command = [sys.executable, "-m", "local.cli", "completion", "bash"]
+    script = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    for typed_so_far, wanted in (
+        (["streamkeeper", "fol"], "follow"),
+        (["streamkeeper", "events", "--form"], "--format"),
+    ):
+        words = " ".join(typed_so_far)
+        asks = f"COMP_WORDS=({words}); COMP_CWORD={len(typed_so_far) - 1}; _shtab_streamkeeper; echo ${{COMPREPLY[@]}}"
+        ran = subprocess.run(["bash", "-c", f"{script}\n{asks}"], capture_output=True, text=True, check=False)
+        assert ran.stdout.split() == [wanted], ran.stderr

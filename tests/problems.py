@@ -1,0 +1,26 @@
+"""Problems as the API answers with them, held against what RFC 9457 and our own document say of them."""
+
+from typing import Any
+
+import jsonschema
+
+from handlers.api import problems
+from handlers.api.openapi.document import document
+
+_DOCUMENT = document()
+
+
+def conforms(answer: Any, schema: str) -> None:
+    """Fails where an answer is not what the OpenAPI document says."""
+    rule = {"$ref": f"#/components/schemas/{schema}", "components": _DOCUMENT["components"]}
+    jsonschema.Draft202012Validator(rule).validate(answer)
+
+
+def read(status: int, body: dict[str, Any]) -> dict[str, Any]:
+    """What a problem of this status says beside its kind: `detail`, and `request_id` where it has one."""
+    assert list(body) == list(problems.MEMBERS)
+    conforms(body, "Problem")
+    known = problems.kinds()[body["type"].removeprefix(problems.TYPE)]
+    assert (body["status"], body["title"]) == (known["status"], known["title"]) == (status, known["title"])
+    said = {"detail": body["detail"]}
+    return said if body["request_id"] is None else said | {"request_id": body["request_id"]}

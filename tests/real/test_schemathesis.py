@@ -1,0 +1,55 @@
+"""Schemathesis, which nobody here wrote, asks the local run for everything that its OpenAPI document offers.
+
+It finds nothing: no answer that the document does not describe, no malformed request that is taken, no sound one that
+is refused, no method that is not answered with 405. The seed is printed, and drawn anew in each run but continuous
+integration's.
+"""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import harness
+from tests.local.support import until
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
+    """A running service with a stream that has events."""
+    with harness.running(tmp_path_factory.mktemp("service")) as service:
+        service.post("demo")
+        assert until(lambda: bool(service.events("demo")), 30), service.log
+        yield service
+
+
+def asked(service: harness.Service, folder: Path, examples: int, *more: str) -> str:
+    """What Schemathesis prints of all its checks; it fails where one of them does."""
+    seed = "1" if os.environ.get("CI") else str(random.SystemRandom().randrange(10**6))
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "run",
+        f"http://127.0.0.1:{service.port}/openapi.json",
+    ]
+    command += ["--checks", "all", "--continue-on-failure", "--no-color", "--seed", seed, "--request-timeout", "60"]
+    command += ["--max-examples", str(examples), "--suppress-health-check", "all", *more]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_schemathesis_finds_nothing(service: harness.Service, tmp_path: Path) -> None:
+    """All its checks, of every route: what the examples and the borders of each parameter come to, and drawn ones."""
+    said = asked(service, tmp_path, 2, "--phases", "coverage,fuzzing")
+    assert "Operations:       15 selected / 15 total" in said
+    assert "No issues found" in said
+
+
+@pytest.mark.long
+def test_schemathesis_finds_nothing_in_many_requests(service: harness.Service, tmp_path: Path) -> None:
+    """The same with many more drawn requests, and with those that follow from answers."""
+    asked(service, tmp_path, 100)
