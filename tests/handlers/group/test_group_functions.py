@@ -166,7 +166,7 @@ def act_of(world: World, kind: str, number: int) -> Callable[[], object]:
         case "leave":
             return lambda: world.leave(stream)
         case "freeze":
-            # For less than its beat lasts: one that stands still for longer counts as dead, and may yet have its sockets.
+            # For less than its beat lasts: one that stands still for longer counts as dead, and has its sockets yet.
             return lambda: world.freeze_one(number, 5_000)
         case "drop":
             return lambda: [link.is_dropped(stream) for link in upstream.links[:1]]  # type: ignore[func-returns-value]
