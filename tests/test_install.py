@@ -77,8 +77,10 @@ def test_help_and_version_need_nothing_more(product: Environment) -> None:
     """Every verb with its help; the version of pyproject.toml."""
     status, said, mistake = product.run("streamkeeper", "--help")
     assert (status, mistake) == (0, "")
-    verbs = ["run", "profile", "request", "replay", "compare", "timeline", "chaos", "cost", "redrive", "asl"]
-    assert re.findall(r"^    (\w+) +\w", said, re.MULTILINE) == verbs
+    verbs = (
+        "run profile request start stop status list events follow gaps replay compare timeline chaos cost redrive asl"
+    )
+    assert re.findall(r"^    (\w+) +\w", said, re.MULTILINE) == verbs.split()
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert product.run("streamkeeper", "--version") == (0, f"streamkeeper {version[1]}\n", "")

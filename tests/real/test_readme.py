@@ -63,10 +63,10 @@ COMMANDS = list(commands((PROJECT / "README.md").read_text(encoding="utf-8")))
 
 
 def samples() -> dict[str, dict[str, Any]]:
-    """The answers that docs/api.md shows, by how the command before them begins."""
+    """The answers in JSON that docs/api.md shows, by how the command before them begins."""
     page = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```\n\$ (curl [^\n]*?)http://[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return {start: json.loads(answer) for start, answer in shown}
+    return {start: json.loads(answer) for start, answer in shown if answer.startswith("{")}
 
 
 def copied(folder: Path) -> Path:
