@@ -116,15 +116,15 @@ def test_requests_are_recorded_at_the_edge(request: pytest.FixtureRequest) -> No
 def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
     """Where one of its processes saw a request that no role allows; it names the test."""
     (tmp_path / "test_one.py").write_text(f"""
-from handlers.store.leases import Leases
+from handlers.store.stream_records import StreamRecords
 from local.replay.table import MemoryDynamoDB
 
 def test_one():
-    Leases(MemoryDynamoDB("{EVENTS}"), "{EVENTS}").read("a")
+    StreamRecords(MemoryDynamoDB("{EVENTS}"), "{EVENTS}").stop("a", "2026-01-01T00:00:00.000Z", may_start=True)
 """)
     command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml", "-p", "tests.conftest", "-n", "1"]
     run = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     (refused,) = [line for line in run.stdout.splitlines() if line.startswith("REFUSED")]
     assert (run.returncode, "1 passed" in run.stdout) == (1, True), run.stdout + run.stderr
-    allowed = f"ConnectionControlRole or ConnectionWatchRole may not dynamodb:GetItem on {TABLES}{EVENTS}"
+    allowed = f"ConnectionControlRole may not dynamodb:UpdateItem on {TABLES}{EVENTS}"
     assert refused.endswith(f"test_one.py::test_one: {allowed}")

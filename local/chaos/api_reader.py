@@ -17,7 +17,7 @@ from typing import Any
 from handlers.api import event_pages, status
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
-from handlers.api.queries import BadQuery
+from handlers.api.problems import Problem
 from handlers.connection.ledger import Gap, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store.event_reader import EventReader
@@ -94,7 +94,7 @@ class ApiReader:
         after = self._after
         try:
             event_pages.check_place(after, layout.order)
-        except BadQuery as problem:
+        except Problem as problem:
             self._say(world.misread, f"a page after {after!r} is refused: {problem}")
             self._after = ""
             return False

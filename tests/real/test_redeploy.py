@@ -43,7 +43,7 @@ def copied(folder: Path) -> Path:
     """A copy of the project whose executions start their successor after the first cycle of a lane."""
     osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
-        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     changed(folder / "env" / "test.yml", ("renew_after: 115 ", "renew_after: 1 "))
     return folder
 

@@ -108,7 +108,7 @@ def project(folder: Path, defects: Iterable[Edit]) -> Path:
     """A copy of the project with the defects in it."""
     osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
-        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     for edit in defects:
         edit(folder)
     return folder

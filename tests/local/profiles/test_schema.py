@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.profiles import profile_files, schema
+from tests import shipped
 from tests.local.support import PROJECT
 
-FILES = sorted((PROJECT / "env" / "streams").glob("*.toml"))
+FILES = sorted(shipped.files())
 VALIDATOR = jsonschema.Draft7Validator(schema.schema())
 BASE = {"address": "https://upstream.example/x", "framing": "sse"}
 
