@@ -43,7 +43,7 @@ from tests.handlers.servers import Peer, Script, serving
 
 NO_ANSWER = "The table does not answer; try again."
 THROTTLED = "The table takes no more requests now; try again in 5 s."
-MINE = "arn:mine"
+MINE = "arn:aws:states:us-east-1:000000000000:execution:streamkeeper-test-connections:mine"
 FAR_MS = 4 * 10**12
 REQUESTED_AT = "2026-01-01T00:00:00.000Z"
 
