@@ -155,7 +155,17 @@ def _kind(world: World, link: Link) -> FailureKind | None:
     if link.refused_with:
         # 204 and what a retry cannot help owe nothing: they end the stream.
         return "throttled" if link.refused_with in (420, 429) else "http" if link.refused_with >= 500 else None
-    return "network" if link.opened_ms is None and link.ended_by in UNANSWERED else None
+    if link.opened_ms is not None or link.ended_by not in UNANSWERED:
+        return None
+    # Who was relieved while nobody answered it ends for that: the upstream answers others.
+    return None if _was_another_answered(world, link) else "network"
+
+
+def _was_another_answered(world: World, link: Link) -> bool:
+    until_ms = link.closed_ms or 0
+    return any(
+        other.opened_ms is not None and link.asked_ms <= other.opened_ms <= until_ms for other in world.upstream.links
+    )
 
 
 def _knows(link: Link, failed: Link) -> bool:
