@@ -84,9 +84,11 @@ def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
 def _told_late(world: World, number: int, slack_ms: int) -> str:
     """The excuse of a loss that is written down behind the end of a connection that nothing came on any more.
 
-    The notice was on its way to that one when it was let go, before its silence counted as its peer's death.
+    The notice was on its way to that one when it was let go, before its silence counted as its peer's death, or when it
+    was killed, before it could say so.
     """
-    links = [link for link in world.upstream.links if number + 1 in link.waiting and link.ended_by in LET_GO]
+    waited = [link for link in world.upstream.links if number + 1 in link.waiting]
+    links = [link for link in waited if link.ended_by in LET_GO or _was_killed(link)]
     let_go_ms = min((link.closed_ms for link in links if link.closed_ms is not None), default=world.clock.now_ms())
     is_told = any(let_go_ms <= loss.to_ms + slack_ms for _, loss in _told(world, number))
     return PEER_DIED if is_told else ""
