@@ -138,8 +138,12 @@ def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
     """Of each service the machine calls, first and later; States.ALL does not catch it."""
     machine = LOADED[name]
     for service in (each for each in USUAL if ":" in each):
-        for before in ([], ["X"], [{}], ["DynamoDB.ConditionalCheckFailedException"]):
-            drawn = [Behaviour(error=one) if isinstance(one, str) else Behaviour(answer=one) for one in before]
+        first = (
+            Behaviour(error="X"),
+            Behaviour(answer={}),
+            Behaviour(error="DynamoDB.ConditionalCheckFailedException"),
+        )
+        for drawn in ([], *([one] for one in first)):
             others = {MANAGER: [LAST[MANAGER]], "dynamodb:updateItem": [*drawn, LAST["dynamodb:updateItem"]]}
             case = Case(DEMO, others | {service: [*drawn, Behaviour(answer=OVERSIZED), Behaviour(answer={})]})
             assert unhandled(machine, case.run(machine, name="mine")) is None
