@@ -14,15 +14,8 @@ from __future__ import annotations
 from handlers.group.lease import Beat, GroupLease
 from handlers.store.control_items import Item, count, key, text
 
-# No profile's name begins so, hence no stream is called so.
-GROUP = "#"
 MEMBER = "stream#"
 _BEAT, _DEAD = "beat:", "dead:"
-
-
-def is_group(stream_id: str) -> bool:
-    """Whether what an execution keeps connected is a group, by its id."""
-    return stream_id.startswith(GROUP)
 
 
 def beat_name(request_id: str, *, is_buried: bool = False) -> str:
