@@ -41,20 +41,25 @@ Watch = Callable[[socket.socket], None]
 
 @contextlib.contextmanager
 def opened(
-    request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: type[StrictResponse]
+    request: UpstreamRequest,
+    timeout: urllib3.Timeout,
+    watch: Watch,
+    response_class: type[StrictResponse],
+    *,
+    most_redirects: int = MAX_REDIRECTS,
 ) -> Iterator[urllib3.BaseHTTPResponse]:
     """The answer to `request`, or to where it was redirected; its body, not read yet, comes as `response_class` says.
 
     Raises RedirectRefused, AddressRefused, and what urllib3 raises.
     """
-    for _ in range(MAX_REDIRECTS + 1):
+    for _ in range(most_redirects + 1):
         with _answer(request, timeout, watch, response_class) as response:
             location = response.headers.get("location") if response.status in _REDIRECTS else None
             if location is None:
                 yield response
                 return
             request = redirected(request, response.status, location)
-    raise RedirectRefused(f"the upstream redirected more than {MAX_REDIRECTS} times")
+    raise RedirectRefused(f"the upstream redirected more than {most_redirects} times")
 
 
 def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from handlers.api import event_pages, status
@@ -174,16 +174,11 @@ class ApiReader:
         is_true = counts["stored"] == there if is_all else counts["stored"] <= there
         if not is_true:
             yield f"{counts['stored']} events are counted as stored, at_least {counts['at_least']}, and {there} are"
-        most = self._told(known)
-        least = self._told(fence for fence, is_ended in known.items() if is_ended)
+        most = _sums(watch.most_counts, known)
+        least = _sums(watch.counts, (fence for fence, is_ended in known.items() if is_ended))
         shown = [counts[name] for name in ("stored", "duplicates", "dead_lettered")]
         if not all(low <= count <= high for low, count, high in zip(least, shown, most, strict=True)):
             yield f"the counts {counts} are not the sums of the connections' {most}, {least} of those that ended"
-
-    def _told(self, fences: Iterable[int]) -> list[int]:
-        """What these connections told of themselves last: stored, duplicates, dead-lettered."""
-        told = [self._world.watch.counts[fence] for fence in fences if fence in self._world.watch.counts]
-        return [sum(of) for of in zip(*told, strict=True)] or [0, 0, 0]
 
     def _wrong_word(self, word: str) -> Iterator[str]:
         """What is wrong with the status, whenever it is asked for, and where nothing has changed of late."""
@@ -258,3 +253,8 @@ class ApiReader:
 
     def _say(self, texts: list[str], text: str) -> None:
         texts.append(f"{(self._clock.now_ms() - self._world.origin_ms) / 1000:.3f} s: {text}")
+
+
+def _sums(told: Mapping[int, tuple[int, int, int]], fences: Iterable[int]) -> list[int]:
+    """What these connections told of themselves, together: stored, duplicates, dead-lettered."""
+    return [sum(of) for of in zip(*(told[fence] for fence in fences if fence in told), strict=True)] or [0, 0, 0]

@@ -55,7 +55,9 @@ def missing(world: World) -> dict[int, str]:
         return {}
     excuses = dict(_excuses(world, records))
     # Whoever has not had the notice knows nothing of the loss that it announces.
-    announced = {n: excuses.get(n + 1, "") or _told_late(world, n, slack_ms) for n in lost if n in world.upstream.lost}
+    announced = {
+        n: excuses.get(n + 1, "") or _told_late(world, records, n, slack_ms) for n in lost if n in world.upstream.lost
+    }
     return {n: excuses.get(n, "") or announced.get(n, "") for n in lost}
 
 
@@ -81,14 +83,15 @@ def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
             yield link, Gap(fence, from_ms, to_ms, "", False)
 
 
-def _told_late(world: World, number: int, slack_ms: int) -> str:
+def _told_late(world: World, records: list[Record], number: int, slack_ms: int) -> str:
     """The excuse of a loss that is written down behind the end of a connection that nothing came on any more.
 
     The notice was on its way to that one when it was let go, before its silence counted as its peer's death, or when it
-    was killed, before it could say so.
+    was killed, before it could say so; or no store took what it said of its silence.
     """
     waited = [link for link in world.upstream.links if number + 1 in link.waiting]
-    links = [link for link in waited if link.ended_by in LET_GO or _was_killed(link)]
+    unheard = _unheard(world, records)
+    links = [link for link in waited if link.ended_by in LET_GO or _was_killed(link) or link in unheard]
     let_go_ms = min((link.closed_ms for link in links if link.closed_ms is not None), default=world.clock.now_ms())
     is_told = any(let_go_ms <= loss.to_ms + slack_ms for _, loss in _told(world, number))
     return PEER_DIED if is_told else ""
@@ -166,14 +169,19 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
             from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
             emitted = enumerate(world.upstream.emitted_ms)
             yield from ((n, CLOCKS_DIFFER) for n, at_ms in emitted if from_ms <= at_ms <= end)
-    untold = {record.fence for record in records if record.closed_ms is None}
-    unheard = [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
+    unheard = _unheard(world, records)
     for link in links:
         if link in unheard or _was_killed(link):
             late = [number for number in link.delayed if _was_on_its_way(link, number)]
             yield from ((number, CAME_LATE) for number in [*late, *_halves(world, link)])
         elif link.ended_by in LET_GO:
             yield from ((number, PEER_DIED) for number in link.waiting)
+
+
+def _unheard(world: World, records: list[Record]) -> list[Link]:
+    """The connections whose end the ledger has not."""
+    untold = {record.fence for record in records if record.closed_ms is None}
+    return [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
 
 
 def _told_until(world: World, records: list[Record]) -> dict[Link, int]:

@@ -54,6 +54,7 @@ class Watch:
         self.order: list[tuple[str, int]] = []  # positions and events, as a reader is to see them
         self.keys: list[tuple[str, int]] = []  # the same by key
         self.counts: dict[int, tuple[int, int, int]] = {}  # by connection, as its record has them
+        self.most_counts: dict[int, tuple[int, int, int]] = {}  # the highest that it ever had
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
         self.duplicated: list[str] = []
         self.torn: list[str] = []
@@ -166,6 +167,8 @@ class Watch:
             self._forgotten.add(fence)
         stored, duplicates, dead = (int(item[name]["N"]) for name in ("stored", "duplicates", "dead_lettered"))
         self.counts[fence] = stored, duplicates, dead
+        # A late heartbeat may have told more than the record that a successor had read, and wrote down after it.
+        self.most_counts[fence] = max(self.most_counts.get(fence, (0, 0, 0)), self.counts[fence], key=sum)
         link = self._link_of(fence)
         written = 0 if link is None else link.written
         told = f"connection {fence} tells {stored} stored, {duplicates} duplicates and {dead} dead-lettered"

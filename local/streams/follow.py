@@ -5,10 +5,13 @@ an API that does not answer is asked again, and whoever ends the command is told
 """
 
 import argparse
+import contextlib
 import json
 import shlex
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -85,10 +88,30 @@ class _Follower:
 
     def _print(self, page: dict[str, Any]) -> None:
         for event in self._following.take(page):
-            print(json.dumps(event, ensure_ascii=False) if self._arguments.json else line(event))
-            # One that was written late stands before others, and nobody goes back.
-            self.printed = max(self.printed, event["position"])
+            words = json.dumps(event, ensure_ascii=False) if self._arguments.json else line(event)
+            with _uninterrupted():
+                print(words)
+                # One that was written late stands before others, and nobody goes back.
+                self.printed = max(self.printed, event["position"])
         sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Holds Ctrl-C back until the block is over, so that what is told as printed is what was; a second one ends it."""
+    held: list[int] = []
+
+    def hold(number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, former)
+        held.append(number)
+
+    former = signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+    if held:
+        raise KeyboardInterrupt
 
 
 def _lost(sentence: str, rest_s: float) -> float:

@@ -133,6 +133,22 @@ def test_answers_that_are_too_large_are_handled(name: str) -> None:
         assert unhandled(machine, case.run(machine)) is None
 
 
+@pytest.mark.parametrize("name", LOADED)
+def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
+    """Of each service the machine calls, first and later; States.ALL does not catch it."""
+    machine = LOADED[name]
+    for service in (each for each in USUAL if ":" in each):
+        first = (
+            Behaviour(error="X"),
+            Behaviour(answer={}),
+            Behaviour(error="DynamoDB.ConditionalCheckFailedException"),
+        )
+        for drawn in ([], *([one] for one in first)):
+            others = {MANAGER: [LAST[MANAGER]], "dynamodb:updateItem": [*drawn, LAST["dynamodb:updateItem"]]}
+            case = Case(DEMO, others | {service: [*drawn, Behaviour(answer=OVERSIZED), Behaviour(answer={})]})
+            assert unhandled(machine, case.run(machine, name="mine")) is None
+
+
 def test_what_is_unhandled_shows() -> None:
     """The search comes upon a time-out, an answer too large and others, so that a green run means something."""
     machine = load(line(("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail"})))

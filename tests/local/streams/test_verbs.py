@@ -1,5 +1,7 @@
 """The verbs on streams, typed at a service that runs: what they print, where, and what they exit with."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -126,6 +128,28 @@ def test_follow_goes_on_where_it_stood(service: harness.Service, tmp_path: Path)
         arguments = ["follow", "demo:follow", "--after", match[1], "--json"]
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
+    typed(service, "stop", "demo:follow")
+
+
+def test_an_event_is_printed_and_told_as_printed_or_neither(
+    service: harness.Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the midst of a line: the position to go on from is that line's."""
+
+    class Interrupting(io.StringIO):
+        def write(self, text: str) -> int:
+            written = super().write(text)
+            if self.getvalue().count("\n") == 3:
+                signal.raise_signal(signal.SIGINT)
+            return written
+
+    typed(service, "start", "demo:follow")
+    terminal = Interrupting()
+    monkeypatch.setenv("PORT", str(service.port))
+    with contextlib.redirect_stdout(terminal):
+        assert cli.main(["follow", "demo:follow", "--all", "--json"]) == 130
+    *_, last = map(json.loads, terminal.getvalue().splitlines())
+    assert f"--after {last['position']}`" in capsys.readouterr().err
     typed(service, "stop", "demo:follow")
 
 

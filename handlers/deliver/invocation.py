@@ -1,0 +1,205 @@
+"""Delivers the records of one invocation, and says from which record on Lambda is to call again.
+
+Lambda goes on behind the last record before the first that failed, and sends all later ones again, those that were
+delivered among them. So a sandbox remembers these: it is what spares a sink most repetitions, and no promise.
+Pure but for what the caller hands in. Invariants: a record is done when each sink of its stream took each of its
+events, or the dead-letter queue has it; a record that is not done is reported, and none after it is forgotten.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from handlers.deliver import records as rules
+from handlers.deliver.contract import Message, Promises, Refusal
+from handlers.deliver.records import Record
+from handlers.deliver.sending import LATE, Outcomes, send_all
+from handlers.profile.deliver_field import Target
+
+# DynamoDB keeps a record for 24 hours. What no sink took until then is put where a person finds it, in time.
+GIVE_UP_MS = 23 * 3_600_000
+# Of one invocation there are 10,000 records at most, and Lambda repeats them as they were.
+MOST_REMEMBERED = 20_000
+
+Sending = Callable[[Target], tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]]
+
+
+class Place(NamedTuple):
+    """A stream and where its events go."""
+
+    stream_id: str
+    label: str
+
+
+class Letter(NamedTuple):
+    """What goes to the dead-letter queue: an event that a sink will not take, or a record that cannot be read."""
+
+    stream_id: str
+    label: str
+    key: str
+    position: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Count:
+    """What came of a stream's events at one sink; `lag_ms` is the age of the oldest that waits, or of the last taken.
+
+    `newest_ms` is when the newest that was taken had come; `reason` is why the first waits.
+    """
+
+    delivered: int = 0
+    failed: int = 0
+    dead_lettered: int = 0
+    lag_ms: int = 0
+    newest_ms: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of an invocation; `failed_at` is the sequence number to go on from, "" where all is done."""
+
+    failed_at: str = ""
+    counts: dict[Place, Count] = field(default_factory=dict)
+
+
+class Delivered:
+    """What this sandbox has delivered of records that Lambda will send again: each a record and a sink."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str, str], None] = {}
+
+    def add(self, number: str, message: Message, label: str) -> None:
+        """Remembers one; where there is no room the oldest is forgotten."""
+        self._seen[number, message.key, label] = None
+        while len(self._seen) > MOST_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+
+    def has(self, number: str, message: Message, label: str) -> bool:
+        """Whether it was delivered by this sandbox."""
+        return (number, message.key, label) in self._seen
+
+    def clear(self) -> None:
+        """Forgets all: Lambda goes on behind them."""
+        self._seen.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What an invocation works with: where a stream's events go, what sends there, and the dead-letter queue.
+
+    `targets` raises ValueError where the profile is wrong; `bury` returns False where the queue does not take it.
+    """
+
+    targets: Callable[[str], Sequence[Target]]
+    sending: Sending
+    bury: Callable[[Letter], bool]
+    now_ms: Callable[[], int]
+    is_late: Callable[[], bool]
+
+
+class _Work:
+    """The records of one invocation, and which of them are not done."""
+
+    def __init__(self, records: Sequence[Record], hands: Hands, delivered: Delivered) -> None:
+        self.records = records
+        self.hands = hands
+        self.delivered = delivered
+        self.numbers = [rules.sequence_number(record) for record in records]
+        self.undone: set[int] = set()
+        self.result = Result()
+        self.waiting: dict[Target, list[Message]] = {}
+
+    def read(self) -> None:
+        """Sorts the events of all records by where they go."""
+        for place, record in enumerate(self.records):
+            stream_id = rules.stream_id(record)
+            try:
+                targets = self.hands.targets(stream_id)
+            except ValueError as problem:
+                self._wait(place, stream_id, "", str(problem))
+                continue
+            if not targets:
+                continue
+            try:
+                messages = rules.messages(record, place)
+            except (ValueError, KeyError, TypeError) as problem:
+                sort_key = record["dynamodb"]["Keys"]["SK"]["S"]
+                reason = f"the record cannot be read: {type(problem).__name__}"
+                self._bury(place, Letter(stream_id, "", sort_key, "", reason), "")
+                continue
+            for target in targets:
+                left = [one for one in messages if not self.delivered.has(self.numbers[place], one, target.label)]
+                self.waiting.setdefault(target, []).extend(left)
+
+    def send(self, target: Target, messages: Iterable[Message]) -> None:
+        """Sends what goes to one sink."""
+        promises, send = self.hands.sending(target)
+        outcomes = send_all(messages, promises, send, self.hands.is_late, in_order=target.in_order)
+        for message in outcomes.taken:
+            self.delivered.add(self.numbers[message.place], message, target.label)
+        self._count(target.label, outcomes)
+        for message, reason in outcomes.poison:
+            self._bury(message.place, _letter(message, target.label, reason), target.label, message)
+        for message, reason in outcomes.waiting:
+            self._wait(message.place, message.stream_id, target.label, reason, message)
+
+    def _count(self, label: str, outcomes: Outcomes) -> None:
+        now_ms = self.hands.now_ms()
+        for message in outcomes.taken:
+            count = self._of(message.stream_id, label)
+            count.delivered += 1
+            count.newest_ms = max(count.newest_ms, message.received_at_ms)
+            count.lag_ms = max(0, now_ms - count.newest_ms)
+        oldest: dict[str, int] = {}
+        for message, _ in outcomes.waiting:
+            oldest[message.stream_id] = min(oldest.get(message.stream_id, now_ms), message.received_at_ms)
+        for stream_id, since_ms in oldest.items():
+            self._of(stream_id, label).lag_ms = max(0, now_ms - since_ms)
+
+    def _wait(self, place: int, stream_id: str, label: str, reason: str, message: Message | None = None) -> None:
+        """The record is not done; one that DynamoDB is about to forget goes to the dead-letter queue instead."""
+        count = self._of(stream_id, label)
+        record = self.records[place]
+        is_old = self.hands.now_ms() - rules.created_at_ms(record) >= GIVE_UP_MS
+        if is_old and reason != LATE.reason:
+            why = f"not delivered in 23 hours: {reason}"
+            key = message.key if message is not None else record["dynamodb"]["Keys"]["SK"]["S"]
+            position = message.position if message is not None else ""
+            self._bury(place, Letter(stream_id, label, key, position, why), label, message)
+            return
+        count.failed += 1
+        count.reason = count.reason or reason
+        self.undone.add(place)
+
+    def _bury(self, place: int, letter: Letter, label: str, message: Message | None = None) -> None:
+        count = self._of(letter.stream_id, label)
+        if self.hands.bury(letter):
+            count.dead_lettered += 1
+            if message is not None:
+                self.delivered.add(self.numbers[place], message, label)
+            return
+        count.failed += 1
+        count.reason = count.reason or "the dead-letter queue does not take it"
+        self.undone.add(place)
+
+    def _of(self, stream_id: str, label: str) -> Count:
+        return self.result.counts.setdefault(Place(stream_id, label), Count())
+
+
+def deliver(records: Sequence[Record], hands: Hands, delivered: Delivered) -> Result:
+    """Delivers the records; the result says from which on Lambda is to send them again."""
+    work = _Work(records, hands, delivered)
+    work.read()
+    for target, messages in work.waiting.items():
+        work.send(target, messages)
+    if work.undone:
+        work.result.failed_at = work.numbers[min(work.undone)]
+    else:
+        delivered.clear()
+    return work.result
+
+
+def _letter(message: Message, label: str, reason: str) -> Letter:
+    return Letter(message.stream_id, label, message.key, message.position, reason)

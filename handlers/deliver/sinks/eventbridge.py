@@ -1,0 +1,41 @@
+"""An event bus of EventBridge: an event is the detail of an entry, its name the type of it.
+
+EventBridge keeps no order and drops no duplicates; `detail.key` and `detail.position` are there for both. Source:
+PutEvents in the EventBridge API reference, and "Calculating the size of an event" in its user guide.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from handlers.deliver.contract import Message, Promises, Refusal, Tools
+from handlers.profile.deliver_field import Target
+
+SOURCE, UNNAMED = "streamkeeper", "event"
+# An entry has its time (14 bytes), its source, a type of up to 128 characters, and the stream's id as a resource.
+_TYPE_CHARACTERS = 128
+PROMISES = Promises(
+    order="none",
+    most_messages=10,
+    most_bytes=256 * 1024,
+    most_message_bytes=256 * 1024,
+    around_bytes=14 + len(SOURCE) + _TYPE_CHARACTERS * 4 + 1024,
+    final=frozenset({"MalformedDetail", "InvalidArgument", "NotAuthorizedForSourceException"}),
+)
+
+
+def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
+    """Which messages the bus refused."""
+    entries = [
+        {
+            "Source": SOURCE,
+            "DetailType": (message.name or UNNAMED)[:_TYPE_CHARACTERS],
+            "Detail": message.text,
+            "Resources": [message.stream_id],
+            "EventBusName": target.name,
+            "Time": datetime.fromtimestamp(message.received_at_ms / 1000, UTC),
+        }
+        for message in batch
+    ]
+    answers = tools.client("events").put_events(Entries=entries)["Entries"]
+    codes = ((at, answer.get("ErrorCode")) for at, answer in enumerate(answers))
+    return {at: Refusal(code, code in PROMISES.final) for at, code in codes if code}

@@ -1,0 +1,33 @@
+"""A data stream of Kinesis: an event is a record, its partition key the stream, so that a shard has it in its order.
+
+Kinesis drops no duplicates: the record's `key` tells them. Source: PutRecords in the Kinesis API reference ("A record
+that is unsuccessfully processed ..." does not stop those behind it).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from handlers.deliver.contract import Message, Promises, Refusal, Tools
+from handlers.profile.deliver_field import Target
+
+_KEY_CHARACTERS = 256
+PROMISES = Promises(
+    order="message",
+    most_messages=500,
+    most_bytes=5 * 1024 * 1024,
+    most_message_bytes=1024 * 1024,
+    around_bytes=_KEY_CHARACTERS * 4,
+    final=frozenset({"InvalidArgumentException", "ValidationException"}),
+)
+
+
+def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
+    """Which messages the stream refused."""
+    records = [{"Data": message.text.encode(), "PartitionKey": partition_key(message.stream_id)} for message in batch]
+    answers = tools.client("kinesis").put_records(StreamName=target.name, Records=records)["Records"]
+    return {at: Refusal(answer["ErrorCode"]) for at, answer in enumerate(answers) if answer.get("ErrorCode")}
+
+
+def partition_key(stream_id: str) -> str:
+    """The stream's id, or its SHA-256 where it is too long."""
+    return stream_id if len(stream_id) <= _KEY_CHARACTERS else hashlib.sha256(stream_id.encode()).hexdigest()

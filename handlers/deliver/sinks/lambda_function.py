@@ -1,0 +1,44 @@
+"""A Lambda function: it is called with events of one stream, in their order, and answers when it is done with them.
+
+    {"stream": "orders", "events": [{"key": "7", …}, …]}
+
+A function that raises is called again with the same. It may name keys that it could not process, as an event source
+mapping's does: {"batchItemFailures": [{"itemIdentifier": "7"}]}. Source: Invoke in the Lambda API reference.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from handlers.deliver.contract import Message, Promises, Refusal, Tools
+from handlers.profile.deliver_field import Target
+
+PROMISES = Promises(
+    order="request",
+    most_messages=100,
+    most_bytes=5 * 1024 * 1024,
+    most_message_bytes=5 * 1024 * 1024,
+    around_bytes=1,
+    is_per_stream=True,
+    final=frozenset({"RequestTooLargeException", "InvalidRequestContentException"}),
+)
+
+
+def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
+    """Which messages the function did not process: those from the first that it names on, or all where it raised."""
+    events = ",".join(message.text for message in batch)
+    payload = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
+    answer = tools.client("lambda").invoke(FunctionName=target.name, Payload=payload)
+    text = answer["Payload"].read()
+    if answer.get("FunctionError"):
+        return dict.fromkeys(range(len(batch)), Refusal("the function raised an error"))
+    named = _named(text)
+    first = next((at for at, message in enumerate(batch) if message.key in named), len(batch))
+    return dict.fromkeys(range(first, len(batch)), Refusal("the function named it among its failures"))
+
+
+def _named(text: bytes) -> frozenset[str]:
+    """The keys that the answer names; none where it says nothing that is known."""
+    try:
+        return frozenset(one["itemIdentifier"] for one in json.loads(text)["batchItemFailures"])
+    except (ValueError, KeyError, TypeError):
+        return frozenset()

@@ -1,0 +1,59 @@
+"""A bucket: the events of a stream that came in one hour are an object, NDJSON in gzip.
+
+    <prefix><stream>/2026/11/23/01/<first position>-<hash of the content>.ndjson.gz
+
+An object is what one invocation of the delivery had, so a sink that wants large ones is Firehose. The name follows from
+the content: the same events again are the same object. Source: PutObject in the S3 API reference.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from urllib.parse import quote
+
+from handlers.deliver.contract import Message, Promises, Refusal, Tools
+from handlers.profile.deliver_field import Target
+
+PROMISES = Promises(
+    order="request",
+    most_messages=10_000,
+    most_bytes=32 * 1024 * 1024,
+    most_message_bytes=32 * 1024 * 1024,
+    around_bytes=1,
+    is_per_stream=True,
+    final=frozenset({"EntityTooLarge"}),
+)
+# A key has 1,024 bytes.
+_FOLDER_CHARACTERS = 600
+
+
+def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
+    """Nothing: an object is taken whole, or the client raises. Objects of earlier hours come first."""
+    client = tools.client("s3")
+    for _, group in groupby(batch, key=_hour):
+        messages = list(group)
+        lines = "".join(f"{message.text}\n" for message in messages).encode()
+        client.put_object(
+            Bucket=target.name,
+            Key=target.prefix + object_key(messages[0], lines),
+            # The time of the packing stands in no object, so that the same events are the same bytes.
+            Body=gzip.compress(lines, mtime=0),
+            ContentType="application/x-ndjson",
+            ContentEncoding="gzip",
+        )
+    return {}
+
+
+def object_key(first: Message, lines: bytes) -> str:
+    """The object's key without the prefix."""
+    folder = quote(first.stream_id, safe=":")
+    if len(folder) > _FOLDER_CHARACTERS:
+        folder = f"={hashlib.sha256(first.stream_id.encode()).hexdigest()}"
+    place = first.position.replace("/", "-")
+    return f"{folder}/{_hour(first)}/{place}-{hashlib.sha256(lines).hexdigest()[:16]}.ndjson.gz"
+
+
+def _hour(message: Message) -> str:
+    return datetime.fromtimestamp(message.received_at_ms / 1000, UTC).strftime("%Y/%m/%d/%H")

@@ -1,0 +1,80 @@
+"""A FIFO queue of SQS: an event is a message, its group the stream, its deduplication id the key.
+
+A queue that drops duplicates by group takes the key as it is. One that does so across groups would take two streams'
+events of one key for one, so there the stream is hashed into the id. Sources: SendMessageBatch and the quotas of
+messages in the SQS developer guide. Invariant: no two events of a queue have one deduplication id.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from handlers.deliver.contract import Message, Promises, Refusal, Tools
+from handlers.profile.deliver_field import Target
+
+PROMISES = Promises(
+    order="message",
+    most_messages=10,
+    most_bytes=256 * 1024,
+    most_message_bytes=256 * 1024,
+    final=frozenset({"InvalidMessageContents", "BatchRequestTooLong"}),
+)
+# "A message can include only XML, JSON, and unformatted text", of these characters.
+_ALLOWED = re.compile("[\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
+# What the two ids may have: "alphanumeric characters and punctuation", 128 of them.
+_ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
+_queues: dict[tuple[int, str], tuple[str, bool]] = {}
+
+
+def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
+    """Which messages the queue refused."""
+    client = tools.client("sqs")
+    url, is_by_group = _queue(client, target.name)
+    refused = {
+        at: Refusal("it holds characters that SQS does not take", is_final=True)
+        for at, message in enumerate(batch)
+        if not _ALLOWED.fullmatch(message.text)
+    }
+    entries = [
+        {
+            "Id": str(at),
+            "MessageBody": message.text,
+            "MessageGroupId": group_id(message.stream_id),
+            "MessageDeduplicationId": deduplication_id(message, is_by_group=is_by_group),
+        }
+        for at, message in enumerate(batch)
+        if at not in refused
+    ]
+    if entries:
+        answer = client.send_message_batch(QueueUrl=url, Entries=entries)
+        for failure in answer.get("Failed", []):
+            refused[int(failure["Id"])] = Refusal(failure["Code"], failure["Code"] in PROMISES.final)
+    return refused
+
+
+def group_id(stream_id: str) -> str:
+    """The stream's id, or its SHA-256 where SQS would not take it."""
+    return stream_id if _ID.fullmatch(stream_id) else _hashed(stream_id)
+
+
+def deduplication_id(message: Message, *, is_by_group: bool) -> str:
+    """The event's key, with its stream where the queue compares across groups; the SHA-256 where it must be."""
+    if not is_by_group:
+        return _hashed(f"{message.stream_id}\0{message.key}")
+    return message.key if _ID.fullmatch(message.key) else _hashed(message.key)
+
+
+def _queue(client: Any, name: str) -> tuple[str, bool]:
+    """The queue's address, and whether it drops duplicates by group."""
+    known = _queues.get((id(client), name))
+    if known is None:
+        url = client.get_queue_url(QueueName=name)["QueueUrl"]
+        asked = client.get_queue_attributes(QueueUrl=url, AttributeNames=["DeduplicationScope"])
+        known = url, asked.get("Attributes", {}).get("DeduplicationScope") == "messageGroup"
+        _queues[id(client), name] = known
+    return known
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,44 @@
+"""Records of the events table's stream as Lambda gets them, made of events by what writes the table."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from handlers.framing.events import StreamEvent
+from handlers.segments.appending import Segment
+from handlers.store.event_items import event_item
+from handlers.store.segment_items import segment_item
+
+NOW_MS = 1_700_000_000_000
+
+
+def event(key: str, data: str | bytes = "x", at_ms: int = NOW_MS, name: str | None = None) -> StreamEvent:
+    """An event that came at an instant."""
+    return StreamEvent(key, data, key, name, None, at_ms)
+
+
+def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "INSERT") -> dict[str, Any]:
+    """The record of an item that was written."""
+    image = {name: _coded(value) for name, value in item.items()}
+    written = {
+        "Keys": {name: image[name] for name in ("PK", "SK")},
+        "NewImage": image,
+        "SequenceNumber": f"{number:021d}",
+        "ApproximateCreationDateTime": at_ms / 1000,
+    }
+    return {"eventName": kind, "eventSource": "aws:dynamodb", "dynamodb": written}
+
+
+def item_record(stream_id: str, one: StreamEvent, number: int, at_ms: int = NOW_MS) -> dict[str, Any]:
+    """The record of an event that is an item."""
+    return record(event_item(stream_id, 1, number, one), number, at_ms)
+
+
+def segment_record(stream_id: str, events: Sequence[StreamEvent], number: int) -> dict[str, Any]:
+    """The record of a segment with these events."""
+    segment = Segment(number, 1, 0, NOW_MS, b"", None)
+    return record(segment_item(stream_id, segment, events, 0), number)
+
+
+def _coded(value: dict[str, Any]) -> dict[str, Any]:
+    return {kind: base64.b64encode(one).decode() if kind == "B" else one for kind, one in value.items()}

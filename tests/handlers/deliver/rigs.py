@@ -1,0 +1,217 @@
+"""Each sink at a real consumer: what is made for it, and what has arrived there, in its order."""
+
+import base64
+import gzip
+import hashlib
+import hmac
+import http.server
+import io
+import json
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+
+from handlers.profile.deliver_field import Target
+from handlers.profile.secret_references import Reference
+from tests.handlers.deliver import fault_proxy
+from tests.handlers.deliver.fault_proxy import Proxy
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes long").decode()
+_SEEN_BY_LAMBDA = """
+import json, urllib.request
+def handler(event, context):
+    request = urllib.request.Request("%s", data=json.dumps(event).encode(), method="POST")
+    urllib.request.urlopen(request, timeout=20).close()
+"""
+
+
+@dataclass
+class Rig:
+    """One sink: its target, the proxy before it, and what has arrived, each an event as JSON."""
+
+    target: Target
+    proxy: Proxy
+    client: Callable[[str], Any]
+    received: Callable[[], list[dict[str, Any]]]
+    # What is refused for good, as it is sent.
+    poison: str = "x" * 1_200_000
+
+
+def client(service: str, url: str | None) -> Any:
+    """A client that sends a request once."""
+    from botocore.config import Config
+
+    config = Config(retries={"total_max_attempts": 1}, parameter_validation=False, s3={"addressing_style": "path"})
+    return boto3.client(
+        service, endpoint_url=url, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y",
+        config=config,
+    )  # fmt: skip
+
+
+def _fifo(sqs: Any, name: str) -> str:
+    attributes = {"FifoQueue": "true", "DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    url: str = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+    return url
+
+
+def _drained(sqs: Any, url: str) -> list[str]:
+    bodies = []
+    while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+        for message in messages:
+            bodies.append(message["Body"])
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    return bodies
+
+
+def _sqs(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
+    sqs = client("sqs", endpoint)
+    url = _fifo(sqs, f"{name}.fifo")
+    return Target("sqs", f"{name}.fifo"), lambda: [json.loads(body) for body in _drained(sqs, url)]
+
+
+def _eventbridge(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
+    events, sqs = client("events", endpoint), client("sqs", endpoint)
+    events.create_event_bus(Name=name)
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    events.put_rule(Name=name, EventBusName=name, EventPattern=json.dumps({"source": ["streamkeeper"]}))
+    events.put_targets(Rule=name, EventBusName=name, Targets=[{"Id": "1", "Arn": arn}])
+    return Target("eventbridge", name), lambda: [json.loads(body)["detail"] for body in _drained(sqs, url)]
+
+
+def _kinesis(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
+    kinesis = client("kinesis", endpoint)
+    kinesis.create_stream(StreamName=name, ShardCount=1)
+    kinesis.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
+
+    def received() -> list[dict[str, Any]]:
+        shard = kinesis.describe_stream(StreamName=name)["StreamDescription"]["Shards"][0]["ShardId"]
+        begin = {"StreamName": name, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
+        records = kinesis.get_records(ShardIterator=kinesis.get_shard_iterator(**begin)["ShardIterator"])["Records"]
+        return [json.loads(record["Data"]) for record in records]
+
+    return Target("kinesis", name), received
+
+
+def _firehose(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
+    client("s3", endpoint).create_bucket(Bucket=name)
+    bucket = {"BucketARN": f"arn:aws:s3:::{name}", "RoleARN": "arn:aws:iam::000000000000:role/firehose"}
+    client("firehose", endpoint).create_delivery_stream(
+        DeliveryStreamName=name, ExtendedS3DestinationConfiguration=bucket
+    )
+    return Target("firehose", name), lambda: _lines(endpoint, name)
+
+
+def _s3(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
+    client("s3", endpoint).create_bucket(Bucket=name)
+    return Target("s3", name, prefix="raw/"), lambda: _lines(endpoint, name)
+
+
+def _lines(endpoint: str | None, bucket: str) -> list[dict[str, Any]]:
+    s3 = client("s3", endpoint)
+    lines = []
+    for entry in sorted(s3.list_objects_v2(Bucket=bucket).get("Contents", []), key=lambda one: one["Key"]):
+        content = s3.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
+        text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        lines += [json.loads(line) for line in text.splitlines()]
+    return lines
+
+
+def _lambda(endpoint: str, name: str, seen_at: str) -> Target:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("index.py", _SEEN_BY_LAMBDA % seen_at)
+    client("lambda", endpoint).create_function(
+        FunctionName=name, Runtime="python3.13", Handler="index.handler", Code={"ZipFile": packed.getvalue()},
+        Role="arn:aws:iam::000000000000:role/consumer", Timeout=30,
+    )  # fmt: skip
+    return Target("lambda", name)
+
+
+class Listener:
+    """An HTTP server that keeps what is posted to it, and answers 413 to a body of more than a megabyte."""
+
+    def __init__(self, check: Callable[[Any, bytes], bool]) -> None:
+        self.bodies: list[Any] = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                is_sound = check(self.headers, body)
+                if is_sound:
+                    outer.bodies.append(json.loads(body))
+                self.send_response(204 if is_sound else 401)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+
+
+@contextmanager
+def _listening(check: Callable[[Any, bytes], bool]) -> Iterator[Listener]:
+    listener = Listener(check)
+    thread = threading.Thread(target=listener.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield listener
+    finally:
+        listener.server.shutdown()
+        listener.server.server_close()
+        thread.join()
+
+
+def is_signed(headers: Any, body: bytes) -> bool:
+    """Whether the three headers are those of Standard Webhooks, as a consumer checks them with the library's steps."""
+    id_, at = headers["webhook-id"], headers["webhook-timestamp"]
+    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+    expected = base64.b64encode(hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()).decode()
+    is_now = abs(int(at) - time.time()) < 3600 * 24 * 365 * 10
+    return is_now and hmac.compare_digest(headers["webhook-signature"], f"v1,{expected}")
+
+
+AWS_RIGS = {"sqs": _sqs, "eventbridge": _eventbridge, "kinesis": _kinesis, "firehose": _firehose, "s3": _s3}
+# How many bytes a sink will never take.
+POISON = {"s3": 33 << 20, "lambda": 6_000_000}
+_SENDS = {"SendMessageBatch", "PutEvents", "PutRecords", "PutRecordBatch"}
+
+
+@contextmanager
+def rig(kind: str, endpoint: str, name: str) -> Iterator[Rig]:
+    """One sink of this kind, made at `endpoint`, behind a proxy."""
+    if kind == "webhook":
+        with _listening(is_signed) as listener, fault_proxy.running(listener.url) as proxy:
+            target = Target(
+                "webhook", f"{proxy.url}/hook", secret=Reference("secret", "hook"), allow_private=True
+            )  # fmt: skip
+            yield Rig(target, proxy, lambda service: client(service, proxy.url), lambda: listener.bodies)
+        return
+    with fault_proxy.running(endpoint) as proxy, _listening(lambda *_: True) as listener:
+        if kind == "lambda":
+            target = _lambda(endpoint, name, listener.url)
+
+            def received() -> list[dict[str, Any]]:
+                return [event for call in listener.bodies for event in call["events"]]
+        else:
+            target, received = AWS_RIGS[kind](endpoint, name)
+        proxy.sends = lambda method, operation: operation in _SENDS or (not operation and method in ("PUT", "POST"))
+        clients: dict[str, Any] = {}
+
+        def made(service: str) -> Any:
+            if service not in clients:
+                clients[service] = client(service, proxy.url)
+            return clients[service]
+
+        yield Rig(target, proxy, made, received, "x" * POISON.get(kind, 1_200_000))
