@@ -80,7 +80,13 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
             ],
             {"Fn::GetAtt": ["EventsTable", "Arn"]},
         ),
-        (["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
+        (
+            [
+                *("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"),
+                "dynamodb:UpdateItem",
+            ],
+            control,
+        ),
         ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["s3:GetObject", "s3:PutObject"], {"Fn::Sub": "${EventsBucket.Arn}/*"}),
         ("secretsmanager:GetSecretValue", {"Fn::Sub": f"arn:{secrets}:secret:/streamkeeper/dev/*"}),
