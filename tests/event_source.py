@@ -5,7 +5,7 @@ reconnection time.
 """
 
 import http.client
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ class EventSource:
     retry_ms: int | None = None
     opened: int = 0
 
-    def connect(self) -> Iterator[str]:
+    def connect(self) -> Generator[str]:
         """The data of each message until the server ends the answer; who stops earlier cuts the connection."""
         parts = urlsplit(self.url)
         connection = http.client.HTTPConnection(parts.netloc, timeout=120)

@@ -51,9 +51,12 @@ def service(browser: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Iter
     assert browser  # without one nothing is started
     with receiver() as (collector, received):
         folder = tmp_path_factory.mktemp("console")
-        # At port 1 nothing listens.
-        away = {"UPSTREAM_COUCHDB": "http://127.0.0.1:1"}
-        one = Service(folder, OTEL_EXPORTER_OTLP_ENDPOINT=collector, OTEL_METRIC_EXPORT_INTERVAL="5000", **away)
+        one = Service(
+            folder,
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector,
+            OTEL_METRIC_EXPORT_INTERVAL="5000",
+            UPSTREAM_COUCHDB="http://127.0.0.1:1",  # nothing listens there
+        )
         one.start()
         one.post("demo")
         SENT[one] = received
