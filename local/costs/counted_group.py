@@ -23,6 +23,7 @@ from handlers.group.lease import Beat
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.group.rounds import Rounds
+from handlers.group_invocation import AT_ONCE, BEAT_EVERY_MS, YOUNG_MS
 from handlers.profile.behaviour import Profile
 from handlers.store import control_items
 from handlers.store.batch_get import BatchGet
@@ -36,7 +37,6 @@ from local.replay.virtual_invocation import VirtualConnection
 from states_language.clock import Clock, Timer
 
 GROUP = "#1"
-AT_ONCE, YOUNG_MS, BEAT_EVERY_MS = 8, 1_000, 4_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = _lambda_usd(used, settings, prices) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
-    parts["logs"] = standing.connection_log_usd(used.invocations, prices)
+    parts["logs"] = standing.connection_log_usd(used.invocations, prices) / together
     parts["watch"] = standing.watch_stream_usd(prices, together)
     reports = [_that_stored(report) for report in idle.reports] if load.events_per_s else idle.reports
     length_s = idle.length_ms / 1000
