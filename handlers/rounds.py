@@ -25,10 +25,11 @@ from itertools import islice
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.orphans import is_suspect
+from handlers.group import is_group
 from handlers.group.lease import GroupLease, is_well
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS
-from handlers.store.group_items import group_lease, is_group, lease_of_group, member_lease
+from handlers.store.group_items import group_lease, lease_of_group, member_lease
 from handlers.store.lease_damage import damage
 from handlers.store.leases import Leases, batches
 

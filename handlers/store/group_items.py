@@ -18,15 +18,8 @@ from handlers.connection.lease import Lease
 from handlers.group.lease import Beat, GroupLease, alive_until_ms, composed
 from handlers.store.control_items import Item, count, key, lease, live_record, text
 
-# No profile's name begins so, hence no stream is called so.
-GROUP = "#"
 MEMBER = "stream#"
 _BEAT, _DEAD = "beat:", "dead:"
-
-
-def is_group(stream_id: str) -> bool:
-    """Whether what an execution keeps connected is a group, by its id."""
-    return stream_id.startswith(GROUP)
 
 
 def beat_name(request_id: str, *, is_buried: bool = False) -> str:

@@ -25,11 +25,12 @@ from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
+from handlers.group import is_group
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
 from handlers.store.control_items import Item, text
 from handlers.store.control_table import BY_RECORD, LEASES, ControlTable
-from handlers.store.group_items import is_group, lease_of_group
+from handlers.store.group_items import lease_of_group
 from handlers.store.lease_damage import ATTRIBUTES
 
 LEASE = "lease"

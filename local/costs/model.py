@@ -30,8 +30,9 @@ STRETCH_S = 3_600
 EVENTS, BYTES = 6_000, 64 * 1024 * 1024
 STRETCH_LEAST_S = 10
 SEGMENTS, MOST_EVENTS = 20, 150_000
-# Of a group: all its streams without events for one cycle of its function, and a few with events for two.
-IDLE_CYCLES, FLOW_CYCLES, FLOW_STREAMS = 1, 2, 2
+# Of a group: all its streams without events for one cycle of its function, and a few with events for two. Where events
+# come seldom, ten of them.
+IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
 # Of rarer events a run would have none; each costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
 STREAM_ID = "replay"
@@ -98,13 +99,13 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = _lambda_usd(used, settings, prices) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
-    parts["logs"] = standing.connection_log_usd(used.invocations, prices)
+    parts["logs"] = standing.connection_log_usd(used.invocations, prices) / together
     parts["watch"] = standing.watch_stream_usd(prices, together)
     reports = [_that_stored(report) for report in idle.reports] if load.events_per_s else idle.reports
     length_s = idle.length_ms / 1000
     parts["metrics"] = standing.stream_metrics_usd(reports, length_s, settings, prices) / load.streams
     added = _requests_usd(flow, settings, prices)
-    share = load.events_per_s / max(load.events_per_s, RAREST_PER_S)
+    share = _share(load, flow)
     for name, usd in _requests_usd(idle, settings, prices).items():
         parts[name] += usd + share * added[name]
     counted_month = flow.events / flow.streams * MONTH_S * 1000 / flow.length_ms
@@ -119,6 +120,11 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
         used=used,
         events_month=load.events_per_s * MONTH_S,
     )
+
+
+def _share(load: Load, flow: Counted) -> float:
+    """The events that are asked about in such a stretch, for each that was counted: they come at random."""
+    return load.events_per_s * flow.length_ms / 1000 * flow.streams / flow.events if flow.events else 0.0
 
 
 def _kept_together(alone: Month, functions: float) -> Month:
@@ -146,7 +152,8 @@ def counted(source: Scenario, load: Load) -> Usage:
     if not load.events_per_s:
         return Usage(idle, idle.minus(idle), functions)
     if load.together > 1 and length_s >= FLOW_CYCLES * source.settings["wait_s"]:
-        flow, base = (count_group(source, machine, one, FLOW_STREAMS, FLOW_CYCLES)[0] for one in (moving, still))
+        streams = 2 if rate > OFTEN_PER_S else 10
+        flow, base = (count_group(source, machine, one, streams, FLOW_CYCLES)[0] for one in (moving, still))
         return Usage(idle, flow.minus(base), functions)
     length_ms = round(1000 * length_s)
     base = idle if (load.together, length_ms) == (1, idle.length_ms) else count(source, machine, still, length_ms)

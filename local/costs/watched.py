@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from handlers.group import GROUP
 from handlers.group.lease import Beat
 from handlers.rounds import Rounds, Turn
-from handlers.store.group_items import GROUP, beat_name, beat_value
+from handlers.store.group_items import beat_name, beat_value
 from handlers.store.leases import Leases
 from local.costs.tables import control_table
 from local.costs.units import Item, item_bytes
