@@ -96,8 +96,13 @@ def tables(found: Counted) -> dict[str, list[str]]:
         "day": _day(found, days),
         "limits": limits(found, days[1], listed),
         "start": _start(listed),
-        "sources": [f"- {one['title']}: {one['source']}" for one in listed.values() if isinstance(one, dict)],
+        "sources": _sources(listed),
     }
+
+
+def _sources(listed: dict[str, Any]) -> list[str]:
+    named = [one for one in listed.values() if isinstance(one, dict)]
+    return ["| quota | AWS's page |", "|---|---|", *(f"| {one['title']} | {one['source']} |" for one in named)]
 
 
 def _day(found: Counted, days: list[Day]) -> list[str]:
