@@ -341,7 +341,7 @@ def test_hostile_ids_and_events_are_text(service: Service, browser: Chromium) ->
         return [await page.locator('.events pre').textContent(), elements, await page.title(), page.said]""",
         HOSTILE,
     )
-    assert seen == [BODY, 0, f"{HOSTILE} · Streamkeeper", [one for one in seen[3] if "404" in one]]
+    assert seen == [BODY, 0, f"{HOSTILE} · Streamkeeper", [one for one in seen[3] if "Failed to load resource" in one]]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
