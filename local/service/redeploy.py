@@ -6,6 +6,7 @@ while the last one is applied is seen afterwards.
 """
 
 import asyncio
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from local.user_error import UserError
 LOOK_EVERY_S = 0.3
 # What ships to Lambda; of the template, profiles change the names that the API knows, which `use_code` does.
 SHIPPED = (CODE, STREAMS)
+DELIVER = b"deliver"
 _NO_SOURCE = ("__pycache__",)
 
 Stamp = frozenset[tuple[str, int, int]]
@@ -51,6 +53,12 @@ def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
     return frozenset(files)
 
 
+def delivering(root: Path) -> Stamp:
+    """Returns the stamps of the profiles that say where events go next: of that the template knows more than names."""
+    found = (path for path in (root / STREAMS).glob("*.toml") if DELIVER in path.read_bytes())
+    return frozenset((path.name, zlib.crc32(path.read_bytes()), 0) for path in found)
+
+
 class Redeploy:
     """Watches the project at `root` for the service of one stage; `say` prints a line."""
 
@@ -75,14 +83,16 @@ class Redeploy:
 
     def look(self) -> tuple[Stamp, Stamp]:
         """Returns the stamps of what ships and of what the template is made of."""
-        return stamp(self._root, SHIPPED), stamp(self._root, osls.SOURCES, besides=STREAMS)
+        template = stamp(self._root, osls.SOURCES, besides=STREAMS)
+        return stamp(self._root, SHIPPED), template | delivering(self._root)
 
     async def deploy(self, code: Stamp, template: Stamp) -> None:
         """Applies what has changed, and prints a line about each part.
 
         The template comes first: changed code may need a variable or have a function that only the new one has.
         """
-        if template != self._template:
+        is_new = template != self._template
+        if is_new:
             self._template = template
             try:
                 compiled = await asyncio.to_thread(osls.template, self._stage, self._root)
@@ -97,7 +107,7 @@ class Redeploy:
                 elif self._refused:
                     self._say("the project is as deployed again")
                 self._refused = False
-        if code != self._code:
+        if is_new or code != self._code:
             self._code = code
             with harmless("the redeployment of the code"):
                 for line in await self._service.use_code():
