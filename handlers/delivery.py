@@ -19,7 +19,7 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
 from handlers.deliver.contract import Tools
-from handlers.deliver.invocation import Count, Delivered, Hands, Letter, Place, deliver
+from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
 from handlers.deliver.known_sinks import sending
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
@@ -28,6 +28,7 @@ from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
 from handlers.settings import load_delivery, plain_aws
 from handlers.store import delivery_records
+from handlers.store.delivery_records import Count, Place
 
 # One try a request: Lambda tries again, after a rest.
 TRIES = 2

@@ -63,28 +63,23 @@ function filter(names) {
 class Delivery {
   constructor(serverless) {
     this.serverless = serverless;
-    this.hooks = { 'before:package:compileFunctions': () => this.add() };
+    this.hooks = { 'before:package:cleanup': () => this.add() };
   }
 
   add() {
     const { custom, functions, resources } = this.serverless.service;
     const { names, sinks } = delivering(this.serverless.getProvider('aws').getStage(), custom.upstreams);
     if (names.length === 0) return;
-    const { Mapping, Role, LagAlarm, ErrorsAlarm } = custom.delivery;
+    const { DeliveryMapping: mapping, ConnectionDeliveryRole: role } = custom.delivery;
     functions[FUNCTION] = this.function(custom);
     const all = resources.Resources;
     all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };
     // Whoever waits for large objects may wait for them to fill.
     const isPatient = sinks.every((sink) => sink.s3 !== undefined);
-    Mapping.Properties.MaximumBatchingWindowInSeconds = isPatient ? 60 : 0;
-    Mapping.Properties.FilterCriteria = { Filters: [{ Pattern: JSON.stringify(filter(names)) }] };
-    Role.Properties.Policies[0].PolicyDocument.Statement.push(...statements(sinks, custom.names.secrets));
-    Object.assign(all, {
-      ConnectionDeliveryRole: Role,
-      DeliveryMapping: { ...Mapping, DependsOn: 'ConnectionDeliveryRole' },
-      DeliveryLagAlarm: LagAlarm,
-      DeliveryErrorsAlarm: ErrorsAlarm,
-    });
+    mapping.Properties.MaximumBatchingWindowInSeconds = isPatient ? 60 : 0;
+    mapping.Properties.FilterCriteria = { Filters: [{ Pattern: JSON.stringify(filter(names)) }] };
+    role.Properties.Policies[0].PolicyDocument.Statement.push(...statements(sinks, custom.names.secrets));
+    Object.assign(all, custom.delivery);
   }
 
   function({ names, settings }) {

@@ -6,16 +6,37 @@ Invariant: a count only grows.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers.aws.error_translation import translate_errors
-from handlers.deliver.invocation import Count, Place
 from handlers.store import control_items
 from handlers.store.control_table import ControlTable
 
 PREFIX = "delivery#"
 # A profile has a few sinks; older ones may have left a record.
 MOST = 20
+
+
+class Place(NamedTuple):
+    """A stream and where its events go."""
+
+    stream_id: str
+    label: str
+
+
+@dataclass(slots=True)
+class Count:
+    """What came of a stream's events at one sink; `lag_ms` is the age of the oldest that waits, or of the last taken.
+
+    `newest_ms` is when the newest that was taken had come; `reason` is why the first waits.
+    """
+
+    delivered: int = 0
+    failed: int = 0
+    dead_lettered: int = 0
+    lag_ms: int = 0
+    newest_ms: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,28 +38,33 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard of a stream."""
+    """A shard of a stream. dynoxide goes on with the shard, and its records, where a table's stream is made anew."""
 
-    stream_arn: str
     id: str
+    stream_arn: str = field(compare=False)
 
 
 class Places:
-    """How far each shard was delivered, in a file."""
+    """How far each shard was delivered, in a file.
 
-    def __init__(self, file: Path) -> None:
+    Where what plays the streams forgets them when it ends (ministack), so must this: numbers begin anew.
+    """
+
+    def __init__(self, file: Path, *, is_kept: bool = True) -> None:
         self._file = file
         self._places: dict[str, str] = {}
+        if not is_kept:
+            file.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError, ValueError):
             self._places = json.loads(file.read_text(encoding="utf-8"))
 
     def get(self, shard: Shard) -> str | None:
         """The sequence number of the last record that is done; None where none is."""
-        return self._places.get(f"{shard.stream_arn}/{shard.id}")
+        return self._places.get(shard.id)
 
     def set(self, shard: Shard, number: str) -> None:
         """Keeps the number; it is on disk when this returns."""
-        self._places[f"{shard.stream_arn}/{shard.id}"] = number
+        self._places[shard.id] = number
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(self._places), encoding="utf-8")
         new.replace(self._file)
@@ -79,7 +84,7 @@ class Streams:
         if not arn or not table.get("StreamSpecification", {}).get("StreamEnabled"):
             return []
         described = self._endpoints.client(STREAMS).describe_stream(StreamArn=arn)["StreamDescription"]
-        return [Shard(arn, shard["ShardId"]) for shard in described["Shards"]]
+        return [Shard(shard["ShardId"], arn) for shard in described["Shards"]]
 
     def records(self, shard: Shard, after: str | None, limit: int) -> list[Record]:
         """The records behind `after`, or from the oldest on."""

@@ -280,7 +280,8 @@ class Service:
     def _map_event_sources(self, pool: Pool) -> None:
         """Has the streams of tables call functions as the template says, unless they do."""
         for source in self.stack.event_sources if not self._mappings else ():
-            places = Places(self._data / f"event-source-{source.function}.json")
+            file = self._data / f"event-source-{source.function}.json"
+            places = Places(file, is_kept=self.keeps_every_write)
             streams = Streams(self._endpoints, source.table)
             mapping = EventSourceMapping(source, streams, places, pool.invoke, self._screen.say)
             self._mappings.append(asyncio.create_task(mapping.run()))
@@ -372,6 +373,10 @@ class Service:
     async def _aws_restarted(self) -> None:
         with contextlib.suppress(UserError):
             await asyncio.to_thread(self._provision)
+        if self._pool is not None and self._dynamodb is None:
+            # What holds the tables has forgotten their streams.
+            self._end_mappings()
+            self._map_event_sources(self._pool)
 
     def _failed(self, sentence: str) -> None:
         self._screen.say(sentence)

@@ -117,6 +117,16 @@ def test_the_queue_has_each_event_once(story: Story) -> None:
     assert [one["key"] for one in story.queue] == story.stored
 
 
+def test_the_status_has_a_row_for_each_sink(story: Story) -> None:
+    """With what was delivered; nothing waits and nothing was buried."""
+    rows = {row["sink"]: row for row in story.status["delivery"]}
+    assert list(rows) == ["sqs:orders.fifo", "webhook:127.0.0.1"]
+    for row in rows.values():
+        assert row["delivered"] >= len(story.stored) - 1
+        assert (row["dead_lettered"], row["waits"]) == (0, None)
+    assert rows["sqs:orders.fifo"]["failed"] > 0
+
+
 def test_no_permission_lacks(story: Story) -> None:
     """The function's role allows what the sinks of the two profiles need."""
     assert "ALERT: refused" not in story.printed
