@@ -71,8 +71,11 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any]] = {
     "unique": (_jsonpath("States.ArrayUnique($.a)"), {"a": list(range(30_000))}),
     "splits": (_jsonpath("States.StringSplit($.a, ',')"), {"a": "a," * 100_000}),
     "loop": ({"Type": "Pass", "Next": "A"}, {}),
+    "definitions": (_jsonata("1"), {}),
+    "histories": ({"Type": "Pass", "Next": "A"}, {}),
 }
-"""The states that attack, and their inputs."""
+"""The states that attack, and their inputs; "definitions" creates machines of LARGEST states instead."""
+LARGEST = 11_000
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def measure(clients: Callable[[], Any], attack: str, count: int, seconds: float)
             client.create_state_machine(name=f"{kind}-{count}-{name}", definition=text, roleArn=ROLE, type="EXPRESS")[
                 "stateMachineArn"
             ]
-            for kind, text in (("attack", definition if attack != "loop" else _loop()), ("small", small))
+            for kind, text in (("attack", _loop() if attack in ("loop", "histories") else definition), ("small", small))
         ]
     except client.exceptions.ClientError as problem:
         raise SystemExit(f"bench.stall: {attack}: {problem}") from None
@@ -157,7 +160,11 @@ def measure(clients: Callable[[], Any], attack: str, count: int, seconds: float)
         own = clients()
         while not over.is_set():
             begun_s = time.perf_counter()
-            if at % 2 and attack != "loop":
+            if attack == "definitions":
+                answer = _create(own, f"{at}-{begun_s}")
+            elif attack == "histories":
+                answer = _fill(own)
+            elif at % 2 and attack != "loop":
                 answer = own.test_state(definition=json.dumps(state), roleArn=ROLE, input=json.dumps(input_))
             else:
                 answer = own.start_sync_execution(stateMachineArn=arns[0], input=json.dumps(input_))
@@ -178,6 +185,25 @@ def measure(clients: Callable[[], Any], attack: str, count: int, seconds: float)
         attack, count, len(times), round(times[len(times) // 2], 1), round(times[len(times) * 99 // 100], 1),
         round(times[-1], 1), len(outcomes), round(mean_ms), outcome,
     )  # fmt: skip
+
+
+def _create(client: Any, name: str) -> dict[str, str]:
+    """Create a machine that nobody has created, of about a megabyte."""
+    states: dict[str, Any] = {
+        f"S{number}": {"Type": "Pass", "Comment": f"{name:<30}", "Next": f"S{number + 1}"} for number in range(LARGEST)
+    }
+    text = json.dumps({"StartAt": "S0", "States": {**states, f"S{LARGEST}": {"Type": "Succeed"}}})
+    client.create_state_machine(name=name, definition=text, roleArn=ROLE)
+    return {"status": "created"}
+
+
+def _fill(client: Any) -> dict[str, Any]:
+    """Run an execution until its history is full."""
+    machine = client.create_state_machine(name="filling", definition=_loop(), roleArn=ROLE)["stateMachineArn"]
+    arn = client.start_execution(stateMachineArn=machine)["executionArn"]
+    while (answer := client.describe_execution(executionArn=arn))["status"] == "RUNNING":
+        time.sleep(0.2)
+    return dict(answer)
 
 
 def _loop() -> str:

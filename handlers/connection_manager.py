@@ -18,10 +18,11 @@ from aws_lambda_powertools import Logger
 from handlers import errors
 from handlers.aws.clients import boto3_client, bucket, dynamodb, queue
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.steps import Report
+from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
-from handlers.connection_metrics import document
+from handlers.connection_metrics import document, document_of
 from handlers.driver import Clock
+from handlers.group import is_group
 from handlers.invocation import Request, run_invocation, to_invocation
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
@@ -46,17 +47,18 @@ settings = load(os.environ)
 
 
 plain = plain_aws(os.environ)
-store = Store(
-    dynamodb(plain, tries=TRIES),
-    # The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
-    functools.cache(lambda: queue(plain, tries=TRIES)),
-    events_table=settings.events_table,
-    control_table=settings.control_table,
-    dead_letter_queue_url=settings.dead_letter_queue_url,
-    events_bucket=settings.events_bucket,
-    s3=functools.cache(lambda: bucket(plain, tries=TRIES)),
-    ledger_keep_days=settings.ledger_keep_days,
-)
+client = dynamodb(plain, tries=TRIES)
+# The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
+sqs = functools.cache(lambda: queue(plain, tries=TRIES))
+places: dict[str, Any] = {
+    "events_table": settings.events_table,
+    "control_table": settings.control_table,
+    "dead_letter_queue_url": settings.dead_letter_queue_url,
+    "events_bucket": settings.events_bucket,
+    "s3": functools.cache(lambda: bucket(plain, tries=TRIES)),
+    "ledger_keep_days": settings.ledger_keep_days,
+}
+store = Store(client, sqs, **places)
 
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
 
@@ -73,7 +75,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         stream_id, lane, execution = read_event(event)
         cycles, renew_after, wait_s = read_numbers(event)
         logger.append_keys(stream_id=stream_id, lane=lane, execution=execution)
-        profile = read_profile(stream_id, settings)
+        profile = None if is_group(stream_id) else read_profile(stream_id, settings)
     except errors.InvalidRequest as error:
         logger.error(str(error))
         raise
@@ -83,11 +85,42 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     )
     logger.info("connecting", extra={"remaining_ms": invocation.deadline_ms - clock.now_ms()})
     try:
+        if profile is None:
+            return _keep_group(invocation)
         report = run_invocation(profile, store, secrets, invocation, clock, functools.partial(_log, profile.name))
     except errors.StreamkeeperError as error:
         logger.info(str(error), extra={"outcome": type(error).__name__})
         raise
     return _to_response(report)
+
+
+def _keep_group(invocation: Invocation) -> dict[str, Any]:
+    """How the group's function ended; raises a class of `handlers.errors`."""
+    # Few stages have groups, and what is imported lengthens each cold start.
+    from handlers import group_entry
+    from handlers.group_invocation import GroupTables
+    from handlers.group_log import GroupLog
+
+    def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
+        logger.append_keys(stream_id=who.stream_id)
+        _log(profile.name, report, blocked_ms)
+        logger.append_keys(stream_id=invocation.stream_id)
+
+    log = GroupLog(log_one)
+    try:
+        return group_entry.keep(
+            invocation,
+            GroupTables(client, sqs, **places),
+            secrets,
+            sqs,
+            settings.dead_letter_queue_url,
+            lambda stream_id: read_profile(stream_id, settings),
+            log.report,
+        )
+    finally:
+        for profile, values in log.summed():
+            logger.info("newer connections have taken over", extra={"profile": profile, **values})
+            _print(document_of(values, "StreamTakenOver", profile=profile, **_metrics()))
 
 
 def read_event(event: object) -> tuple[str, str, str]:
@@ -100,7 +133,8 @@ def read_event(event: object) -> tuple[str, str, str]:
     if not isinstance(lane, str) or not isinstance(execution, str):
         raise errors.InvalidRequest("lane and execution in the event must be texts")
     try:
-        check_stream_id(stream_id)
+        if not is_group(stream_id):
+            check_stream_id(stream_id)
     except ProfileError as error:
         raise errors.InvalidRequest(str(error)) from None
     return stream_id, lane, execution
@@ -158,15 +192,21 @@ def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
         logger.warning("stuck at its cursor", extra={"same_ends": report.same_ends, "ended_by": progress.ended_by})
     if progress.conflicts:
         logger.warning("known keys came with other bodies", extra={"conflicts": progress.conflicts})
-    described = document(
-        report,
-        blocked_ms,
-        profile=profile_name,
-        service=logger.service,
-        namespace=settings.metrics_namespace,
-        by=settings.metrics_by,
-        now_ms=time.time_ns() // 1_000_000,
-    )
+    _print(document(report, blocked_ms, profile=profile_name, **_metrics()))
+
+
+def _metrics() -> dict[str, Any]:
+    """What all documents have in common."""
+    now_ms = time.time_ns() // 1_000_000
+    return {
+        "service": logger.service,
+        "namespace": settings.metrics_namespace,
+        "by": settings.metrics_by,
+        "now_ms": now_ms,
+    }
+
+
+def _print(described: Mapping[str, Any]) -> None:
     # CloudWatch reads the metrics out of the log, whatever level the logger has.
     print(json.dumps(described, separators=(",", ":")), flush=True)
 

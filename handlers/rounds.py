@@ -7,22 +7,29 @@ many there are. For example, where a run reaches 200,000 of 500,000 streams
     2nd run    h to q    the same
     3rd run    q to z    and knows, with the two before it, all that are away: it ends the round
 
+Streams in groups cost by groups: where a group's functions say that all its streams are connected (`is_well`), its own
+lease is read and none of theirs. The ids of groups sort before those of streams, so a round begins with them.
+
 Until a round ends its numbers are those of the round before it, or its own where they are worse: an alarm that looks at
 them sees no better minute only because the worst stream was not looked at in it.
 
 Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. What a look remembers
-grows with the streams that are not well, by their ids alone; leases are kept of `Turn.most` at most.
+grows with the groups, and with the streams that are not well by their ids alone; leases are kept of `Turn.most` at
+most. A stream in a group is never a suspect: its group is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.orphans import is_suspect
+from handlers.group import is_group
+from handlers.group.lease import GroupLease, is_well
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS
+from handlers.store.group_items import group_lease, lease_of_group, member_lease
 from handlers.store.lease_damage import damage
 from handlers.store.leases import Leases, batches
 
@@ -89,6 +96,7 @@ class Rounds:
         self._away_after_ms = away_after_ms
         self._suspects = suspects
         self._after = ""
+        self._groups: dict[str, GroupLease] = {}
         self._round = Seen()
         # What the last round saw that ended; None until one has.
         self.last: Seen | None = None
@@ -97,8 +105,18 @@ class Rounds:
         """What the leases say, from where the last look stopped; it stops where `is_late`, but reads something."""
         seen = Seen(is_whole=True)
         after = ""
+        if not self._after:
+            self._groups.clear()
+        # What is known of a group is a minute old.
+        known, well = sorted(self._groups), set[str | None]()
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for stream_ids, after in self._groups():
+            for held, after in self._parts():
+                group_ids = known + [one for one in held if is_group(one)]
+                for items in pool.map(self._leases.groups, batches(group_ids)):
+                    well |= {self._see_group(group_id, items[group_id], now_ms) for group_id in sorted(items)}
+                known = []
+                stream_ids = [one for one in held if not is_group(one) and held[one] not in well]
+                seen.wanted += sum(1 for one in held if held[one] in well and not is_group(one))
                 # As old as they may be: a holder's lease is good for several of its renewals.
                 for items in pool.map(self._leases.watched, batches(stream_ids)):
                     for stream_id in sorted(items):
@@ -120,19 +138,30 @@ class Rounds:
             max(last.wanted, now.wanted), max(last.missing, now.missing), max(last.longest_ms, now.longest_ms)
         )  # fmt: skip
 
-    def _groups(self) -> Iterable[tuple[Sequence[str], str]]:
-        """The ids, as many at a time as are read at once, and behind which the next group begins, "" for none.
+    def _parts(self) -> Iterable[tuple[Mapping[str, str], str]]:
+        """The ids, as many at a time as are read at once, and behind which the next part begins, "" for none.
 
-        A group is empty where nobody holds a stream of a whole page.
+        Each with the execution that holds it. A part is empty where nobody holds a stream of a whole page.
         """
         for page, after in self._leases.held(self._after):
-            for first in range(0, max(1, len(page)), KEYS * AT_ONCE):
-                group = page[first : first + KEYS * AT_ONCE]
-                is_last = first + KEYS * AT_ONCE >= len(page)
-                yield group, after if is_last else group[-1]
+            ids = list(page)
+            for first in range(0, max(1, len(ids)), KEYS * AT_ONCE):
+                part = ids[first : first + KEYS * AT_ONCE]
+                is_last = first + KEYS * AT_ONCE >= len(ids)
+                yield {one: page[one] for one in part}, after if is_last else part[-1]
+
+    def _see_group(self, group_id: str, item: control_items.Item, now_ms: int) -> str | None:
+        """The execution of a group that is well: none of the streams that it holds need be read."""
+        self._groups[group_id], lease = group_lease(item), lease_of_group(item)
+        if is_suspect(lease, now_ms):
+            self._suspects.offer(group_id, lease)
+        return lease.execution if is_well(self._groups[group_id], now_ms) else None
 
     def _see(self, seen: Seen, stream_id: str, item: control_items.Item, now_ms: int) -> None:
         lease, broken = control_items.lease(item), damage(item)
+        group_id = control_items.text(item, "group")
+        if group_id is not None:
+            lease = member_lease(item, self._groups.get(group_id, GroupLease()))
         seen.wanted += bool(lease.execution) and not lease.stop
         length_ms = unconnected_ms(lease, now_ms)
         if broken:
@@ -143,5 +172,5 @@ class Rounds:
             seen.longest_ms = max(seen.longest_ms, length_ms)
             if length_ms >= self._away_after_ms:
                 seen.away_ms[stream_id] = length_ms
-        if is_suspect(lease, now_ms):
+        if group_id is None and is_suspect(lease, now_ms):
             self._suspects.offer(stream_id, lease)

@@ -180,6 +180,21 @@ def load_control(environment: Mapping[str, str]) -> ControlSettings:
     )
 
 
+def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int]:
+    """How long a function that keeps a group rests, in milliseconds; raises SettingsError.
+
+    In this order: the longest rest after a drop, the first and the longest after too many requests, the rest once the
+    retries are used up, and what chance adds to it. Of one stream alone the machine waits so.
+    """
+    return (
+        _rest_ms(environment, "RETRY_MAX_DELAY_S"),
+        _rest_ms(environment, "THROTTLE_DELAY_S"),
+        _rest_ms(environment, "THROTTLE_MAX_DELAY_S"),
+        _rest_ms(environment, "COOL_DOWN_S"),
+        _milliseconds(environment, "JITTER_S", least_s=0),
+    )
+
+
 def load_watch(environment: Mapping[str, str]) -> WatchSettings:
     """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to a day."""
     # Powertools reads this one by itself, but only when the first metrics are written.

@@ -147,7 +147,10 @@ class DynamoDb:
     def _connection(self) -> http.client.HTTPConnection:
         """A connection that is open and on which nothing is under way; raises _Failed."""
         while self._idle:
-            connection = self._idle.pop()
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread has taken the last one
+                break
             if not _is_readable(connection):
                 return connection
             # DynamoDB closed it while it was idle. Were that seen only when a request is written, it would be a retry,

@@ -18,6 +18,8 @@ _RETRIES = {"StreamThrottled": 2, "StoreUnavailable": 2, "StreamDropped": 4}
 _STORE_DELAY_S, _DROP_DELAY_S = 2.0, 1.0
 # What a defect of a manager ends with; no function raises it.
 BROKEN = "Broken"
+# Errors of `handlers/errors.py` that come of performing a step: their messages are our own words.
+_NAMED = ("StreamRejected", "StreamDropped", "StoreUnavailable", "InvalidRequest")
 
 
 class Fate(enum.Enum):
@@ -39,6 +41,12 @@ class Delays:
     throttle_max_delay_s: float
     cool_down_s: float
     jitter_s: float
+
+
+def raised(error: Exception) -> Outcome:
+    """Returns what a connection ended as that was ended by an error of its steps: a defect, if not one with a name."""
+    name = type(error).__name__
+    return Outcome(name, "", str(error)) if name in _NAMED else Outcome(BROKEN, "", f"a defect: {name}")
 
 
 def fate(outcome: Outcome, *, is_hot: bool) -> Fate:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from handlers.connection.effects import Outcome, Progress
+from handlers.connection.effects import Progress
 from handlers.connection.reconnection import Draw, attempts, lived
 from handlers.connection.steps import Ended, Invocation, Pause, Report, Steps
-from handlers.group.fates import BROKEN, Delays, Fate, fate, rest_bounds_s
+from handlers.group.fates import Delays, Fate, fate, raised, rest_bounds_s
 from handlers.profile.behaviour import Profile
 
 # Whether the stream is still to be connected again by this function, at that instant.
@@ -45,7 +45,7 @@ def kept(
             report = yield from attempts(profile, invocation, now_ms, draw)
         except Exception as defect:
             # A bug in one manager, or in what performs its steps, ends one connection; it holds nothing of the wire.
-            report = Report(Outcome(BROKEN, "", f"a defect: {type(defect).__name__}"), Progress(0, began_ms))
+            report = Report(raised(defect), Progress(0, began_ms))
             yield Ended(report)
         what = fate(report.outcome, is_hot=profile.standby == "hot")
         if what is not Fate.AGAIN:

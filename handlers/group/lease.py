@@ -33,7 +33,8 @@ from handlers.connection.lease import Lease, is_over
 class Beat:
     """What the group's lease says of one function: its `token`, when it last beat and until when it counts as alive.
 
-    `turns` counts the claims and marks that it has made of streams: whoever sees it grow reads their records.
+    `turns` counts the claims and marks that it has made of streams: whoever sees it grow reads their records. `away` is
+    how many of the streams that it should keep are connected by nobody, as far as it knows.
     """
 
     token: int
@@ -41,6 +42,7 @@ class Beat:
     until_ms: int
     turns: int = 0
     is_buried: bool = False
+    away: int = 0
 
     def is_alive(self, now_ms: int) -> bool:
         """Returns whether it counts as alive."""
@@ -75,6 +77,26 @@ def composed(own: Lease, group: GroupLease) -> Lease:
 def newer_lives(group: GroupLease, token: int, now_ms: int) -> bool:
     """Returns whether a function that claimed the group after function `token` counts as alive."""
     return any(beat.token > token and beat.is_alive(now_ms) for beat in group.beats.values())
+
+
+def is_well(group: GroupLease, now_ms: int) -> bool:
+    """Returns whether all streams of the group are connected, as its newest living function says; so none need be read.
+
+    It is not where no function lives.
+    """
+    living = [beat for beat in group.beats.values() if beat.is_alive(now_ms)]
+    return bool(living) and max(living, key=lambda beat: beat.token).away == 0
+
+
+def alive_until_ms(group: GroupLease) -> int:
+    """Returns until when a function of the group surely lived; 0 where none ever did."""
+    return max((beat.at_ms if beat.is_buried else beat.until_ms for beat in group.beats.values()), default=0)
+
+
+def is_away(lease: Lease, now_ms: int) -> bool:
+    """Returns whether nobody is connected, by the composed lease of a stream of the group."""
+    is_open = lease.connected_token > lease.released_token
+    return not lease.stop and not (is_open and now_ms < lease.expires_at_ms)
 
 
 def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = "") -> str:

@@ -52,7 +52,7 @@ class Roster:
     def __init__(self, token: int, execution: str, last_ms: int) -> None:
         self._token = token
         self._execution = execution
-        self._last_ms = last_ms
+        self.last_ms = last_ms
         self._lease = GroupLease()
         self._has_newer = self._is_buried = False
         self._listed: int | None = None
@@ -101,6 +101,19 @@ class Roster:
 
     # --- what it decides ----------------------------------------------------------------------------------------------
 
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def is_buried(self) -> bool:
+        """Whether another has buried the function: it is to close all that it has."""
+        return self._is_buried
+
+    @property
+    def running(self) -> list[str]:
+        """Returns the streams that were begun and have not ended."""
+        return [stream for stream, part in self._parts.items() if part is Part.RUNNING]
+
     @property
     def is_behind(self) -> bool:
         """Whether the members are to be read, after the lease that it saw."""
@@ -113,14 +126,14 @@ class Roster:
 
     def to_open(self, now_ms: int) -> list[str]:
         """Returns the streams that are to be begun now, in the order of their names."""
-        if not self.goes_on or now_ms >= self._last_ms:
+        if not self.goes_on or now_ms >= self.last_ms:
             return []
         return sorted(stream for stream, part in self._parts.items() if part is Part.WANTED)
 
     @property
     def leaving(self) -> list[str]:
         """Returns the streams that run and are no members any more."""
-        return [stream for stream, part in self._parts.items() if part is Part.RUNNING and stream not in self._members]
+        return [stream for stream in self.running if stream not in self._members]
 
     def keeps(self, stream: str) -> bool:
         """Returns whether the stream is a member, and is to be connected again where its connection is lost."""
@@ -148,7 +161,7 @@ class Roster:
         if self._has_newer:
             relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
             return EXPIRED if Part.STANDBY in parts else relieved
-        return EXPIRED if self._is_buried or now_ms >= self._last_ms else None
+        return EXPIRED if self._is_buried or now_ms >= self.last_ms else None
 
     @property
     def _is_superseded(self) -> bool:

@@ -73,6 +73,10 @@ class Rounds(Generic[T]):
         """Returns who waits for an arrival, in the order in which they are to be served."""
         return list(self._awaits.items())
 
+    def awaits(self, stream: str) -> bool:
+        """Returns whether it waits for an arrival."""
+        return stream in self._awaits
+
     def rested(self, now_ms: int) -> list[str]:
         """Returns whose pause is over."""
         return [stream for stream, until_ms in self._pauses.items() if until_ms <= now_ms]

@@ -4,6 +4,7 @@ The lease is an item as a stream's is (`PK` the group, `SK` `lease`), for the ma
 Each function has its beat in an attribute of its own, so that it is written, and found missing, by its name.
 
     beat:8f5a…   "3/1767225600000/1767225620000/12"     token 3, when, until when, 12 turns
+                 "3/1767225600000/1767225620000/12/2"   the same, and two streams are connected by nobody
     dead:51c0…   "2/1767224900000/1767224920000/40"     the same of one that is buried
 
 Pure. Invariant: reading what was written returns it; what cannot be read is as if it were not there.
@@ -11,18 +12,14 @@ Pure. Invariant: reading what was written returns it; what cannot be read is as 
 
 from __future__ import annotations
 
-from handlers.group.lease import Beat, GroupLease
-from handlers.store.control_items import Item, count, key, text
+from dataclasses import replace
 
-# No profile's name begins so, hence no stream is called so.
-GROUP = "#"
+from handlers.connection.lease import Lease
+from handlers.group.lease import Beat, GroupLease, alive_until_ms, composed
+from handlers.store.control_items import Item, count, key, lease, live_record, text
+
 MEMBER = "stream#"
 _BEAT, _DEAD = "beat:", "dead:"
-
-
-def is_group(stream_id: str) -> bool:
-    """Whether what an execution keeps connected is a group, by its id."""
-    return stream_id.startswith(GROUP)
 
 
 def beat_name(request_id: str, *, is_buried: bool = False) -> str:
@@ -32,7 +29,8 @@ def beat_name(request_id: str, *, is_buried: bool = False) -> str:
 
 def beat_value(beat: Beat) -> Item:
     """The value of that attribute."""
-    return {"S": f"{beat.token}/{beat.at_ms}/{beat.until_ms}/{beat.turns}"}
+    away = f"/{beat.away}" if beat.away else ""
+    return {"S": f"{beat.token}/{beat.at_ms}/{beat.until_ms}/{beat.turns}{away}"}
 
 
 def group_lease(item: Item | None) -> GroupLease:
@@ -44,9 +42,9 @@ def group_lease(item: Item | None) -> GroupLease:
         if not is_buried and not name.startswith(_BEAT):
             continue
         numbers = (text(item, name) or "").split("/")
-        if len(numbers) == 4 and all(number.isdecimal() for number in numbers):
-            token, at_ms, until_ms, turns = map(int, numbers)
-            beats[request_id] = Beat(token, at_ms, until_ms, turns, is_buried)
+        if len(numbers) in (4, 5) and all(number.isdecimal() for number in numbers):
+            token, at_ms, until_ms, turns, away = map(int, [*numbers, "0"][:5])
+            beats[request_id] = Beat(token, at_ms, until_ms, turns, is_buried, away)
     return GroupLease(
         token=count(item, "fence") or 0,
         execution=text(item, "execution") or "",
@@ -54,6 +52,23 @@ def group_lease(item: Item | None) -> GroupLease:
         version=count(item, "version") or 0,
         beats=beats,
     )
+
+
+def lease_of_group(item: Item) -> Lease:
+    """The group's lease as one of a stream that is connected while a function lives."""
+    return replace(lease(item), expires_at_ms=alive_until_ms(group_lease(item)))
+
+
+def member_lease(item: Item, group: GroupLease) -> Lease:
+    """The lease of a stream in a group: composed of its own item and the group's lease.
+
+    Of a connection that was let go it lasts until then.
+    """
+    seen = composed(lease(item), group)
+    if seen.connected_token > seen.released_token:
+        return seen
+    live = live_record(item) or {}
+    return replace(seen, expires_at_ms=count(live, "closed_ms") or count(live, "seen_ms") or 0)
 
 
 def member_key(group: str, stream_id: str) -> Item:

@@ -8,12 +8,14 @@ only once that is buried. So the manager, its loop and the requests of a step ar
     Heartbeat(cursor "7", seen 12:00:05)   nothing is written; "7" waits, and goes with the next write of the record
     beat at 12:00:05                       says so for all its streams, each by the lag that its record has
 
-Invariants: nothing that waits is forgotten before it is written; a beat says of no stream that it was good for longer
-than its manager has said.
+The requests of several streams are made by several threads, those of one stream one after the other. Invariants:
+nothing that waits is forgotten before it is written; a beat says of no stream that it was good for longer than its
+manager has said, whatever became of the write that says by how much; no stream is renewed by a beat that is too old.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -52,9 +54,13 @@ class GroupFunction:
 
 @dataclass(slots=True)
 class _Held:
-    """What is known of a stream: its record's item, what waits to be written into it, and until when it was good."""
+    """What is known of a stream: its record's item, what waits to be written into it, and until when it was good.
+
+    `lag_ms` is what the record says, or may say; None where it says nothing.
+    """
 
     item: Item
+    read: tuple[Item, ControlRecord] | None = None  # the last item that was parsed
     fence: int = 0
     unsaved: Item = field(default_factory=dict)
     saved_ms: int = 0
@@ -80,12 +86,14 @@ class GroupedStore(Store):
         self.hot: set[str] = set()
         self.lease = GroupLease()
         self.turns = 0
+        self._counting = threading.Lock()
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def beat_at_ms(self) -> int:
         """Of which instant a beat may speak now: all streams were good until then, less the lag of each."""
-        bounds = [one.seen_ms + one.lag_ms for one in self._streams.values() if one.lag_ms is not None]
+        held = list(self._streams.values())
+        bounds = [one.seen_ms + one.lag_ms for one in held if one.lag_ms is not None]
         return min([self._clock_ms(), *bounds])
 
     def known(self, stream_id: str) -> Lease:
@@ -98,26 +106,44 @@ class GroupedStore(Store):
         for item in items:
             stream_id = item["PK"]["S"]
             before = self.known(stream_id) if stream_id in self._streams else None
+            if before is not None and _is_older(to_record(item).lease, before):
+                continue  # it was read before the stream's own last write
             after = self._to_record(item).lease
             if before is not None and replace(after, expires_at_ms=0) != replace(before, expires_at_ms=0):
                 changed.append(stream_id)
         return changed
 
     def forget(self, stream_id: str) -> None:
-        """Forgets a stream that this function keeps no more."""
+        """Forgets a stream that another function keeps, or none: no record says any more that beats answer for it."""
         self._streams.pop(stream_id, None)
 
     def _to_record(self, item: Item | None) -> ControlRecord:
-        record = to_record(item)
         if not item:
-            return record
-        self._held(item["PK"]["S"]).item = item
+            return to_record(item)
+        held, record = self._held(item["PK"]["S"]), self._parsed(item)
+        if held.item.get("stop") == {"BOOL": True} and held.item.get("joined") == item.get("joined"):
+            # The answer to a request that was made before the stop: only who joins anew takes it back.
+            item = item | {"stop": held.item["stop"]}
+            record = self._parsed(item)
+        held.item = item
+        if text(record.live or {}, "request_id") != self._who.request_id or "closed_ms" in (record.live or {}):
+            held.lag_ms = None  # another connection is shown, or the end of this one's
         own = record.lease
         live, beat = record.live, self.lease.beats.get(text(record.live or {}, "request_id") or "")
         if live is not None and "closed_ms" not in live and beat is not None:
             seen_ms = good_until_ms(count(live, "seen_ms") or 0, count(live, "lag_ms"), beat)
             live = live | {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
         return replace(record, lease=composed(own, self.lease), live=live)
+
+    def _parsed(self, item: Item) -> ControlRecord:
+        """What the item says: parsed once, for each beat and each heartbeat asks for it."""
+        if not item:
+            return to_record(item)
+        held = self._held(item["PK"]["S"])
+        read = held.read
+        if read is None or read[0] is not item:
+            held.read = read = item, to_record(item)
+        return read[1]
 
     def _held(self, stream_id: str) -> _Held:
         return self._streams.setdefault(stream_id, _Held({}))
@@ -135,8 +161,8 @@ class GroupedStore(Store):
         reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
         held = self._held(stream_id)
         if reply.is_done:
-            self.turns += 1
-            held.fence, held.unsaved, held.lag_ms = reply.record.lease.fence, {}, None
+            self._counts()
+            held.fence, held.unsaved = reply.record.lease.fence, {}
             return reply
         lease = reply.record.lease
         if text(held.item, "group") != who.group:
@@ -147,20 +173,21 @@ class GroupedStore(Store):
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int, **more: Any) -> Reply:
         """As a stream's; whoever holds the turn and is dead is buried before."""
-        who, own = self._who, to_record(self._held(stream_id).item).lease
+        who, own = self._who, self._parsed(self._held(stream_id).item).lease
         limit_ms = max(expires_at_ms, who.limit_ms)
         request_id = to_bury(own, self.lease, fence, now_ms, who.died)
         if request_id:
             _, self.lease = self._groups.bury(request_id, self.lease.beats[request_id])
         over = more.pop("over", 0) or known_over(own, self.lease)
         reply = super().take_turn(stream_id, fence, limit_ms, now_ms, over=over, **more)
-        self.turns += reply.is_done
+        if reply.is_done:
+            self._counts()
         return reply
 
     def renew(self, stream_id: str, fence: int, expires_at_ms: int) -> Reply:
         """What is known: the turn lasts as long as the function lives."""
-        if expires_at_ms > self._who.limit_ms:
-            return super().renew(stream_id, fence, expires_at_ms)
+        if expires_at_ms > self._who.limit_ms or not self._is_alive():
+            return super().renew(stream_id, fence, max(expires_at_ms, self._who.limit_ms))
         return self._from_known(stream_id, fence)
 
     def mark_connected(
@@ -174,12 +201,17 @@ class GroupedStore(Store):
         rest: Change | None = None,
     ) -> Reply:
         """As a stream's, until the function's limit; from now on its beats answer for the stream."""
-        limit_ms, shown = max(expires_at_ms, self._who.limit_ms), self._lagging(stream_id, shown or {})
+        held, shown = self._held(stream_id), shown or {}
+        limit_ms, seen_ms = max(expires_at_ms, self._who.limit_ms), _seen_ms(shown)
+        lag_ms = self._lag_ms(stream_id, seen_ms)
+        if held.lag_ms is None:
+            held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
+        shown = _lagging(shown, lag_ms)
         reply = super().mark_connected(stream_id, fence, limit_ms, request_id=request_id, shown=shown, rest=rest)
         if reply.is_done:
-            self.turns += 1
+            self._counts()
             # The reply is the record from before the mark.
-            held = self._held(stream_id)
+            held.seen_ms, held.lag_ms = seen_ms, lag_ms
             marked = {"connected": number(fence), "marked": control_items.mark(fence, request_id)}
             held.item = held.item | shown | marked | {"expires_at_ms": number(limit_ms)}
             self._has_written(held)
@@ -193,32 +225,37 @@ class GroupedStore(Store):
         """What is known, or the reply to a write that is due; what is not written waits."""
         held, now_ms = self._held(stream_id), self._clock_ms()
         held.unsaved |= shown
-        held.seen_ms = count(shown["live"]["M"], "seen_ms") or 0
+        held.seen_ms = _seen_ms(shown)
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
-        is_behind = held.lag_ms is not None and self._is_behind(stream_id)
+        is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
         # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
         waits = held.lag_ms is None or ("cursor" in held.unsaved and control_items.partitions(held.item) != LOG)
         is_due = waits and now_ms - held.saved_ms >= CURSOR_EVERY_MS
-        if not (is_due or is_first or is_behind or rest is not None):
+        if not (is_due or is_first or is_behind or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)
-        shown = self._lagging(stream_id, held.unsaved)
+        lag_ms = self._lag_ms(stream_id, held.seen_ms)
+        if held.lag_ms is None:
+            held.lag_ms = lag_ms
+        shown = _lagging(held.unsaved, lag_ms)
         reply = super().heartbeat(stream_id, fence, max(expires_at_ms, self._who.limit_ms), shown, rest)
         if reply.is_done:
+            held.lag_ms = lag_ms
             self._has_written(held)
         return reply
 
     def read_lease(self, stream_id: str) -> Lease:
         """What is known of one that is connected by this function, for that hears of changes; else as it stands."""
         held = self._held(stream_id)
-        if held.fence and self._holds(stream_id, held.fence):
+        if held.fence and self._holds(stream_id, held.fence) and self._is_alive():
             return self.known(stream_id)
         return super().read_lease(stream_id)
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """As a stream's, with what waited to be written."""
         held = self._held(stream_id)
+        reply = super().release(stream_id, fence, held.unsaved | shown, rest)
         held.lag_ms = None
-        return super().release(stream_id, fence, held.unsaved | shown, rest)
+        return reply
 
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:
         """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew."""
@@ -238,27 +275,46 @@ class GroupedStore(Store):
         ).is_done
 
     def _holds(self, stream_id: str, fence: int) -> bool:
-        lease = to_record(self._held(stream_id).item).lease
+        lease = self._parsed(self._held(stream_id).item).lease
         return lease.connected_token == fence > lease.released_token
 
     def _from_known(self, stream_id: str, fence: int) -> Reply:
         return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
 
-    def _lagging(self, stream_id: str, shown: Item) -> Item:
-        """What is to be written, with by how much the beats may say more; nothing of one that is behind."""
-        held = self._held(stream_id)
-        live: Item = shown["live"]["M"]
-        held.seen_ms = count(live, "seen_ms") or 0
-        if self._is_behind(stream_id):
-            held.lag_ms = None
-            return shown
-        held.lag_ms = self._who.lag_ms + self.lags.get(stream_id, 0)
-        return shown | {"live": {"M": live | {"lag_ms": number(held.lag_ms)}}}
+    def _is_alive(self) -> bool:
+        """Whether the function's last beat still answers for it; else each stream asks for itself."""
+        beat = self.lease.beats.get(self._who.request_id)
+        return beat is not None and not beat.is_buried and self._clock_ms() < beat.until_ms - self._who.lag_ms // 4
 
-    def _is_behind(self, stream_id: str) -> bool:
-        """Whether it has used up half of its lag, beside what its events may wait for one another."""
-        lag_ms = self._who.lag_ms // 2 + self.lags.get(stream_id, 0)
-        return self._clock_ms() - self._held(stream_id).seen_ms > lag_ms
+    def _counts(self) -> None:
+        with self._counting:
+            self.turns += 1
+
+    def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
+        """By how much the beats may say more of one that was good until then; None of one that is behind."""
+        own_ms = self.lags.get(stream_id, 0)
+        # It has used up half of its lag, beside what its events may wait for one another.
+        is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
+        return None if is_behind else self._who.lag_ms + own_ms
 
     def _has_written(self, held: _Held) -> None:
         held.unsaved, held.saved_ms = {}, self._clock_ms()
+
+
+def _is_older(read: Lease, known: Lease) -> bool:
+    """Whether it was read before what is known: no counter goes back."""
+    return (
+        read.fence < known.fence
+        or read.connected_token < known.connected_token
+        or read.released_token < known.released_token
+    )
+
+
+def _seen_ms(shown: Item) -> int:
+    return count(shown["live"]["M"], "seen_ms") or 0
+
+
+def _lagging(shown: Item, lag_ms: int | None) -> Item:
+    """What is to be written, with by how much the beats may say more."""
+    live: Item = shown["live"]["M"]
+    return shown if lag_ms is None else shown | {"live": {"M": live | {"lag_ms": number(lag_ms)}}}

@@ -9,6 +9,9 @@ of which 2,000 are held
     4 to 10 requests     list them, a megabyte each, whatever became of the 98,000
     20 requests          read the leases of the 2,000
 
+The entry of a stream in a group names the group's execution. So of a group whose functions say that all its streams are
+connected the one lease is read, and no record of theirs.
+
 The index is made of the records' own keys, so it needs nothing that an older release has not written. While DynamoDB
 still builds it, after an update, the older index `leases` is read whole in its place.
 
@@ -22,10 +25,12 @@ from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
+from handlers.group import is_group
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
-from handlers.store.control_items import Item
+from handlers.store.control_items import Item, text
 from handlers.store.control_table import BY_RECORD, LEASES, ControlTable
+from handlers.store.group_items import lease_of_group
 from handlers.store.lease_damage import ATTRIBUTES
 
 LEASE = "lease"
@@ -54,21 +59,21 @@ class Leases:
                 break
         return found
 
-    def held(self, after: str) -> Iterator[tuple[list[str], str]]:
-        """The ids behind `after` of the streams that executions hold, in their order, a page of the index at a time.
+    def held(self, after: str) -> Iterator[tuple[dict[str, str], str]]:
+        """The ids behind `after` of the streams and groups that executions hold, in their order, each with which.
 
-        Beside each page: behind which id the next one begins, "" for none. A page may be empty. While the index is
-        being built, they are all that were ever started.
+        A page of the index at a time, and beside it behind which id the next one begins, "" for none. A page may be
+        empty. While the index is being built, they are all that were ever started, and the executions are "".
         """
         is_first = True
         while after or is_first:
             page = self._page(after, FilterExpression="attribute_exists(execution)")
             if page is None:
-                yield self._formerly_started(after), ""
+                yield dict.fromkeys(self._formerly_started(after), ""), ""
                 return
             entries, after = page
             is_first = False
-            yield [_id(entry) for entry in entries], after
+            yield {_id(entry): text(entry, "execution") or "" for entry in entries}, after
 
     def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """The leases that are there, by their streams' ids, as items; at most KEYS ids, and none twice."""
@@ -76,12 +81,17 @@ class Leases:
 
     def watched(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """As `items`, with what a lease itself has, and as it stood a moment ago: for half the price."""
-        read = self._batches.items(_keys(stream_ids), consistent=False, only=("PK", *ATTRIBUTES))
+        read = self._batches.items(_keys(stream_ids), consistent=False, only=("PK", "group", "live", *ATTRIBUTES))
         return {_id(item): item for item in read}
 
+    def groups(self, group_ids: Sequence[str]) -> dict[str, Item]:
+        """The leases of groups, whole and as they stood a moment ago; as `items`."""
+        return {_id(item): item for item in self._batches.items(_keys(group_ids), consistent=False)}
+
     def read(self, stream_id: str) -> Lease:
-        """The lease of a stream as it stands now, read consistently; an empty one where there is none."""
-        return control_items.lease(self._records.get(stream_id, LEASE) or {})
+        """The lease of a stream or a group as it stands now, read consistently; an empty one where there is none."""
+        item = self._records.get(stream_id, LEASE) or {}
+        return lease_of_group(item) if is_group(stream_id) else control_items.lease(item)
 
     def _page(self, after: str, **more: Any) -> tuple[list[Item], str] | None:
         """Entries of the index behind an id, and behind which the next page begins, "" for none; None without index."""

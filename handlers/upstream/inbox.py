@@ -8,16 +8,18 @@ items are taken in order; no item that was not taken yet is older than `unread_s
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """The queue; one thread puts, another takes."""
+    """The queue; one thread puts, another takes. `heard` is called by the first after each item that was accepted."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, heard: Callable[[], None] | None = None) -> None:
         self._limit_bytes = limit_bytes
+        self._heard = heard
         self._items: deque[tuple[T, int, float]] = deque()
         self._held_bytes = 0
         self._closed = False
@@ -69,7 +71,9 @@ class Inbox(Generic[T]):
             self._items.append((item, size_bytes, since))
             self._held_bytes += size_bytes
             self._changed.notify_all()
-            return True
+        if self._heard is not None:
+            self._heard()
+        return True
 
     def take(self, wait_s: float, most_bytes: int = 0) -> list[T]:
         """The oldest item, none where none came within `wait_s`, or none can come any more.

@@ -10,7 +10,8 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import urllib3
 from urllib3 import exceptions
@@ -41,6 +42,18 @@ Arrival = Opened | Chunk | Closed
 LITTLE_BYTES = 2048
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much one read takes, how much may wait, and whom the reader's thread calls once something has come."""
+
+    chunk_bytes: int
+    inbox_bytes: int
+    heard: Callable[[], None] | None = None
+
+
+ALONE = Share(CHUNK_BYTES, INBOX_BYTES)
+
+
 class _ClosedHere(Exception):
     """The connection was closed from this side while it was being opened."""
 
@@ -49,7 +62,8 @@ class Upstream:
     """One connection. `start` opens it; what arrives is taken with `get`; `close` ends it from any thread.
 
     `joins` is whether chunks that wait may come as one: not where a chunk is a message. After a read that brought
-    little nothing is read for `rest_s`: what comes meanwhile is read together.
+    little nothing is read for `rest_s`: what comes meanwhile is read together. `shares` is what it may take of a
+    function that reads others too.
     """
 
     def __init__(
@@ -60,14 +74,17 @@ class Upstream:
         stall_after_s: float,
         joins: bool = True,
         rest_s: float = 0,
+        shares: Share | None = None,
     ) -> None:
         self._request = request
-        self._most_bytes = CHUNK_BYTES if joins else 0
+        share = shares or ALONE
+        self._chunk_bytes = share.chunk_bytes
+        self._most_bytes = share.chunk_bytes if joins else 0
         self._response_class = JoiningResponse if joins else StrictResponse
         self._timeout = urllib3.Timeout(connect=connect_timeout_s, read=stall_after_s)
         self._stall_after_s = stall_after_s
         self._rest_s = rest_s
-        self._inbox: Inbox[Arrival] = Inbox(INBOX_BYTES)
+        self._inbox: Inbox[Arrival] = Inbox(share.inbox_bytes, share.heard)
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._closed = False
@@ -101,7 +118,7 @@ class Upstream:
             return arrivals[0]
         return Chunk(b"".join([arrival.data for arrival in arrivals if isinstance(arrival, Chunk)]))
 
-    def close(self) -> None:
+    def close(self, join_s: float = JOIN_S) -> None:
         """Closes the connection, whatever it is doing; what was read before can still be taken."""
         # First the inbox: over TLS, what is read after the shutdown may be ciphertext.
         self._inbox.close()
@@ -112,7 +129,7 @@ class Upstream:
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
-            self._thread.join(JOIN_S)
+            self._thread.join(join_s)
 
     # --- the reader's thread ------------------------------------------------------------------------------------------
 
@@ -125,10 +142,10 @@ class Upstream:
                     headers["content-encoding"] = codings
                 self._inbox.put(Opened(response.status, headers))
                 body = content_codings.body_decoder(
-                    content_codings.coding(headers.get("content-encoding")), CHUNK_BYTES
+                    content_codings.coding(headers.get("content-encoding")), self._chunk_bytes
                 )
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
-                while data := response.read1(CHUNK_BYTES):
+                while data := response.read1(self._chunk_bytes):
                     for piece in body.pieces(data):
                         if not self._inbox.put(Chunk(piece), len(piece)):
                             return

@@ -20,6 +20,7 @@ STORES, ORDERS = ("items", "log"), ("index", "none")
 # What a counted run can store in seconds; an item holds 400 KB.
 MOST_BYTES = 256 * 1024
 MOST_STREAMS = 1_000_000
+MOST_TOGETHER = 500  # as streams_per_function
 MOST_EVENTS_PER_S = 100_000.0
 # "A single partition … 1,000 write units a second"; an event is one there, whatever its index takes.
 PARTITION_UNITS = 1000
@@ -58,7 +59,7 @@ def add(subparsers: Any) -> None:
         epilog="docs/costs.md says how it is counted. The prices are in local/costs/prices.toml.",
     )
     parser.add_argument("--stage", default="prod", metavar="S", help="whose settings to use (default prod)")
-    parser.add_argument("--streams", default="1", metavar="N", help="how many streams the stage has (default 1)")
+    parser.add_argument("--streams", metavar="N", help="how many streams the stage has (default as --per-function)")
     parser.add_argument("--per-function", default="1", metavar="N", help="how many of them share a function (1)")
     parser.add_argument("--events-per-s", default="1", metavar="R", help="events a second of each stream (default 1)")
     parser.add_argument("--event-bytes", default="200", metavar="B", help="bytes of an event's body (default 200)")
@@ -86,9 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _load(arguments: argparse.Namespace) -> Load:
-    per_function = _whole("--per-function", arguments.per_function, 1, MOST_STREAMS)
-    if per_function > 1:
-        raise UserError("--per-function: a function keeps one stream connected, so it must be 1.")
+    per_function = _whole("--per-function", arguments.per_function, 1, MOST_TOGETHER)
     if arguments.store not in STORES:
         raise UserError(f"--store must be one of {', '.join(STORES)}, not {arguments.store!r}.")
     if arguments.order is not None and arguments.store != "items":
@@ -98,12 +97,13 @@ def _load(arguments: argparse.Namespace) -> Load:
     if arguments.flush_s is not None and arguments.store != "log":
         raise UserError("--flush-s belongs to --store log: an item is written at once.")
     return Load(
-        streams=_whole("--streams", arguments.streams, 1, MOST_STREAMS),
+        streams=_whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS),
         events_per_s=_number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
         event_bytes=_whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
         store=arguments.store,
         flush_s=None if arguments.flush_s is None else _number("--flush-s", arguments.flush_s, 0, 60),
         order=arguments.order or "index",
+        per_function=per_function,
     )
 
 
@@ -125,12 +125,17 @@ def _number(option: str, value: str, least: float, most: float) -> float:
 
 def _need_room(load: Load, settings: Any) -> None:
     """Raises UserError where one function cannot store so many events."""
-    most = standing.events_per_s(settings["memory_mb"], load.event_bytes)
-    if load.events_per_s > most:
-        raise UserError(
-            f"--events-per-s: a function of {settings['memory_mb']} MB stores about {most:,.0f} events of "
-            f"{load.event_bytes} bytes a second; spread them over more streams, or raise memory_mb."
-        )
+    memory_mb, together = settings["memory_mb"], load.together
+    most = standing.events_per_s(memory_mb, load.event_bytes)
+    if load.events_per_s * together <= most:
+        return
+    about = f"about {most:,.0f} events of {load.event_bytes} bytes"
+    if together == 1:
+        sentence = f"a function of {memory_mb} MB stores {about} a second; spread them over more streams"
+    else:
+        sentence = f"the {together} streams of a function of {memory_mb} MB have more than the {about} a second "
+        sentence += "that it stores; let fewer share it"
+    raise UserError(f"--events-per-s: {sentence}, or raise memory_mb.")
 
 
 def _notes(load: Load) -> list[str]:

@@ -6,7 +6,7 @@ the same counts.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.connection.effects import Outcome
@@ -33,16 +33,20 @@ WARM_UP_MS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was requested in `length_ms`, how many events the upstream had meanwhile, and how connections ended."""
+    """What was requested in `length_ms`, how many events the upstreams had meanwhile, and how connections ended.
+
+    All that is of so many `streams` together.
+    """
 
     counts: Counts
     length_ms: int
     events: int
     reports: list[Report]
+    streams: int = 1
 
     def minus(self, base: "Counted") -> "Counted":
         """What was requested beside what another run of the same length requested."""
-        return Counted(self.counts - base.counts, self.length_ms, self.events - base.events, self.reports)
+        return replace(self, counts=self.counts - base.counts, events=self.events - base.events)
 
 
 class CountedSandbox(VirtualSandbox):

@@ -18,6 +18,7 @@ from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.costs import standing
 from local.costs.counted_run import NAMES, Counted, Stream, count, machine_of
+from local.costs.group_run import count_group
 from local.costs.month import MONTH_S, Month, Months
 from local.costs.prices import HOURS, MILLION, Prices
 from local.replay.scenario import Scenario
@@ -29,6 +30,9 @@ STRETCH_S = 3_600
 EVENTS, BYTES = 6_000, 64 * 1024 * 1024
 STRETCH_LEAST_S = 10
 SEGMENTS, MOST_EVENTS = 20, 150_000
+# Of a group: all its streams without events for one cycle of its function, and a few with events for two. Where events
+# come seldom, ten of them.
+IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
 # Of rarer events a run would have none; each costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
 STREAM_ID = "replay"
@@ -37,7 +41,10 @@ PARTS = ("lambda", "step_functions", "events", "control_writes", "reads", "stora
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked about: streams of a stage with so many events each, stored in one way."""
+    """What is asked about: streams of a stage with so many events each, stored in one way.
+
+    `per_function` of them, or all where there are fewer, share a function.
+    """
 
     streams: int
     events_per_s: float
@@ -45,6 +52,22 @@ class Load:
     store: str
     flush_s: float | None
     order: str = "index"
+    per_function: int = 1
+
+    @property
+    def together(self) -> int:
+        """How many streams a function keeps: each as many as the others, as near as can be."""
+        functions = -(-self.streams // self.per_function)
+        return -(-self.streams // functions)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was counted of a load: the streams without events, and what events add; and how many functions ran."""
+
+    idle: Counted
+    flow: Counted
+    functions: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +89,26 @@ class Costs:
 
 def costs(source: Scenario, months: Months, load: Load, prices: Prices) -> Costs:
     """What the load costs; raises UserError where it cannot be stored so."""
-    return priced(source.settings, months, load, *counted(source, load), prices)
+    return priced(source.settings, months, load, counted(source, load), prices)
 
 
-def priced(
-    settings: Mapping[str, Any], months: Months, load: Load, idle: Counted, flow: Counted, prices: Prices
-) -> Costs:
-    """What a load costs of which this was counted: the stream without events, and what events add."""
-    used = months.ours
+def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage, prices: Prices) -> Costs:
+    """What a load costs of which this was counted."""
+    idle, flow, together = usage.idle, usage.flow, load.together
+    used = months.ours if usage.functions is None else _kept_together(months.ours, usage.functions)
     parts = dict.fromkeys(PARTS, 0.0)
-    parts["lambda"] = _lambda_usd(used, settings, prices)
-    parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions")
-    parts["logs"] = standing.connection_log_usd(used.invocations, prices)
-    parts["watch"] = standing.watch_stream_usd(prices)
+    parts["lambda"] = _lambda_usd(used, settings, prices) / together
+    parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
+    parts["logs"] = standing.connection_log_usd(used.invocations, prices) / together
+    parts["watch"] = standing.watch_stream_usd(prices, together)
     reports = [_that_stored(report) for report in idle.reports] if load.events_per_s else idle.reports
-    parts["metrics"] = standing.stream_metrics_usd(reports, STRETCH_S, settings, prices) / load.streams
+    length_s = idle.length_ms / 1000
+    parts["metrics"] = standing.stream_metrics_usd(reports, length_s, settings, prices) / load.streams
     added = _requests_usd(flow, settings, prices)
-    share = load.events_per_s / max(load.events_per_s, RAREST_PER_S)
+    share = _share(load, flow)
     for name, usd in _requests_usd(idle, settings, prices).items():
         parts[name] += usd + share * added[name]
-    counted_month = flow.events * MONTH_S * 1000 / flow.length_ms
+    counted_month = flow.events / flow.streams * MONTH_S * 1000 / flow.length_ms
     million = {name: usd / counted_month * MILLION for name, usd in added.items()} if flow.events else {}
     kept_usd = million.pop("storage", None)
     return Costs(
@@ -99,21 +122,42 @@ def priced(
     )
 
 
+def _share(load: Load, flow: Counted) -> float:
+    """The events that are asked about in such a stretch, for each that was counted: they come at random."""
+    return load.events_per_s * flow.length_ms / 1000 * flow.streams / flow.events if flow.events else 0.0
+
+
+def _kept_together(alone: Month, functions: float) -> Month:
+    """The same month of the machine, with functions that hand over many streams."""
+    return replace(alone, billed_ms=functions * MONTH_S * 1000)
+
+
 def _that_stored(report: Report) -> Report:
     """The same end of a connection that stored something."""
     return replace(report, progress=replace(report.progress, stored=1))
 
 
-def counted(source: Scenario, load: Load) -> tuple[Counted, Counted]:
-    """The counts of the stream without events, and what events add to them, at RAREST_PER_S at the least."""
+def counted(source: Scenario, load: Load) -> Usage:
+    """The counts of the streams without events, and what events add to them, at RAREST_PER_S at the least.
+
+    What events add is that of one stream, or of a few of a group.
+    """
     machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
     still, moving = (Stream(_profile(source, load), each, load.event_bytes) for each in (0.0, rate))
-    idle = count(source, machine, still, STRETCH_S * 1000)
+    length_s = _stretch_s(rate, load.event_bytes, load.flush_s or 0.0)
+    if load.together == 1:
+        idle, functions = count(source, machine, still, STRETCH_S * 1000), None
+    else:
+        idle, functions = count_group(source, machine, still, load.together, IDLE_CYCLES)
     if not load.events_per_s:
-        return idle, idle.minus(idle)
-    length_ms = round(1000 * _stretch_s(rate, load.event_bytes, load.flush_s or 0.0))
-    base = idle if length_ms == idle.length_ms else count(source, machine, still, length_ms)
-    return idle, count(source, machine, moving, length_ms).minus(base)
+        return Usage(idle, idle.minus(idle), functions)
+    if load.together > 1 and length_s >= FLOW_CYCLES * source.settings["wait_s"]:
+        streams = 2 if rate > OFTEN_PER_S else 10
+        flow, base = (count_group(source, machine, one, streams, FLOW_CYCLES)[0] for one in (moving, still))
+        return Usage(idle, flow.minus(base), functions)
+    length_ms = round(1000 * length_s)
+    base = idle if (load.together, length_ms) == (1, idle.length_ms) else count(source, machine, still, length_ms)
+    return Usage(idle, count(source, machine, moving, length_ms).minus(base), functions)
 
 
 def _stretch_s(rate: float, event_bytes: int, flush_s: float) -> float:
@@ -151,8 +195,8 @@ def _lambda_usd(used: Month, settings: Mapping[str, Any], prices: Prices) -> flo
 
 
 def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """A month of what was counted, by part."""
-    counts, times = counted.counts, MONTH_S * 1000 / counted.length_ms
+    """A month of what was counted, by part, of one of its streams."""
+    counts, times = counted.counts, MONTH_S * 1000 / counted.length_ms / counted.streams
     write_usd, read_usd = (prices.usd("dynamodb", f"million_{kind}_units") for kind in ("write", "read"))
     events, control = NAMES["events_table"], NAMES["control_table"]
     grown = {table: size * times for table, size in counts.stored_bytes.items()}

@@ -62,9 +62,10 @@ def stream_metrics_usd(
     return sum(min(1.0, times / hours) for times in seen.values()) * prices.usd("cloudwatch", "metric_month")
 
 
-def watch_stream_usd(prices: Prices) -> float:
-    """What the watch reads of one stream in a month."""
-    units = (read_units(_STREAMS) - read_units(0)) / _STREAMS
+def watch_stream_usd(prices: Prices, per_function: int = 1) -> float:
+    """What the watch reads of one stream in a month, of which so many share a function."""
+    streams = max(_STREAMS, per_function)
+    units = (read_units(streams, per_function) - read_units(0)) / streams
     return units * WATCHES * prices.usd("dynamodb", "million_read_units")
 
 

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from handlers.group import GROUP
+from handlers.group.lease import Beat
 from handlers.rounds import Rounds, Turn
+from handlers.store.group_items import beat_name, beat_value
 from handlers.store.leases import Leases
 from local.costs.tables import control_table
 from local.costs.units import Item, item_bytes
@@ -15,9 +18,17 @@ _NOW_MS = 1_767_225_600_000
 class _Leases:
     """A client of a control table that has so many leases and nothing else; `units` are of each read."""
 
-    def __init__(self, streams: int) -> None:
-        ids = [f"stream-{number:06d}" for number in range(streams)]
-        self._items: dict[str, Item] = {stream_id: _lease(stream_id) for stream_id in ids}
+    def __init__(self, streams: int, per_function: int) -> None:
+        self._items: dict[str, Item] = {}
+        for number in range(streams):
+            stream_id, group_id = f"stream-{number:06d}", f"{GROUP}{number // per_function}"
+            if per_function == 1:
+                self._items[stream_id] = _lease(stream_id)
+            else:
+                beat = Beat(1, _NOW_MS, _NOW_MS + 60_000, 2 * per_function)
+                group = {**_lease(group_id), beat_name("0" * 36): beat_value(beat)}
+                member = {"execution": group["execution"], "group": {"S": group_id}}
+                self._items |= {group_id: group, stream_id: {**_lease(stream_id), **member}}
         self.units: list[float] = []
 
     def query(self, *, IndexName: str, **_: Any) -> dict[str, Any]:
@@ -35,9 +46,9 @@ class _Leases:
         return {"Responses": {TABLE: items}}
 
 
-def read_units(streams: int) -> float:
-    """The units of a run where so many streams are connected."""
-    client = _Leases(streams)
+def read_units(streams: int, per_function: int = 1) -> float:
+    """The units of a run where so many streams are connected, by so many functions."""
+    client = _Leases(streams, per_function)
     seen = Rounds(Leases(client, TABLE), 1, Turn(1)).look(_NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.damage) == (streams, 0, {})
     return sum(client.units)
@@ -45,7 +56,7 @@ def read_units(streams: int) -> float:
 
 def _lease(stream_id: str) -> Item:
     """A lease as a machine and a connection write it."""
-    arn = "arn:aws:states:us-east-1:000000000000:execution:streamkeeper-prod-connections:" + "0" * 36
+    arn = f"arn:aws:states:us-east-1:000000000000:execution:streamkeeper-prod-connections:{stream_id:0>36}"
     texts = {"PK": stream_id, "SK": "lease", "execution": arn, "holder": "A/" + "0" * 36}
     texts["started_at"] = "2026-01-01T00:00:00.000Z"
     numbers = {"generation": 1, "fence": 1, "connected": 1, "expires_at_ms": _NOW_MS + 60_000}

@@ -23,10 +23,9 @@ from handlers.upstream.address_policy import refusal
 from local.checkout import require_checkout
 from local.printable import printable
 from local.profiles import advice, new, trial
+from local.profiles.looking import seconds
 from local.profiles.profile_files import placeholders, profile_text
 from local.user_error import UserError
-
-MOST_S = 86_400
 
 
 def add(subparsers: Any) -> None:
@@ -55,8 +54,8 @@ def add(subparsers: Any) -> None:
         description="Connects once, stores nothing.",
         epilog="Exit status: 0 the upstream answered with a stream, 1 it did not, 2 no such stream, profile or secret.",
     )
-    try_once.add_argument("stream_id", metavar="STREAM_ID")
-    try_once.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="how long to read (10)")
+    try_once.add_argument("stream_id", metavar="STREAM_ID", help="or a profile's FILE, of which the stream is tried")
+    try_once.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to read (10)")
     try_once.add_argument("--cursor", help="the cursor to resume after")
     stage = os.environ.get("STREAMKEEPER_STAGE") or "local"
     try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
@@ -169,13 +168,3 @@ def _problems_of_address(profile: Profile) -> list[str]:
         return []  # a name: its addresses are checked when it is connected to
     reasons = (refusal(str(place[0]), allow_private=profile.allow_private) for *_, place in places)
     return [f"the profile {profile.name!r}: address leads to {why}" for why in reasons if why]
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= MOST_S:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0 and at most {MOST_S}, not {text!r}")
-    return seconds

@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import boto3
 
@@ -134,7 +135,8 @@ class Trial:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the upstream answered with a stream, else 1; UserError for a bad stream or secret."""
-    profile = _profile(arguments.stream_id, is_played=arguments.played)
+    arguments.stream_id, path = _named(arguments.stream_id)
+    profile = _profile(arguments.stream_id, path, is_played=arguments.played)
     if not arguments.played:
         return _try(profile, arguments, SecretValues(boto3.client, stages.names(arguments.stage)["secrets"]).read)
     if profile.name not in BEHAVIOURS:
@@ -202,11 +204,17 @@ def _body(data: str | bytes | Oversize) -> str:
     return data if isinstance(data, str) else f"{len(data)} bytes"
 
 
-def _profile(stream_id: str, *, is_played: bool = False) -> Profile:
+def _named(stream: str) -> tuple[str, Path | None]:
+    """The stream id, and the profile's file where that was named in its place."""
+    path = Path(stream)
+    return (path.stem, path) if path.suffix == ".toml" and path.is_file() else (stream, None)
+
+
+def _profile(stream_id: str, path: Path | None, *, is_played: bool = False) -> Profile:
     variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{int(os.environ.get('PORT') or 3000) + 2}"} | dict(os.environ)
     try:
         name = check_stream_id(stream_id)
-        path = STREAMS / f"{name}.toml"
+        path = path or STREAMS / f"{name}.toml"
         if not path.is_file():
             require_checkout("`streamkeeper profile try`")
             known = ", ".join(sorted(file.stem for file in STREAMS.glob("*.toml")))

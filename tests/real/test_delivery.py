@@ -74,6 +74,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             arns = [service.post(stream_id)["executionArn"] for stream_id in (ITEMS, LOG)]
             assert until(lambda: len(keys(service)) > 5, 30), service.log
             # The queue and the bucket come late: until then both sinks are away.
+            assert until(lambda: any(row["failed"] for row in service.ask("GET", ITEMS)[1]["delivery"]), 60), (
+                service.log
+            )
             url = rigs.fifo(sqs, "orders.fifo")
             s3.create_bucket(Bucket="lake")
             assert until(lambda: len(hook.bodies) > 5, 60), service.log

@@ -1,7 +1,7 @@
-"""README's commands do what README says, typed into a copy of the project.
+"""The commands of README, the tutorial and the page of operations do what these say, typed into a copy of the project.
 
 Each block that is marked `sh` is run, in its order, but for those under the heading "Deploy", which need AWS. The
-test-suite does not run itself.
+test-suite does not run itself. Wikimedia, which the tutorial reads, is played.
 """
 
 import contextlib
@@ -15,18 +15,19 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from local.upstreams.player_server import playing
 from tests.harness import free_port
-from tests.local.support import PROJECT, environment, until
+from tests.local.support import PROJECT, client, environment, until
 
 NEEDS_AWS = "Deploy"
 RUN, TEST = "make run", "make test"
-# What a command must print, by how it begins.
+# What a command must print, by how it begins; of the pages as a pattern.
 PRINTS = {
     "cat > env/streams/prices.toml": "",
     ".venv/bin/streamkeeper profile check": "",
@@ -36,6 +37,40 @@ PRINTS = {
     "curl 'http://": '"position": "',
     "curl -X DELETE": '"status": "stop',
 }
+VERB = ".venv/bin/streamkeeper"
+TUTORIAL = [
+    (f"{VERB} profile new", ""),
+    (f"{VERB} profile check", "edits.toml: sound; it resumes with the last event ID in the header Last-Event-ID"),
+    (f"{VERB} profile try", r"event +key \["),
+    (f"{VERB} start edits", "^edits (is starting|runs already)"),
+    (f"{VERB} status edits", "^edits  running"),
+    (f"{VERB} gaps edits", "^$"),
+    (f"{VERB} events edits --limit 3", "(?s)edit-.*edit-.*edit-"),
+    (f"{VERB} events edits --limit 100 --format ndjson", "^$"),
+    ("cat > count_edits.py", "^$"),
+    (".venv/bin/python count_edits.py", "^[1-9][0-9]* edits are in"),
+    ("cat > to_queue.py", "^$"),
+    (".venv/bin/python to_queue.py edits 20", "^$"),
+    ("cat > from_queue.py", "^$"),
+    (".venv/bin/python from_queue.py", '"edit-'),
+    (f"{VERB} stop edits", "^edits is stopp"),
+]
+OPERATIONS = [
+    (f"{VERB} list", "running +demo"),
+    (f"{VERB} status demo", "^demo  running"),
+    ("curl http://127.0.0.1:3000/metrics", "streamkeeper_events_stored_total"),
+    (f"{VERB} status demo > /dev/null ||", "^$"),
+    (f"{VERB} gaps demo", "^$"),
+    (f"{VERB} gaps demo --from 7d --json", ""),
+    (f"{VERB} redrive demo", ""),
+    (f"{VERB} redrive --dry-run", ""),
+    (f"{VERB} events demo --from 1h --limit 500 --format ndjson", "^$"),
+    (f"{VERB} events demo --from 1h --limit 500 --format parquet", "^$"),
+    (f"{VERB} stop demo", "^demo is stopp"),
+    (f"{VERB} start demo", "^demo (is starting|runs already)"),
+    ("for stream in ", ""),
+    ("curl http://127.0.0.1:3000/connections/demo/cost", '"about_usd": '),
+]
 NODE = ("package.json", "package-lock.json", ".npmrc")
 ROOMS = ("handlers", "local", "timeline", "states-language")
 LOCKS = tuple(f"requirements-{name}.txt" for name in ("dev", "durable", "velocity"))
@@ -51,15 +86,24 @@ def commands(readme: str) -> Iterator[tuple[str, str]]:
         lines = iter(textwrap.dedent(block).splitlines())
         for line in lines:
             command = re.sub(r"  +# .*", "", line)
-            if (here := re.search(r"<<'(\w+)'", command)) is not None:
+            while command.endswith("\\"):
+                command += f"\n{next(lines)}"
+            here = re.search(r"<<'(\w+)'|^(for) ", command)
+            if here is not None:
+                end = here[1] or "done"
                 for following in lines:
                     command += f"\n{following}"
-                    if following == here[1]:
+                    if following == end:
                         break
             yield heading, command
 
 
-COMMANDS = list(commands((PROJECT / "README.md").read_text(encoding="utf-8")))
+def commands_of(page: str) -> list[tuple[str, str]]:
+    """The commands of a page of the project."""
+    return list(commands((PROJECT / page).read_text(encoding="utf-8")))
+
+
+COMMANDS = commands_of("README.md")
 
 
 def samples() -> dict[str, dict[str, Any]]:
@@ -112,39 +156,108 @@ def made_run(project: Path, port: int, variables: dict[str, str]) -> Iterator[No
     assert not listening(port)
 
 
-def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the project in which `make run` is going; commands are typed there."""
+
+    project: Path
+    port: int
+    variables: dict[str, str]
+    addresses: dict[str, str]
+
+    def typed(self, command: str) -> "subprocess.CompletedProcess[str]":
+        """The command, run to its end in a shell."""
+        moved = {f"127.0.0.1:{3000 + offset}": f"127.0.0.1:{self.port + offset}" for offset in range(3)}
+        for address, here in (moved | self.addresses).items():
+            command = command.replace(address, here)
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=self.project, env=self.variables, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    def prints(self, command: str, pattern: str) -> str:
+        """What the command prints, once it does what it should.
+
+        What was asked for a moment ago may not be done yet: a profile is deployed, a stream is claimed.
+        """
+        tries: list[subprocess.CompletedProcess[str]] = []
+
+        def is_done() -> bool:
+            tries.append(self.typed(command))
+            return tries[-1].returncode == 0 and re.search(pattern, tries[-1].stdout) is not None
+
+        assert until(is_done, PATIENCE_S), f"{command}\n{tries[-1].stdout}\n{tries[-1].stderr}"
+        return tries[-1].stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """One `make run` for the three pages."""
+    folder = tmp_path_factory.mktemp("pages")
+    project, port = copied(folder / "project"), free_port()
+    variables = environment(
+        PORT=str(port),
+        STREAMKEEPER_DATA=str(folder / "data"),
+        PYTHONPATH=os.pathsep.join([str(project), str(project / "states-language" / "src")]),
+    )
+    with playing() as (wikimedia, _), made_run(project, port, variables):
+        addresses = {"https://stream.wikimedia.org/": f"{wikimedia}/wikimedia/"}
+        yield Checkout(project, port, variables, addresses)
+
+
+def test_the_commands_of_the_readme(checkout: Checkout) -> None:
     """`make run`, and a stream of one's own in five steps, prints what README says; a command nobody expects fails.
 
     What the API answers has the fields that docs/api.md shows, and no other.
     """
-    project, port = copied(tmp_path / "project"), free_port()
     here = [command for heading, command in COMMANDS if heading != NEEDS_AWS]
     assert here[:2] == [RUN, TEST]
-    variables = environment(
-        PORT=str(port),
-        STREAMKEEPER_DATA=str(tmp_path / "data"),
-        PYTHONPATH=os.pathsep.join([str(project), str(project / "states-language" / "src")]),
-    )
-
     answers: dict[str, str] = {}
-
-    def prints(command: str, text: str) -> bool:
-        for offset in range(3):
-            command = command.replace(f"127.0.0.1:{3000 + offset}", f"127.0.0.1:{port + offset}")
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
-            cwd=project, env=variables, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        answers[command[: command.index("http://")] if "http://" in command else ""] = ran.stdout
-        return ran.returncode == 0 and text in ran.stdout
-
-    with made_run(project, port, variables):
-        for command in here[2:]:
-            (text,) = [text for start, text in PRINTS.items() if command.startswith(start)]
-            # What was asked for a moment ago may not be done yet: a profile is deployed, a stream is claimed.
-            assert until(partial(prints, command, text), PATIENCE_S), command
+    for command in here[2:]:
+        (text,) = [text for start, text in PRINTS.items() if command.startswith(start)]
+        said = checkout.prints(command, re.escape(text))
+        answers[command[: command.index("http://")] if "http://" in command else ""] = said
     for start, sample in samples().items():
         assert (start, set(json.loads(answers[start]))) == (start, set(sample))
+
+
+@pytest.mark.parametrize(("page", "wanted"), [("docs/tutorial.md", TUTORIAL), ("docs/operations.md", OPERATIONS)])
+def test_the_commands_of_a_page(checkout: Checkout, page: str, wanted: list[tuple[str, str]]) -> None:
+    """Each prints what the page promises, in its order; one that nobody expects fails, and so does one too many."""
+    if page == "docs/operations.md":
+        checkout.prints(".venv/bin/streamkeeper start demo", "")
+    typed = [command for _, command in commands_of(page) if command != RUN]
+    assert len(typed) == len(wanted)
+    for command, (start, pattern) in zip(typed, wanted, strict=True):
+        assert command.startswith(start)
+        checkout.prints(command, pattern)
+
+
+def test_a_consumer_sends_each_event_once(checkout: Checkout) -> None:
+    """The tutorial's script, run three times, has sent consecutive events; SQS has none of them twice."""
+    sqs = client("sqs", f"http://127.0.0.1:{checkout.port + 1}")
+    queue = sqs.get_queue_url(QueueName="edits.fifo")["QueueUrl"]
+    checkout.prints(".venv/bin/streamkeeper start edits", "")
+    for count in (40, 60):
+        done = checkout.typed(f".venv/bin/python to_queue.py edits {count}")
+        assert (done.returncode, done.stderr) == (0, "")
+    sent: list[str] = []
+    while messages := sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", []):
+        for message in messages:
+            sent.append(json.loads(message["Body"])["position"])
+            sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+    page = checkout.typed(".venv/bin/streamkeeper events edits --json --limit 400").stdout.splitlines()
+    stored = [json.loads(line)["position"] for line in page]
+    first = stored.index(min(sent))
+    assert sorted(sent) == stored[first : first + len(sent)]
+    assert len(sent) >= 30
+
+
+def test_operations_names_every_alarm() -> None:
+    """In its table, with the runbook's section, in the runbook's order."""
+    page = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+    _, *sections = re.findall(r"^## (\w.*)$", (PROJECT / "docs" / "runbook.md").read_text("utf-8"), re.MULTILINE)
+    assert re.findall(r"^\| \[(\w+)\]\(runbook\.md#\w+\)", page, re.MULTILINE) == sections
 
 
 @pytest.mark.parametrize("command", [command for heading, command in COMMANDS if heading == NEEDS_AWS])

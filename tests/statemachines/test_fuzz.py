@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from states_language import Execution, fuzz, load
 from states_language.fuzzing import OVERSIZED, Case, unhandled
 from states_language.tasks.stubs import Behaviour
+from tests.examples import examples
 from tests.statemachines.connections import ROOT, after, definition
 from tests.statemachines.test_definitions import MACHINES
 from tests.states_language.machines import line, raising, task
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or examples(120))
 MANAGER = "streamkeeper-test-connection-manager"
 SOON = "connections, renewed soon"
 LOADED = {name: load(definition(name)) for name in MACHINES} | {SOON: load(after(1, 3))}
@@ -133,6 +134,22 @@ def test_answers_that_are_too_large_are_handled(name: str) -> None:
         assert unhandled(machine, case.run(machine)) is None
 
 
+@pytest.mark.parametrize("name", LOADED)
+def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
+    """Of each service the machine calls, first and later; States.ALL does not catch it."""
+    machine = LOADED[name]
+    for service in (each for each in USUAL if ":" in each):
+        first = (
+            Behaviour(error="X"),
+            Behaviour(answer={}),
+            Behaviour(error="DynamoDB.ConditionalCheckFailedException"),
+        )
+        for drawn in ([], *([one] for one in first)):
+            others = {MANAGER: [LAST[MANAGER]], "dynamodb:updateItem": [*drawn, LAST["dynamodb:updateItem"]]}
+            case = Case(DEMO, others | {service: [*drawn, Behaviour(answer=OVERSIZED), Behaviour(answer={})]})
+            assert unhandled(machine, case.run(machine, name="mine")) is None
+
+
 def test_what_is_unhandled_shows() -> None:
     """The search comes upon a time-out, an answer too large and others, so that a green run means something."""
     machine = load(line(("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail"})))
@@ -189,7 +206,7 @@ def test_an_error_that_a_fail_state_gives_is_handled() -> None:
     assert unhandled(lost, lost.execute()) == "States.Runtime"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_inputs_are_made_of_what_the_definition_reads(data: st.DataObject) -> None:
     """No hint is needed: any machine gets cases that run to an end."""

@@ -7,7 +7,7 @@ import pytest
 
 from local.stages import ROOT
 from local.workbench.folder_page import lines, page
-from states_language.drawing.labels import words
+from states_language.drawing.labels import targets, words
 from states_language.drawing.mermaid import flowchart
 
 MACHINE: dict[str, Any] = {
@@ -53,6 +53,14 @@ def test_the_readme_shows_the_files_as_they_are() -> None:
 def test_each_way_out_of_a_state_is_an_arrow() -> None:
     """Rules, Default, Catchers and Next are drawn in the order in which they are tried."""
     assert flowchart(MACHINE) == PICTURE
+
+
+def test_too_large_a_result_is_any_error() -> None:
+    """States.ALL does not match it, so Catchers name both; where they lead to one state that is one arrow."""
+    both = [{"ErrorEquals": [name], "Next": "Over"} for name in ("States.DataLimitExceeded", "States.ALL")]
+    assert list(targets({"Catch": both})) == [("Over", "any error")]
+    apart = [both[0] | {"Next": "Large"}, both[1]]
+    assert list(targets({"Catch": apart})) == [("Large", "States.DataLimitExceeded"), ("Over", "any other error")]
 
 
 def test_each_branch_has_its_own_picture() -> None:

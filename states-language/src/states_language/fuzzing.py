@@ -229,12 +229,9 @@ def _behaviours(seen: _Seen, answers: "SearchStrategy[Any]", name: str) -> "Sear
     always = set(SERVICE_ERRORS if ":" in name else ALWAYS)
     # Errors that its callers distinguish lead elsewhere than any other; they are as likely as all others together.
     errors = st.sampled_from(sorted(seen.errors_of[name] | always)) | st.sampled_from(sorted(seen.errors | always))
-    behaviours = [
+    return st.one_of(
         st.builds(Behaviour, answer=answers, delay_ms=delays),
         st.builds(Behaviour, error=errors, cause=st.none() | st.text(max_size=5), delay_ms=delays),
         st.just(Behaviour(never=True)),
-    ]
-    if ":" not in name:
-        # Of a service States.ALL does not catch it, and few services ever answer with so much.
-        behaviours.append(st.just(Behaviour(answer=OVERSIZED)))
-    return st.one_of(behaviours)
+        st.just(Behaviour(answer=OVERSIZED)),
+    )

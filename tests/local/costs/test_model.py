@@ -9,8 +9,8 @@ import pytest
 
 from local.cli import main
 from local.costs import model, month, page, prices
-from local.costs.counted_run import NAMES, Counted
-from local.costs.model import PARTS, Costs, Load
+from local.costs.counted_run import NAMES
+from local.costs.model import PARTS, Costs, Load, Usage
 from local.costs.month import Month, Months
 from local.costs.page import IDLE, Quoted
 from local.costs.prices import MILLION
@@ -29,7 +29,7 @@ def quoted() -> Quoted:
 
 
 @cache
-def counted(load: Load) -> tuple[Counted, Counted]:
+def counted(load: Load) -> Usage:
     """What the load requests."""
     return COUNTED(SOURCE, load)
 
@@ -38,7 +38,7 @@ def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: A
     """What a load costs, by default a stream alone without events."""
     asked = replace(IDLE, **load)
     changed = {**SOURCE.settings, **(settings or {})}
-    return model.priced(changed, MONTHS, replace(asked, streams=streams), *counted(asked), LISTED)
+    return model.priced(changed, MONTHS, replace(asked, streams=streams), counted(asked), LISTED)
 
 
 def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
@@ -87,7 +87,7 @@ def test_an_event_that_no_index_has_is_an_item() -> None:
     """Half as many units below 1 KB, and one for each KB begun; all else is as with an order, but the entry's bytes."""
     for size, units in ((200, 1), (1200, 2)):
         asked: dict[str, Any] = {"events_per_s": 20, "event_bytes": size}
-        (_, flow), (_, ordered) = (counted(replace(IDLE, **asked, order=order)) for order in ("none", "index"))
+        flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
         assert flow.counts.write_units(NAMES["events_table"]) == units * flow.events
         assert ordered.counts.write_units(NAMES["events_table"]) == (units + 1) * ordered.events
         assert flow.counts.by_kind.keys() == ordered.counts.by_kind.keys()
@@ -100,7 +100,7 @@ def test_a_million_events_in_a_log_cost_cents() -> None:
     """At 100/s of 200 bytes, readable within a second: some six units for each segment of a hundred."""
     asked: dict[str, Any] = {"events_per_s": 100, "event_bytes": 200, "store": "log"}
     assert (costs(**asked).million_events or {})["sum"] <= 0.05
-    _, flow = counted(replace(IDLE, **asked))
+    flow = counted(replace(IDLE, **asked)).flow
     (puts,) = (count.requests for kind, count in flow.counts.by_kind.items() if kind.operation == "PutItem")
     assert puts == pytest.approx(flow.events / 100, rel=0.1)
 
@@ -134,8 +134,8 @@ def test_what_the_settings_change() -> None:
         ("--event-bytes 1.5", "--event-bytes must be a whole number from 1 to 262144, not '1.5'"),
         ("--streams 0", "--streams must be a whole number from 1 to 1000000, not '0'"),
         ("--streams ٣", "--streams must be a whole number from 1 to 1000000, not '٣'"),
-        ("--per-function 2", "--per-function: a function keeps one stream connected, so it must be 1"),
-        ("--per-function x", "--per-function must be a whole number from 1 to 1000000, not 'x'"),
+        ("--per-function 501", "--per-function must be a whole number from 1 to 500, not '501'"),
+        ("--per-function x", "--per-function must be a whole number from 1 to 500, not 'x'"),
         ("--store heap", "--store must be one of items, log, not 'heap'"),
         ("--order key", "--order must be one of index, none, not 'key'"),
         (
@@ -148,6 +148,11 @@ def test_what_the_settings_change() -> None:
             "--events-per-s 5000",
             "--events-per-s: a function of 128 MB stores about 3,429 events of 200 bytes a second; "
             "spread them over more streams, or raise memory_mb",
+        ),
+        (
+            "--events-per-s 100 --per-function 50",
+            "--events-per-s: the 50 streams of a function of 128 MB have more than the about 3,429 events of 200 bytes "
+            "a second that it stores; let fewer share it, or raise memory_mb",
         ),
         ("--stage nope", "There is no stage 'nope': env/nope.yml does not exist"),
     ],

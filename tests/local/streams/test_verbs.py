@@ -18,7 +18,11 @@ import pytest
 from local import cli
 from local.completion import SHELLS
 from tests import harness
+from tests.event_source import EventSource
 from tests.local.support import PROJECT, environment, until
+
+# After how many messages a client of the event stream is cut off.
+CUTS = (3, 1, 17, 8)
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +155,30 @@ def test_an_event_is_printed_and_told_as_printed_or_neither(
     *_, last = map(json.loads, terminal.getvalue().splitlines())
     assert f"--after {last['position']}`" in capsys.readouterr().err
     typed(service, "stop", "demo:follow")
+
+
+def test_an_event_stream_goes_on_where_it_was_cut(service: harness.Service) -> None:
+    """A client that is cut off after any number of messages comes again with the last id: each event once, in order.
+
+    The answer stays open: what is stored after it was asked for arrives on the same connection.
+    """
+    typed(service, "start", "demo:tail")
+    assert until(lambda: service.ask("GET", "demo:tail")[1]["counts"]["stored"] >= 5, 30)
+    source = EventSource(f"http://127.0.0.1:{service.port}/connections/demo:tail/events?limit=4")
+    seen: list[str] = []
+    for count in CUTS:
+        messages = source.connect()
+        seen += [json.loads(next(messages))["position"] for _ in range(count)]
+        assert (source.last_id, source.retry_ms) == (seen[-1], 3000)
+        messages.close()
+    typed(service, "stop", "demo:tail")
+    assert until(lambda: service.ask("GET", "demo:tail")[1]["status"] == "stopped", 30)
+    stored = service.events("demo:tail")
+    again = EventSource(source.url).connect()
+    assert [json.loads(next(again)) for _ in stored] == stored
+    again.close()
+    assert seen == [event["position"] for event in stored[: sum(CUTS)]]
+    assert source.opened == len(CUTS)
 
 
 def test_the_key_comes_from_the_environment_alone(service: harness.Service) -> None:

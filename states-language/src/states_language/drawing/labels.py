@@ -6,7 +6,8 @@ such as `${self:custom.settings.wait_s}` is shown as its last name, `wait_s`, so
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 Definition = Mapping[str, Any]
@@ -23,12 +24,21 @@ def targets(state: Definition) -> Iterator[tuple[str, str]]:
         yield rule["Next"], words(rule)
     if "Default" in state:
         yield state["Default"], "otherwise"
-    for number, catcher in enumerate(state.get("Catch", [])):
+    catchers = list(_catchers(state.get("Catch", [])))
+    for number, catcher in enumerate(catchers):
         wildcard = "any other error" if number else "any error"
         names = [wildcard if name == "States.ALL" else name for name in catcher["ErrorEquals"]]
         yield catcher["Next"], ", ".join(names)
     if "Next" in state:
         yield state["Next"], ""
+
+
+def _catchers(catchers: Sequence[Definition]) -> Iterator[Definition]:
+    """Yield the Catchers but that of too large a result where a wildcard, which does not match it, leads there too."""
+    for catcher, following in pairwise([*catchers, {"ErrorEquals": [], "Next": None}]):
+        too_large = catcher["ErrorEquals"] == ["States.DataLimitExceeded"]
+        if not (too_large and following["ErrorEquals"] == ["States.ALL"] and following["Next"] == catcher["Next"]):
+            yield catcher
 
 
 def words(rule: Definition) -> str:

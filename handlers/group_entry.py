@@ -1,0 +1,52 @@
+"""The Task of the state machines for a group: keeps its streams connected for one invocation, then returns or raises.
+
+`handlers/connection_manager.py` imports it for the first group that a sandbox is asked for, so a stage that has none
+pays nothing for it. It reads what only groups need of the environment. Invariant: as there, a log line and an error
+hold ids and our own words alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from handlers import errors
+from handlers.aws.error_translation import translate_errors
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.effects import Outcome
+from handlers.connection.steps import Invocation
+from handlers.driver import Clock
+from handlers.group.fates import Delays
+from handlers.group_driver import LogReport
+from handlers.group_invocation import GroupTables, ReadProfile, run_group
+from handlers.settings import load_delays
+
+delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))
+
+
+def keep(
+    invocation: Invocation,
+    tables: GroupTables,
+    secrets: SecretValues,
+    sqs: Callable[[], Any],
+    queue_url: str,
+    read_profile: ReadProfile,
+    log_report: LogReport,
+) -> dict[str, Any]:
+    """How the function ended: `status` as of a stream; raises a class of `handlers.errors` for any other end."""
+    if not invocation.execution:
+        raise errors.InvalidRequest("the event must name the execution of a group as a text")
+
+    def reports(stream_id: str, execution: str, outcome: Outcome) -> None:
+        # As the machine's own message about a stream that is rejected.
+        body = {"stream": stream_id, "execution": execution, "error": outcome.error, "cause": outcome.message}
+        with translate_errors("SendMessage"):
+            sqs().send_message(QueueUrl=queue_url, MessageBody=json.dumps(body))
+
+    outcome = run_group(invocation, tables, secrets, delays, Clock(), read_profile, log_report, reports)
+    if outcome.error:
+        error: type[errors.StreamkeeperError] = getattr(errors, outcome.error)
+        raise error(outcome.message)
+    return {"status": outcome.status}

@@ -1,0 +1,127 @@
+"""Looks at what an address answers: connects, reads for some seconds, and keeps what came.
+
+`profile new` draws its conclusions from such looks. Invariants: nothing is stored and no stream is claimed; a
+connection is closed however the look ends.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.framing.decoders import Frame, FramingError, Oversize, as_frames
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.upstream.reader import Upstream
+
+MOST_S = 86_400
+# So many frames, and the first bytes, are enough to judge by.
+_FRAMES, _BYTES = 1000, 65_536
+# A profile's name while there is none.
+_NAME = "new"
+
+
+@dataclass(frozen=True)
+class Address:
+    """What is asked: a GET of the URL, or a POST of a body in JSON."""
+
+    url: str
+    body: str | None = None
+
+    def table(self) -> dict[str, Any]:
+        """The fields of a profile that say so."""
+        return {"address": self.url} | ({} if self.body is None else {"method": "POST", "body": self.body})
+
+    def with_query(self, name: str, value: str) -> "Address":
+        """The same with one parameter more."""
+        parts = urlsplit(self.url)
+        query = f"{parts.query}{'&' if parts.query else ''}{name}={quote(value, safe='')}"
+        return Address(urlunsplit(parts._replace(query=query)), self.body)
+
+
+@dataclass
+class Look:
+    """What one connection brought; `beats_s` are the instants of bytes that keep it alive and are no frame."""
+
+    status: int = 0
+    content_type: str = ""
+    problem: str = ""
+    has_ended: bool = False
+    frames: list[Frame] = field(default_factory=list)
+    beats_s: list[float] = field(default_factory=list)
+    first: bytes = b""
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the frames that have one."""
+        return [frame.id for frame in self.frames if frame.id]
+
+    @property
+    def bodies(self) -> list[Mapping[str, Any]]:
+        """The frames as JSON; none where one is not an object."""
+        bodies = [None if isinstance(frame.data, Oversize) else _json(frame.data) for frame in self.frames]
+        return [] if not all(isinstance(body, dict) for body in bodies) else bodies  # type: ignore[return-value]
+
+
+def look(address: Address, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES) -> Look:
+    """What arrives within these seconds, or until `most` frames came; raises ProfileError for a bad address."""
+    # What is refused for its address is refused for good; a look at one's own machine is what is asked for.
+    table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
+    profile: Profile = parse(_NAME, table, {})
+    upstream = Upstream(profile.request(_NAME, cursor, {}), connect_timeout_s=10, stall_after_s=max(1.0, seconds))
+    seen, until_s, decoder = Look(), time.monotonic() + seconds, profile.decoder()
+    upstream.start()
+    try:
+        while (left_s := until_s - time.monotonic()) > 0 and len(seen.frames) < most:
+            arrival = upstream.get(left_s)
+            if isinstance(arrival, Opened):
+                seen.status, seen.content_type = arrival.status, arrival.headers.get("content-type", "")
+            elif isinstance(arrival, Closed):
+                seen.has_ended = True
+                if not seen.status:
+                    seen.problem = f"no answer: {arrival.reason} {arrival.detail}".rstrip()
+                break
+            elif isinstance(arrival, Chunk) and not _taken(seen, arrival.data, decoder):
+                break
+    finally:
+        upstream.close()
+    if not seen.status and not seen.problem:
+        seen.problem = f"nothing answered within {seconds:g} s"
+    return seen
+
+
+def _taken(seen: Look, data: bytes, decoder: Any) -> bool:
+    """Takes a chunk in; false where it cannot be read."""
+    seen.first = (seen.first + data)[:_BYTES]
+    try:
+        frames = [frame for frame in as_frames(decoder.feed(data)) if not frame.is_comment]
+    except FramingError as error:
+        seen.frames += as_frames(error.frames)
+        return False
+    seen.frames += frames
+    # A reconnection time comes once, at the beginning.
+    if not frames and not decoder.unfinished_bytes and b"retry:" not in data:
+        seen.beats_s.append(time.monotonic())
+    return True
+
+
+def seconds(text: str) -> float:
+    """How long to look, from the command line."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_S:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0 and at most {MOST_S}, not {text!r}")
+    return value
+
+
+def _json(data: str | bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None

@@ -1,0 +1,104 @@
+"""Finds in the JSON of events what names each, and asks the upstream whether it goes on behind that.
+
+Invariant: what is only guessed is called so, and is written so that no event is lost where the guess is wrong: under a
+known key another body is stored, too.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from local.profiles.looking import Address, Look, look
+
+# The names of places in which upstreams put what names an event, and of the parameters by which they go on behind one.
+_LIKELY = ("seq", "sequence", "cursor", "offset", "position", "revision", "id", "_id", "event_id", "eventId", "uuid")
+_PARAMETERS = ("since", "after", "cursor", "offset", "from")
+_DEPTH = 3
+# How long one question for a place waits at most, and how many are asked.
+_WAIT_S, _QUESTIONS = 3.0, 8
+_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GUESS = 'on_conflict = "both"  # the key is a guess: another body under it is stored, too, until you know better'
+
+
+def written(address: Address, framing: str, seen: Look, seconds: float) -> list[str]:
+    """The lines of a profile that say what names an event, and how to resume."""
+    if len(seen.frames) < 2:
+        return ['key = "hash"  # one event is too few to see what names it: look for longer (--seconds)']
+    found = unique(seen.bodies)
+    if not found and len({str(frame.data) for frame in seen.frames}) < len(seen.frames):
+        why = "equal bodies came more than once: each that comes is stored, at a handover some of them twice"
+        return [f'key = "each"  # {why}']
+    if not found:
+        return ['key = "hash"  # nothing in an event names it: equal bodies are one event']
+    names = {place: place.rpartition(".")[2] for place in found}
+    increasing = [place for place in found if _increases([_at(body, place) for body in seen.bodies])]
+    likely = sorted(found, key=lambda one: _LIKELY.index(names[one]) if names[one] in _LIKELY else len(_LIKELY))
+    for place in [one for one in likely if one in increasing or names[one] in _LIKELY][:2]:
+        if (parameter := _resumes(address, framing, seen, place, min(seconds, _WAIT_S))) is not None:
+            why = f"asked with {parameter} for what came after one, it sent that"
+            return [
+                f'key = "{place}"  # it is another in each event that came',
+                _GUESS,
+                f'cursor = "{place}"',
+                f'resume = {{ query = "{parameter}" }}  # {why}',
+            ]
+    place = next((one for one in likely if names[one] in _LIKELY), next(iter([*increasing, *likely])))
+    return [
+        f'key = "{place}"  # it is another in each event that came',
+        _GUESS,
+        '# cursor = "$..." and resume = { query = "..." } where the upstream can go on from a place',
+    ]
+
+
+def unique(bodies: list[Mapping[str, Any]]) -> list[str]:
+    """The places that all bodies have and no two share."""
+    first = bodies[0] if bodies else {}
+    return [place for place in _places(first, "$", 0) if _is_unique([_at(body, place) for body in bodies])]
+
+
+def _places(body: Mapping[str, Any], above: str, depth: int) -> Iterator[str]:
+    for name, value in body.items():
+        if not _PART.fullmatch(name):
+            continue
+        if isinstance(value, dict) and depth < _DEPTH:
+            yield from _places(value, f"{above}.{name}", depth + 1)
+        elif isinstance(value, str | int) and not isinstance(value, bool):
+            yield f"{above}.{name}"
+
+
+def _at(body: Any, place: str) -> Any:
+    for name in place.split(".")[1:]:
+        body = body.get(name) if isinstance(body, dict) else None
+    return body
+
+
+def _is_unique(values: list[Any]) -> bool:
+    sound = all(isinstance(value, str | int) and not isinstance(value, bool) for value in values)
+    return sound and len(set(map(str, values))) == len(values)
+
+
+def _increases(values: list[Any]) -> bool:
+    if not all(isinstance(value, int) for value in values):
+        return False
+    return all(earlier < later for earlier, later in pairwise(values))
+
+
+def _resumes(address: Address, framing: str, seen: Look, place: str, seconds: float) -> str | None:
+    """The parameter with which the upstream goes on behind the place of an event in the middle; None where none does.
+
+    At least three events tell that from an upstream that begins where it always does.
+    """
+    if len(seen.frames) < 3 or address.body is not None:
+        return None
+    middle = (len(seen.bodies) - 1) // 2
+    value = _at(seen.bodies[middle], place)
+    name = place.rpartition(".")[2]
+    asked = re.findall(r"[?&]([^=&#]+)", address.url)
+    for parameter in [one for one in dict.fromkeys((*_PARAMETERS, name)) if one not in asked][:_QUESTIONS]:
+        text = value if isinstance(value, str) else json.dumps(value)
+        again = look(address.with_query(parameter, text), framing, seconds, most=1)
+        if [frame.data for frame in again.frames[:1]] == [seen.frames[middle + 1].data]:
+            return parameter
+    return None

@@ -1,0 +1,94 @@
+"""The watch looks at streams that share functions by their groups: nothing is missed, and little is read."""
+
+from typing import Any
+
+from handlers.group.lease import Beat
+from handlers.rounds import Rounds, Turn
+from handlers.store import control_items
+from handlers.store.group_items import beat_name, beat_value, group_lease
+from handlers.store.leases import Leases
+from tests.handlers.aws import CONTROL, Aws
+from tests.handlers.store.test_leases import NOW_MS, Counted, fill, lease
+
+ARN, LIMIT_MS = "arn:of the group", NOW_MS + 600_000
+
+
+def group(group_id: str, *beats: Beat) -> dict[str, Any]:
+    """The lease of a group with the beats of r1, r2 …"""
+    item = lease(group_id, held=True, execution={"S": f"{ARN} {group_id}"})
+    named = {beat_name(f"r{number}", is_buried=one.is_buried): one for number, one in enumerate(beats, 1)}
+    return item | {name: beat_value(one) for name, one in named.items()}
+
+
+def member(stream_id: str, group_id: str, *, released: int = 0, by: str = "r1") -> dict[str, Any]:
+    """The record of a stream that connection 3 keeps, or that it let go 20 s ago."""
+    live = {"fence": {"N": "3"}, "seen_ms": {"N": str(NOW_MS - 20_000)}}
+    counters = {"fence": {"N": "3"}, "connected": {"N": "3"}, "released": {"N": str(released)}}
+    return lease(
+        stream_id,
+        held=True,
+        execution={"S": f"{ARN} {group_id}"},
+        group={"S": group_id},
+        expires_at_ms=control_items.number(LIMIT_MS),
+        marked=control_items.mark(3, by),
+        live={"M": live},
+        **counters,
+    )
+
+
+def beat(token: int, **more: Any) -> Beat:
+    """A beat of a moment ago."""
+    return Beat(token, NOW_MS - 1_000, NOW_MS + 19_000, 7, **more)
+
+
+def test_of_a_group_that_is_well_one_lease_is_read(aws: Aws) -> None:
+    """And none of its streams' records; a stream alone is read as ever."""
+    alone = lease("alone", held=True, expires_at_ms={"N": str(NOW_MS + 1)})
+    fill(aws, [group("#1", beat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
+    client = Counted(aws.dynamodb)
+    rounds = Rounds(Leases(client, CONTROL), 1, Turn(9))
+    seen = rounds.look(NOW_MS, lambda: False)
+    assert (seen.is_whole, seen.wanted, seen.missing, seen.away_ms, seen.damage) == (True, 151, 0, {}, {})
+    assert client.requests == ["query", "batch_get_item", "batch_get_item"]
+
+
+def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
+    """Where the newest function says that one is: it is named with for how long, and its group is no suspect."""
+    items = [member("demo:a", "#1"), member("demo:b", "#1", released=3), member("demo:c", "#1", by="r2")]
+    fill(aws, [group("#1", beat(1), beat(2, away=1)), group("#2", beat(1)), *items, member("demo:d", "#2")])
+    turn = Turn(9)
+    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, turn).look(NOW_MS, lambda: False)
+    assert (seen.wanted, seen.missing, seen.away_ms) == (4, 1, {"demo:b": 20_000})
+    assert list(turn.take()) == []
+
+
+def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
+    """All its streams are away since its last beat ran out; none of them is started by itself."""
+    dead = Beat(1, NOW_MS - 40_000, NOW_MS - 20_000, 7)
+    buried = Beat(1, NOW_MS - 30_000, NOW_MS - 10_000, 7, is_buried=True)
+    fill(aws, [group("#1", dead), group("#2", buried), member("demo:a", "#1"), member("demo:b", "#2")])
+    turn = Turn(9)
+    leases = Leases(aws.dynamodb, CONTROL)
+    seen = Rounds(leases, 1, turn).look(NOW_MS, lambda: False)
+    assert seen.away_ms == {"demo:a": 20_000, "demo:b": 30_000}
+    suspects = dict(turn.take())
+    assert {one: lease.execution for one, lease in suspects.items()} == {"#1": f"{ARN} #1", "#2": f"{ARN} #2"}
+    assert leases.read("#1") == suspects["#1"]
+
+
+def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
+    """What was well a minute ago, when a look was late, may not be now."""
+    members = [member(f"demo:{number:04d}", "#1") for number in range(900)]
+    fill(aws, [group("#1", beat(1)), *members])
+    rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9))
+    first = rounds.look(NOW_MS, lambda: True)
+    assert (first.is_whole, first.wanted) == (False, 799)
+    seen = rounds.look(NOW_MS + 60_000, lambda: True)
+    assert (seen.is_whole, seen.wanted, seen.missing) == (True, 101, 101)
+
+
+def test_a_beat_says_how_many_are_away() -> None:
+    """Nothing where all are connected, so that a function of an older release writes the same."""
+    for one, written in ((Beat(1, 2, 3, 4), "1/2/3/4"), (Beat(1, 2, 3, 4, away=5), "1/2/3/4/5")):
+        assert beat_value(one) == {"S": written}
+        assert group_lease({beat_name("r"): beat_value(one)}).beats == {"r": one}

@@ -1,0 +1,232 @@
+"""Functions of a group on threads: real sockets on one side, the tables on the other."""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from handlers.aws.clients import dynamodb
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.effects import Outcome
+from handlers.connection.steps import Invocation, Report
+from handlers.driver import Clock
+from handlers.errors import InvalidRequest
+from handlers.group.fates import Delays
+from handlers.group_invocation import GroupTables, run_group
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.settings import plain_aws
+from handlers.store.group_store import GroupStore
+from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
+
+GROUP, EXECUTION = "#1", "E1"
+WAIT_S = 60.0
+DELAYS = Delays(retry_max_delay_s=1, throttle_delay_s=1, throttle_max_delay_s=2, cool_down_s=1, jitter_s=0)
+
+
+class Group:
+    """The records of a group, the functions that run for it, and what its streams' upstreams have sent."""
+
+    def __init__(self, aws: Aws) -> None:
+        self.aws = aws
+        self.clock = Clock()
+        # As in Lambda, whose environment names no certificates of its own.
+        plain = plain_aws({name: value for name, value in os.environ.items() if not name.endswith("_CA_BUNDLE")})
+        assert plain is not None
+        client = dynamodb(plain, tries=4)
+        names = {"events_table": EVENTS, "control_table": CONTROL, "dead_letter_queue_url": aws.queue_url}
+        self.client = client
+        self.tables = GroupTables(client, lambda: aws.sqs, **names)
+        self.records = GroupStore(aws.dynamodb, CONTROL, GROUP)
+        self.reported: list[tuple[str, str]] = []
+        self.defects: set[str] = set()
+        self.ended: dict[str, Outcome] = {}
+        self.server: Server
+        self._threads: list[threading.Thread] = []
+        aws.put_control(GROUP, "lease", execution={"S": EXECUTION})
+
+    def join(self, *streams: str) -> None:
+        """What a POST writes, in its order."""
+        joined = {"S": str(self.clock.now_ms())}
+        for stream in streams:
+            self.aws.put_control(stream, "lease", joined=joined, group={"S": GROUP}, stop={"BOOL": False})
+            self.records.joins(stream, joined["S"])
+        self.records.changed()
+
+    def leave(self, *streams: str) -> None:
+        """What a DELETE writes, in its order."""
+        for stream in streams:
+            self.aws.put_control(stream, "lease", stop={"BOOL": True})
+        self.records.changed()
+
+    def start(self, request_id: str, lasts_s: float = 60, died: str = "") -> None:
+        """Starts a function."""
+        deadline_ms = self.clock.now_ms() + round(lasts_s * 1000)
+        who = Invocation(
+            GROUP, "A", EXECUTION, request_id, deadline_ms, 1_000, 200, 200, overlap_max_ms=200, died=died
+        )  # fmt: skip
+        thread = threading.Thread(target=self._run, args=(who,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, who: Invocation) -> None:
+        self.ended[who.request_id] = run_group(
+            who,
+            self.tables,
+            SecretValues(no_client, SECRETS),
+            DELAYS,
+            self.clock,
+            self._profile,
+            self._log,
+            self._report,
+        )
+
+    def _profile(self, stream: str) -> Profile:
+        if stream in self.defects:
+            raise InvalidRequest(f"there is no stream {stream!r}")
+        table = {"address": self.server.address + "/{streamId}", "framing": "sse", "allow_private": True}
+        policy = stream.partition("-")[0]
+        more = {"overlap": policy} if policy in ("evicts", "forbids") else {}
+        return parse(stream, {**table, "overlap_s": 0.1, "resume": {"header": "Last-Event-ID"}, **more}, {})
+
+    def _log(self, profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
+        assert profile.name == who.stream_id
+        assert blocked_ms >= 0
+        assert report.progress is not None
+
+    def _report(self, stream: str, _execution: str, outcome: Outcome) -> None:
+        self.reported.append((stream, outcome.error))
+
+    def keys(self, stream: str) -> list[int]:
+        """The numbers of its events that are stored."""
+        return sorted(int(key) for key in self.aws.items(EVENTS, stream))
+
+    def lease(self, stream: str) -> dict[str, Any]:
+        """Its record."""
+        return self.aws.items(CONTROL, stream)["lease"]
+
+    def wait_for_end(self) -> None:
+        """Returns once all functions have ended."""
+        for thread in self._threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def no_client(service: str) -> Any:
+    raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Returns once it holds; fails after a minute."""
+    until_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def numbered(first: int, last: int) -> bytes:
+    return b"".join(b"id: %d\ndata: %d\n\n" % (number, number) for number in range(first, last + 1))
+
+
+def play(peer: Peer) -> None:
+    """Three events behind the cursor, or what the stream's name says."""
+    path = re.match(rb"GET /(\S+)", peer.request)
+    cursor = re.search(rb"Last-Event-ID: (\d+)", peer.request, re.IGNORECASE)
+    assert path is not None
+    name, first = path[1].decode(), int(cursor[1]) + 1 if cursor else 1
+    if name == "refuses":
+        peer.send(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n")
+        return
+    peer.send(UNTIL_CLOSE)
+    if name == "resets":
+        peer.send(numbered(first, first))
+        peer.reset()
+        return
+    peer.send(numbered(first, 3) if first <= 3 else b": quiet\n\n")
+    if name == "floods":
+        while True:
+            peer.send(b"id: %d\ndata: %d\n\n" % (first + 3, 10**2000))
+            first += 1
+    peer.wait_until_gone()
+
+
+@contextmanager
+def group(aws: Aws) -> Iterator[Group]:
+    one = Group(aws)
+    with serving(play) as one.server:
+        yield one
+        one.wait_for_end()
+        one.client.close()
+
+
+def test_streams_of_one_function_have_fates_of_their_own(aws: Aws) -> None:
+    """One is refused, one is reset, one has no profile, one floods: each is its own affair, and the rest is stored.
+
+    One that joins is connected beside them, those that leave are closed, and the last one ends the group.
+    """
+    with group(aws) as one:
+        one.defects.add("nobody")
+        one.join("calm", "evicts-a", "forbids-b", "refuses", "resets", "floods", "nobody")
+        one.start("r1")
+        calm = ("calm", "evicts-a", "forbids-b")
+        until(lambda: all(one.keys(stream) == [1, 2, 3] for stream in calm))
+        until(lambda: len(one.keys("resets")) >= 2 and len(one.keys("floods")) > 100)
+        until(lambda: one.lease("refuses").get("ending") == "StreamRejected")
+        until(lambda: one.lease("nobody").get("ending") == "InvalidRequest")
+        one.join("later")
+        until(lambda: one.keys("later") == [1, 2, 3])
+        assert [name for name, *_ in one.records.members().items()] == sorted([*calm, "resets", "floods", "later"])
+        one.leave("floods", "calm")
+        until(lambda: len(one.records.members()) == 4)
+        assert one.lease("calm")["ending"] == "StreamEnded"
+        assert "execution" not in one.lease("calm")
+        assert one.lease("evicts-a")["execution"] == EXECUTION
+        one.leave("evicts-a", "forbids-b", "resets", "later")
+    assert one.ended["r1"].status == "stopped"
+    assert sorted(one.reported) == [("nobody", "InvalidRequest"), ("refuses", "StreamRejected")]
+    assert [beat.is_buried for beat in one.records.read().beats.values()] == [True]
+
+
+@pytest.mark.parametrize("policy", ["tolerates", "evicts", "forbids"])
+def test_a_second_function_takes_over(aws: Aws, policy: str) -> None:
+    """Each stream is handed over, the older function ends as taken over, and each event is stored."""
+    with group(aws) as one:
+        streams = [f"{policy}-{number}" for number in range(4)]
+        one.join(*streams)
+        one.start("r1")
+        until(lambda: all(one.keys(stream) == [1, 2, 3] for stream in streams))
+        one.start("r2")
+        until(lambda: "r1" in one.ended)
+        assert one.ended["r1"].error == "StreamTakenOver"
+        beats = one.records.read().beats
+        assert (beats["r1"].is_buried, beats["r2"].is_buried) == (True, False)
+        assert {one.lease(stream)["marked"] for stream in streams} == {"2/r2"}
+        one.leave(*streams)
+    assert one.ended["r2"].status == "stopped"
+
+
+def test_a_function_leaves_at_its_deadline(aws: Aws) -> None:
+    """It releases what it has, and ends as expired: nobody has taken over."""
+    with group(aws) as one:
+        one.join("calm", "resets")
+        one.start("r1", lasts_s=5)
+        until(lambda: one.keys("calm") == [1, 2, 3])
+    assert one.ended["r1"].error == "ConnectionExpired"
+    assert one.lease("calm")["released"] == 1
+
+
+def test_a_function_of_another_execution_is_turned_away(aws: Aws) -> None:
+    """It claims nothing, and ends as superseded."""
+    with group(aws) as one:
+        aws.put_control(GROUP, "lease", execution={"S": "E2"})
+        one.join("calm")
+        one.start("r1")
+        one.wait_for_end()
+        assert one.ended["r1"].status == "superseded"
+        assert aws.items(EVENTS, "calm") == {}

@@ -1,0 +1,184 @@
+"""`streamkeeper profile new`: what it writes of servers that no one here wrote, and of what is no stream.
+
+Each profile that it writes is sound by `profile check`, and `profile try` reads events with it.
+"""
+
+import contextlib
+import json
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handlers.framing.decoders import Frame
+from local.cli import main
+from local.profiles import places
+from local.profiles.looking import Address, Look
+from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
+from tests.local.support import PROJECT
+from tests.real.test_couchdb import Database
+
+LOOK_S = "1.5"
+JSON_LINES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+
+
+def made(url: str, folder: Path, *more: str, seconds: str = LOOK_S) -> dict[str, Any]:
+    """The profile that is written of the address; it is sound."""
+    file = folder / "seen.toml"
+    file.unlink(missing_ok=True)
+    assert main(["profile", "new", url, "--seconds", seconds, "--output", str(file), *more]) == 0
+    assert main(["profile", "check", str(file)]) == 0
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@contextlib.contextmanager
+def better_sse() -> Iterator[str]:
+    """The address of a server of the npm package better-sse."""
+    command = ["node", str(PROJECT / "tests" / "real" / "better-sse-server.mjs")]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().rsplit(" ", 1)[-1].strip()
+        finally:
+            process.terminate()
+
+
+def test_an_event_stream_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of better-sse: its ids are keys and cursor, and it was seen to go on behind one."""
+    with better_sse() as url:
+        profile = made(url, tmp_path)
+        assert {name: profile[name] for name in ("address", "framing", "allow_private", "resume")} == {
+            "address": url, "framing": "sse", "allow_private": True, "resume": {"header": "Last-Event-ID"},
+        }  # fmt: skip
+        assert not {"key", "cursor", "on_conflict"} & set(profile)
+        capsys.readouterr()
+        assert main(["profile", "try", str(tmp_path / "seen.toml"), "--seconds", LOOK_S, "--cursor", "17"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in shown if line.startswith("event ")] == ["event"] * 3
+    assert "event 3" in shown[-1]
+    assert shown[-1].endswith("; cursor 20")
+
+
+def test_json_lines_that_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of PouchDB's changes: not a document's id, which comes again, but the place in the feed; `since` resumes."""
+    with contextlib.closing(Database()) as database:
+        database.write(6)
+        profile = made(f"{database.address}/ledger/_changes?feed=continuous&heartbeat=200", tmp_path)
+        wanted = {"framing": "ndjson", "key": "$.seq", "cursor": "$.seq", "resume": {"query": "since"}}
+        assert {name: profile[name] for name in wanted} == wanted
+        assert profile["on_conflict"] == "both"
+        capsys.readouterr()
+        assert main(["profile", "try", str(tmp_path / "seen.toml"), "--seconds", LOOK_S, "--cursor", "4"]) == 0
+        assert "event 2" in capsys.readouterr().out.splitlines()[-1]
+        # The same feed as one document is no stream.
+        assert main(["profile", "new", f"{database.address}/ledger/_changes", "--seconds", LOOK_S]) == 1
+    assert capsys.readouterr().err.endswith("is a document that ends, no stream of events\n")
+
+
+def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
+    """A message of an event stream."""
+    fields = [("id", id_), ("event", name), ("data", data or f'{{"n": {number}}}')]
+    return "".join(f"{field}: {value}\n" for field, value in fields if value).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        # Ids that come twice name no event: the bodies' own place does.
+        (b"".join(block(n, id_="same") for n in range(4)), {"key": "$.n", "on_conflict": "both"}),
+        # Nothing names an event: equal bodies are kept apart only where they are seen to come.
+        (b"".join(block(n, data=f"word {n}") for n in range(4)), {"key": "hash"}),
+        (b"".join(block(n, data="word") for n in range(4)), {"key": "each"}),
+        (block(1), {"key": "hash"}),
+        (
+            b"".join(block(n, id_=f"{n}") + block(n, name="ping", data="now") for n in range(4)),
+            {"heartbeat": {"event": "ping"}},
+        ),
+        (b": nothing yet\n\n", {}),
+    ],
+)
+def test_what_names_an_event(answer: bytes, wanted: dict[str, Any], tmp_path: Path) -> None:
+    """What is written of ids, bodies and heartbeats, and nothing that was not seen."""
+    with serving(lambda peer: peer.send(UNTIL_CLOSE + answer)) as server:
+        profile = made(server.address, tmp_path)
+    assert {name: profile[name] for name in profile if name in ("key", "on_conflict", "heartbeat", "cursor")} == wanted
+    assert profile["framing"] == "sse"
+
+
+def test_a_post_is_looked_at_too(tmp_path: Path) -> None:
+    """The body is sent, and stands in the profile as it was typed."""
+
+    def script(peer: Peer) -> None:
+        peer.send(JSON_LINES + b'{"result": {"created": true}}\n')
+        peer.wait_until_gone()
+
+    body = '{"watch": {"key": "Zm9v", "what": "\\"é\\u0000"}}'
+    with serving(script) as server:
+        profile = made(server.address, tmp_path, "--body", body, seconds="0.5")
+        assert [peer.request.split(b" ")[0] for peer in server.peers] == [b"POST", b"POST"]
+    assert (profile["method"], profile["body"], profile["framing"]) == ("POST", body, "ndjson")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("401 Unauthorized", "the answer is 401: no stream; it asks for a credential"),
+        ("405 Method Not Allowed", "the answer is 405: no stream; where it takes a POST, say what to send with --body"),
+        ("200 OK", "the answer (text/html) is a document that ends, no stream of events"),
+    ],
+)
+def test_what_is_no_stream(status: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence says what answered, and nothing is written."""
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<p>no</p>\n<p>"
+    with serving(lambda peer: peer.send(head.encode())) as server:
+        assert main(["profile", "new", server.address, "--seconds", "30", "--output", str(tmp_path / "x.toml")]) == 1
+    assert capsys.readouterr().err.startswith(f"streamkeeper: {said}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bad address, a name that is none, a file that is there: status 2, nothing is asked or overwritten."""
+    file = tmp_path / "there.toml"
+    file.write_text("mine")
+    for arguments, said in (
+        (["nonsense"], "must begin with http:// or https://"),
+        (["http://[::1"], "not a valid address"),
+        (["http://u:p4ss@127.0.0.1/"], "must not hold a user or a password"),
+        (["http://127.0.0.1/?token=p4ss"], "holds 'token' in plain text"),
+        (["http://127.0.0.1/", "--name", "a:b"], "--name cannot be"),
+        (["http://127.0.0.1/", "--output", str(file)], "is there already"),
+    ):
+        assert main(["profile", "new", *arguments]) == 2, arguments
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+        assert "p4ss" not in error
+    assert file.read_text() == "mine"
+
+
+SCALARS = st.one_of(st.text(max_size=8), st.integers(), st.booleans(), st.none(), st.floats())
+BODIES = st.dictionaries(
+    st.one_of(st.sampled_from(["id", "seq", "meta"]), st.text(max_size=4)),
+    st.one_of(SCALARS, st.dictionaries(st.sampled_from(["id", "a b", "c.d"]), SCALARS)),
+    max_size=3,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(BODIES, min_size=2, max_size=6))
+def test_a_place_is_shared_by_no_two_events(bodies: list[dict[str, Any]]) -> None:
+    """Of any JSON: as many values at a place as events; what is written of it is sound TOML and loses nothing."""
+    seen = Look(frames=[Frame(json.dumps(body)) for body in bodies])
+    for place in places.unique(seen.bodies):
+        values = [json.loads(json.dumps(body)) for body in bodies]
+        for name in place.split(".")[1:]:
+            values = [value[name] for value in values]
+        assert len({str(value) for value in values}) == len(bodies)
+    lines = places.written(Address("http://127.0.0.1/", body="{}"), "ndjson", seen, 0)
+    profile = tomllib.loads("\n".join(lines))
+    assert profile["key"] == "hash" or profile["key"] == "each" or profile["on_conflict"] == "both"
