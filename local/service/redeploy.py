@@ -91,8 +91,8 @@ class Redeploy:
 
         The template comes first: changed code may need a variable or have a function that only the new one has.
         """
-        is_new = template != self._template
-        if is_new:
+        has_new_template = False
+        if template != self._template:
             self._template = template
             try:
                 compiled = await asyncio.to_thread(osls.template, self._stage, self._root)
@@ -107,7 +107,9 @@ class Redeploy:
                 elif self._refused:
                     self._say("the project is as deployed again")
                 self._refused = False
-        if is_new or code != self._code:
+                has_new_template = bool(changed)
+        # A delivery that the template has now goes on with the profiles that say so.
+        if has_new_template or code != self._code:
             self._code = code
             with harmless("the redeployment of the code"):
                 for line in await self._service.use_code():
