@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import examples, permission_edges
+from tests import examples, permission_edges, rerun
 
 # Examples have no time limit, and slow generation is no failure: a busy machine is not a counterexample. They are drawn
 # anew in each run; a failure prints what replays it, and .hypothesis keeps it for the next run. Where CI is set they
@@ -53,6 +53,11 @@ SLOW = (
     "tests/handlers/",
 )
 MOST_PROCESSES = 8
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Has the option of `tests/rerun.py`."""
+    parser.addoption("--rerun-alone", action="store_true", help="run the few tests that failed again, alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -101,7 +106,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names what no role of the template allows."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Names what no role of the template allows; where there is nothing of it, tests that failed may run again."""
     for sentence in _refused:
         terminalreporter.write_line(f"REFUSED {sentence}", red=True)
+    session = terminalreporter._session
+    if config.option.rerun_alone and session is not None and not _refused:
+        rerun.rerun(session, terminalreporter)

@@ -14,6 +14,8 @@ const PAGES = 10;
 const SHORT = 160;
 const LONG = 20_000;
 const DRAWN_MS = 200;
+// After how long one that was refused is tried again.
+const REFUSED_MS = 60_000;
 
 /** The part: `load` reads what has come since, where it does not come by itself; `stop` ends that. */
 export function eventsPart(id) {
@@ -23,6 +25,7 @@ export function eventsPart(id) {
   let isPaused = false;
   let order = 'events';
   let source = null;
+  let refusedAt = -Infinity;
   let fresh = [];
   let drawing = 0;
   let isOver = false;
@@ -56,6 +59,9 @@ export function eventsPart(id) {
       fresh = [...fresh, JSON.parse(data)].slice(-KEPT);
       after = lastEventId;
       drawing ||= setTimeout(show, DRAWN_MS);
+    };
+    source.onerror = () => {
+      if (source?.readyState === EventSource.CLOSED) refusedAt = performance.now();
     };
   }
 
@@ -114,7 +120,7 @@ export function eventsPart(id) {
         events = page.events.slice(0, KEPT);
       } else if (page.next) {
         after = null; // too far behind: go on at the end
-      } else if (!key.get() && !isOver && !document.hidden) {
+      } else if (!key.get() && !isOver && !document.hidden && performance.now() > refusedAt + REFUSED_MS) {
         follow();
       }
       draw();

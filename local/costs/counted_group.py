@@ -160,7 +160,9 @@ class CountedGroup:
     def _turn(self) -> bool:
         """Whether there was anything to do."""
         now_ms = self._clock.now_ms()
-        done = self._performs_duty(now_ms)
+        done = False
+        while self._performs_duty(now_ms):
+            done = True
         for stream_id in self._roster.to_open(now_ms):
             if self._pacing.may_begin(now_ms):
                 self._begins(stream_id, now_ms)

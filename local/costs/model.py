@@ -9,7 +9,7 @@ first month.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +92,13 @@ def costs(source: Scenario, months: Months, load: Load, prices: Prices) -> Costs
     return priced(source.settings, months, load, counted(source, load), prices)
 
 
+def costs_together(source: Scenario, months: Months, loads: Sequence[Load], prices: Prices) -> list[Costs]:
+    """What loads cost that differ in their events alone: the streams without events are counted once."""
+    first = counted(source, loads[0])
+    usages = [first, *(counted(source, load, first) for load in loads[1:])]
+    return [priced(source.settings, months, load, usage, prices) for load, usage in zip(loads, usages, strict=True)]
+
+
 def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage, prices: Prices) -> Costs:
     """What a load costs of which this was counted."""
     idle, flow, together = usage.idle, usage.flow, load.together
@@ -137,15 +144,18 @@ def _that_stored(report: Report) -> Report:
     return replace(report, progress=replace(report.progress, stored=1))
 
 
-def counted(source: Scenario, load: Load) -> Usage:
+def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
     """The counts of the streams without events, and what events add to them, at RAREST_PER_S at the least.
 
-    What events add is that of one stream, or of a few of a group.
+    What events add is that of one stream, or of a few of a group. Of what is `known` the streams without events are
+    taken.
     """
     machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
-    still, moving = (Stream(_profile(source, load), each, load.event_bytes) for each in (0.0, rate))
+    still, moving = (Stream(profile(source, load), each, load.event_bytes) for each in (0.0, rate))
     length_s = _stretch_s(rate, load.event_bytes, load.flush_s or 0.0)
-    if load.together == 1:
+    if known is not None:
+        idle, functions = known.idle, known.functions
+    elif load.together == 1:
         idle, functions = count(source, machine, still, STRETCH_S * 1000), None
     else:
         idle, functions = count_group(source, machine, still, load.together, IDLE_CYCLES)
@@ -166,7 +176,7 @@ def _stretch_s(rate: float, event_bytes: int, flush_s: float) -> float:
     return min(STRETCH_S, max(min(EVENTS, BYTES / event_bytes) / rate, for_segments_s, STRETCH_LEAST_S))
 
 
-def _profile(source: Scenario, load: Load) -> Any:
+def profile(source: Scenario, load: Load) -> Any:
     """The profile of the stream: one that can be resumed, with a second connection allowed for a moment."""
     table: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",

@@ -6,6 +6,7 @@ while the last one is applied is seen afterwards.
 """
 
 import asyncio
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,7 +21,8 @@ from local.user_error import UserError
 LOOK_EVERY_S = 0.3
 # What ships to Lambda; of the template, profiles change the names that the API knows, which `use_code` does.
 SHIPPED = (CODE, STREAMS)
-DELIVER = b"deliver"
+# The field, however TOML may spell it, and not a comment about deliveries.
+DELIVER = re.compile(rb"^\s*\[*\s*[\"']?deliver[\"']?\s*[=.\]]", re.MULTILINE)
 _NO_SOURCE = ("__pycache__",)
 
 Stamp = frozenset[tuple[str, int, int]]
@@ -55,7 +57,7 @@ def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
 
 def delivering(root: Path) -> Stamp:
     """Returns the stamps of the profiles that say where events go next: of that the template knows more than names."""
-    found = (path for path in (root / STREAMS).glob("*.toml") if DELIVER in path.read_bytes())
+    found = (path for path in (root / STREAMS).glob("*.toml") if DELIVER.search(path.read_bytes()))
     return frozenset((path.name, zlib.crc32(path.read_bytes()), 0) for path in found)
 
 

@@ -288,8 +288,12 @@ class Executions:
 
     def _prune(self) -> None:
         removed = set(self._records.prune({known.path for known in self.running()}))
-        if removed:
-            self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
+        # The oldest come first, and those are removed.
+        for arn in list(self._known) if removed else ():
+            if self._known[arn].path in removed:
+                removed.remove(self._known.pop(arn).path)
+                if not removed:
+                    break
 
 
 def _first_input(text: str) -> str:

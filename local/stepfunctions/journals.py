@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ class Journal:
 
     def opening(self, opening: Opening) -> None:
         """Writes the first line."""
-        self._append({"opening": asdict(opening)})
+        self._append({"opening": vars(opening)})
 
     def event(self, event: dict[str, Any]) -> None:
         """Writes one history event."""
@@ -107,11 +107,11 @@ class Journal:
 
     def redrive(self, redrive: Redrive) -> None:
         """Writes that the execution runs again."""
-        self._append({"redrive": asdict(redrive)})
+        self._append({"redrive": vars(redrive)})
 
     def closing(self, closing: Closing) -> None:
         """Writes the last line and closes the file."""
-        self._append({"closing": asdict(closing)})
+        self._append({"closing": vars(closing)})
         self.close()
 
     def close(self) -> None:
@@ -185,10 +185,10 @@ class Journals:
 
     def remove(self, paths: Iterable[Path]) -> None:
         """Removes these files."""
-        removed = set(paths)
-        if removed:
-            self._paths = [path for path in self._paths if path not in removed]
-        for path in removed:
+        for path in paths:
+            # As a rule the oldest, which stands first.
+            with contextlib.suppress(ValueError):
+                self._paths.remove(path)
             path.unlink(missing_ok=True)
 
 

@@ -215,3 +215,34 @@ def test_bash_completes_verbs_and_options() -> None:
         asks = f"COMP_WORDS=({words}); COMP_CWORD={len(typed_so_far) - 1}; _shtab_streamkeeper; echo ${{COMPREPLY[@]}}"
         ran = subprocess.run(["bash", "-c", f"{script}\n{asks}"], capture_output=True, text=True, check=False)
         assert ran.stdout.split() == [wanted], ran.stderr
+
+
+# Types a line and Tab into a zsh of its own terminal, and prints what stands there then.
+ZSH = """
+zmodload zsh/zpty
+zpty typed "TERM=dumb PS1= zsh -f -i"
+zpty -w typed 'PS1=; fpath=($COMPLETIONS $fpath); autoload -Uz compinit; compinit -u -D; print READY'
+zpty -r typed said '*READY*READY*'
+zpty -w -n typed "$1"$'\\t'' ; print END'$'\\n'
+zpty -r typed said '*END*END*'
+print -r -- "$said"
+"""
+
+
+def test_other_shells_complete_verbs_and_options(tmp_path: Path) -> None:
+    """The same typed in fish and in zsh, where they are installed."""
+    for shell, name in (("fish", "streamkeeper.fish"), ("zsh", "_streamkeeper")):
+        command = [sys.executable, "-m", "local.cli", "completion", shell]
+        script = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+        (tmp_path / name).write_text(script)
+    for line, wanted in (("streamkeeper fol", "follow"), ("streamkeeper events demo --form", "--format")):
+        if shutil.which("fish") is not None:
+            typed_in_fish = f"source {tmp_path}/streamkeeper.fish; complete -C '{line}'"
+            command = ["fish", "--no-config", "-c", typed_in_fish]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert [one.split("\t")[0] for one in ran.stdout.splitlines()] == [wanted], ran.stderr
+        if shutil.which("zsh") is not None:
+            known = environment(COMPLETIONS=str(tmp_path))
+            command = ["zsh", "-f", "-c", ZSH, "typed", line]
+            zsh = subprocess.run(command, env=known, capture_output=True, text=True, check=False, timeout=60)
+            assert f"{line.rpartition(' ')[0]} {wanted}" in zsh.stdout, zsh.stdout + zsh.stderr
