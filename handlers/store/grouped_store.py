@@ -22,11 +22,12 @@ from typing import Any
 
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
-from handlers.group.lease import GroupLease, composed, good_until_ms, known_over, to_bury
+from handlers.group.lease import GroupLease, composed, known_over, to_bury
 from handlers.store import control_items
 from handlers.store.connection_store import Change, Reply, Store
 from handlers.store.control_items import Item, count, number, text
 from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.group_items import live_of_member
 from handlers.store.group_store import GroupStore
 
 # How often the cursor of a stream whose events are items is saved at most.
@@ -128,12 +129,8 @@ class GroupedStore(Store):
         held.item = item
         if text(record.live or {}, "request_id") != self._who.request_id or "closed_ms" in (record.live or {}):
             held.lag_ms = None  # another connection is shown, or the end of this one's
-        own = record.lease
-        live, beat = record.live, self.lease.beats.get(text(record.live or {}, "request_id") or "")
-        if live is not None and "closed_ms" not in live and beat is not None:
-            seen_ms = good_until_ms(count(live, "seen_ms") or 0, count(live, "lag_ms"), beat)
-            live = live | {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
-        return replace(record, lease=composed(own, self.lease), live=live)
+        live = live_of_member(record.live, self.lease)
+        return replace(record, lease=composed(record.lease, self.lease), live=live)
 
     def _held(self, stream_id: str) -> _Held:
         return self._streams.setdefault(stream_id, _Held({}))

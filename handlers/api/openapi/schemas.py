@@ -82,6 +82,8 @@ _BRIEF = {
     "holder": _or_null(ref("Holder")),
     "last_error": _or_null(ref("LastError")),
 }
+# Of a stream that shares a function with others.
+_IN_GROUP = {"group": TEXT}
 _LANE = _object(
     {"phase": TEXT},
     {
@@ -172,7 +174,7 @@ def schemas() -> dict[str, Schema]:
             }
         ),
         "Streams": _object({"streams": _list(ref("BriefStream")), "next": _or_null(TEXT)}),
-        "BriefStream": _object(_BRIEF),
+        "BriefStream": _object(_BRIEF, _IN_GROUP),
         "Stream": _object(
             _BRIEF
             | {
@@ -181,7 +183,8 @@ def schemas() -> dict[str, Schema]:
                 "coverage": {"anyOf": [_COVERAGE, {"type": "null"}]},
                 "stuck_at_cursor": {"anyOf": [_STUCK, {"type": "null"}]},
                 "counts": _COUNTS,
-            }
+            },
+            _IN_GROUP,
         ),
         "Holder": _object(_HOLDER, description="The open connection that holds the lease."),
         "LastError": _object(_ERROR),
