@@ -19,19 +19,8 @@ LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = (
-    *(
-        "stream",
-        "status",
-        "reason",
-        "execution",
-        "group",
-        "generation",
-        "fence",
-        "started_at",
-        "stop_requested_at",
-        "ended_at",
-    ),
-    *("holder", "last_error"),
+    *("stream", "status", "reason", "execution", "group", "generation", "fence", "started_at", "stop_requested_at"),
+    *("ended_at", "holder", "last_error"),
 )
 
 
