@@ -16,10 +16,10 @@ run: setup  ## start everything on this machine; PORT and STREAMKEEPER_DATA choo
 	@exec $(VENV)/bin/streamkeeper run
 
 test: check  ## check the style and the types, then run the tests
-	@$(VENV)/bin/pytest --numprocesses $(JOBS)
+	@$(VENV)/bin/pytest --numprocesses $(JOBS) --rerun-alone
 
 test-all: check  ## the same, and the tests that take minutes: 10,000 schedules, the deep model, benchmarks, real chaos
-	@$(VENV)/bin/pytest --numprocesses $(JOBS) -m ""
+	@$(VENV)/bin/pytest --numprocesses $(JOBS) --rerun-alone -m ""
 
 check: setup
 	@$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet && $(VENV)/bin/mypy --no-error-summary

@@ -18,6 +18,8 @@ IN_PLACE = "reconnects"
 # A tenth of what the local Step Functions took when it was first measured.
 START_MS = 5.4
 HISTORY_MS = 1300
+# No other answer of the local Step Functions takes so long while somebody's expressions are evaluated.
+STALL_MS = 100
 # From the end of a function to the lane's next request, where two are forbidden and the error proves the end.
 DEATH_MS = 1500
 # So many deaths of a kind at least: of fewer a p99 is the greatest alone.
@@ -103,6 +105,12 @@ def endpoint_goals(start_ms: float, history_ms: float) -> list[Goal]:
         Goal("endpoint", "the median StartExecution", START_MS, start_ms, start_ms <= START_MS),
         Goal("endpoint", "all pages of a history", HISTORY_MS, history_ms, history_ms <= HISTORY_MS),
     ]
+
+
+def stall_goal(attack: str, clients: int, slowest_ms: float) -> Goal:
+    """Return the goal of the other answers of the local Step Functions during an attack by so many clients."""
+    words = f"the slowest other answer, attacked by {clients}"
+    return Goal(attack, words, STALL_MS, slowest_ms, slowest_ms < STALL_MS)
 
 
 def _of(row: Measured) -> Iterator[Goal]:

@@ -20,7 +20,7 @@ from handlers.aws.clients import boto3_client, bucket, dynamodb, queue
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
-from handlers.connection_metrics import document
+from handlers.connection_metrics import document, document_of
 from handlers.driver import Clock
 from handlers.group import is_group
 from handlers.invocation import Request, run_invocation, to_invocation
@@ -99,21 +99,28 @@ def _keep_group(invocation: Invocation) -> dict[str, Any]:
     # Few stages have groups, and what is imported lengthens each cold start.
     from handlers import group_entry
     from handlers.group_invocation import GroupTables
+    from handlers.group_log import GroupLog
 
-    def log_report(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
+    def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
         logger.append_keys(stream_id=who.stream_id)
         _log(profile.name, report, blocked_ms)
         logger.append_keys(stream_id=invocation.stream_id)
 
-    return group_entry.keep(
-        invocation,
-        GroupTables(client, sqs, **places),
-        secrets,
-        sqs,
-        settings.dead_letter_queue_url,
-        lambda stream_id: read_profile(stream_id, settings),
-        log_report,
-    )
+    log = GroupLog(log_one)
+    try:
+        return group_entry.keep(
+            invocation,
+            GroupTables(client, sqs, **places),
+            secrets,
+            sqs,
+            settings.dead_letter_queue_url,
+            lambda stream_id: read_profile(stream_id, settings),
+            log.report,
+        )
+    finally:
+        for profile, values in log.summed():
+            logger.info("newer connections have taken over", extra={"profile": profile, **values})
+            _print(document_of(values, "StreamTakenOver", profile=profile, **_metrics()))
 
 
 def read_event(event: object) -> tuple[str, str, str]:
@@ -185,15 +192,21 @@ def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
         logger.warning("stuck at its cursor", extra={"same_ends": report.same_ends, "ended_by": progress.ended_by})
     if progress.conflicts:
         logger.warning("known keys came with other bodies", extra={"conflicts": progress.conflicts})
-    described = document(
-        report,
-        blocked_ms,
-        profile=profile_name,
-        service=logger.service,
-        namespace=settings.metrics_namespace,
-        by=settings.metrics_by,
-        now_ms=time.time_ns() // 1_000_000,
-    )
+    _print(document(report, blocked_ms, profile=profile_name, **_metrics()))
+
+
+def _metrics() -> dict[str, Any]:
+    """What all documents have in common."""
+    now_ms = time.time_ns() // 1_000_000
+    return {
+        "service": logger.service,
+        "namespace": settings.metrics_namespace,
+        "by": settings.metrics_by,
+        "now_ms": now_ms,
+    }
+
+
+def _print(described: Mapping[str, Any]) -> None:
     # CloudWatch reads the metrics out of the log, whatever level the logger has.
     print(json.dumps(described, separators=(",", ":")), flush=True)
 

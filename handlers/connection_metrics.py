@@ -56,8 +56,14 @@ def document(
     report: Report, blocked_ms: int, *, profile: str, service: str, namespace: str, by: By, now_ms: int
 ) -> dict[str, Any]:
     """The document of a connection that has ended."""
-    values = numbers(report, blocked_ms)
-    outcome = report.outcome.error or report.outcome.status
+    values, outcome = numbers(report, blocked_ms), report.outcome.error or report.outcome.status
+    return document_of(values, outcome, profile=profile, service=service, namespace=namespace, by=by, now_ms=now_ms)
+
+
+def document_of(
+    values: dict[str, int], outcome: str, *, profile: str, service: str, namespace: str, by: By, now_ms: int
+) -> dict[str, Any]:
+    """The document of numbers that are known, of one connection or of several that ended alike."""
     fields = {"profile": profile, "service": service, "outcome": outcome, **values}
     if not (names := kept(values, by)):
         return fields

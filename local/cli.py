@@ -41,6 +41,7 @@ VERBS = {
     "list": Verb("local.streams.verbs", "list all streams"),
     "events": Verb("local.streams.events", "print stored events, or export them into a file"),
     "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
+    "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
     "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
     "replay": Verb(
         "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True

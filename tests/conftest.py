@@ -13,19 +13,20 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import permission_edges
+from tests import examples, permission_edges, rerun
 
 # Examples have no time limit, and slow generation is no failure: a busy machine is not a counterexample. They are drawn
 # anew in each run; a failure prints what replays it, and .hypothesis keeps it for the next run. Where CI is set they
 # follow from the test alone: there a failure is the change's own, and the same commit gives the same answer.
-settings.register_profile(
-    "streamkeeper",
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=os.environ.get("CI", "") not in ("", "0", "false"),
-)
-settings.load_profile("streamkeeper")
+for profile, number in (("all", examples.ALL), ("some", examples.SOME)):
+    settings.register_profile(
+        profile,
+        max_examples=number,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=os.environ.get("CI", "") not in ("", "0", "false"),
+    )
 
 # Nothing that the user's shell says of AWS reaches a test, nor what the tests start.
 for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -52,6 +53,16 @@ SLOW = (
     "tests/handlers/",
 )
 MOST_PROCESSES = 8
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Has the option of `tests/rerun.py`."""
+    parser.addoption("--rerun-alone", action="store_true", help="run the few tests that failed again, alone")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draws all examples where the long tests run too, else a quarter of them."""
+    settings.load_profile("some" if config.option.markexpr == "not long" else "all")
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -95,7 +106,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names what no role of the template allows."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Names what no role of the template allows; where there is nothing of it, tests that failed may run again."""
     for sentence in _refused:
         terminalreporter.write_line(f"REFUSED {sentence}", red=True)
+    session = terminalreporter._session
+    if config.option.rerun_alone and session is not None and not _refused:
+        rerun.rerun(session, terminalreporter)

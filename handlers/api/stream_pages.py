@@ -14,7 +14,7 @@ from handlers.api.queries import Listing
 from handlers.api.records import Records
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
-# A stream costs a request to the table, and a hundredth of one for its lease.
+# A stream that is well costs a twentieth of a request to the table, and a hundredth of one for its lease.
 LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.

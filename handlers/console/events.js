@@ -1,7 +1,10 @@
 // The last events of a stream, the newest first, searchable. Invariants: an event's text is shown as text; one that is
-// read stays open and where it is; what comes while the list is paused is counted and shown when it goes on.
+// read stays open and where it is; what comes while the list is paused is shown when it goes on.
+//
+// Where no key is asked for, they come by an EventSource, which a local run keeps open; it cannot send a key, so with one
+// they are asked for page after page. While the page is hidden nothing is open.
 
-import { ask, streamPath } from './api.js';
+import { ask, key, streamPath } from './api.js';
 import { element, keyed, text } from './dom.js';
 import { clock, number } from './words.js';
 
@@ -10,14 +13,22 @@ const PAGE = 500;
 const PAGES = 10;
 const SHORT = 160;
 const LONG = 20_000;
+const DRAWN_MS = 200;
+// After how long one that was refused is tried again.
+const REFUSED_MS = 60_000;
 
-/** The part: `load` reads what has come since. */
+/** The part: `load` reads what has come since, where it does not come by itself; `stop` ends that. */
 export function eventsPart(id) {
   let after = null;
   let events = [];
   let wanted = '';
   let isPaused = false;
   let order = 'events';
+  let source = null;
+  let refusedAt = -Infinity;
+  let fresh = [];
+  let drawing = 0;
+  let isOver = false;
   const search = element('input', { type: 'search', id: 'find', autocomplete: 'off', spellcheck: 'false' });
   const pause = element('button', { type: 'button', 'aria-pressed': 'false' }, 'Pause');
   const count = element('p', { class: 'soft' });
@@ -36,6 +47,41 @@ export function eventsPart(id) {
     text(count, isPaused ? `${held}; paused` : held);
   }
 
+  /** Takes in events, in the order in which they came. */
+  function take(those) {
+    events = [...those.toReversed(), ...events].slice(0, KEPT);
+  }
+
+  /** Has events come by themselves from `after` on. */
+  function follow() {
+    source = new EventSource(streamPath(id, `/events${after && `?after=${encodeURIComponent(after)}`}`));
+    source.onmessage = ({ data, lastEventId }) => {
+      fresh = [...fresh, JSON.parse(data)].slice(-KEPT);
+      after = lastEventId;
+      drawing ||= setTimeout(show, DRAWN_MS);
+    };
+    source.onerror = () => {
+      if (source?.readyState === EventSource.CLOSED) refusedAt = performance.now();
+    };
+  }
+
+  /** Shows what has come; while the list is paused that waits. */
+  function show() {
+    drawing = 0;
+    if (isPaused) return;
+    take(fresh);
+    fresh = [];
+    draw();
+  }
+
+  function unfollow() {
+    source?.close();
+    source = null;
+  }
+
+  const hidden = () => document.hidden && unfollow();
+  document.addEventListener('visibilitychange', hidden);
+
   search.addEventListener('input', () => {
     wanted = search.value.trim().toLowerCase();
     draw();
@@ -44,19 +90,27 @@ export function eventsPart(id) {
     isPaused = !isPaused;
     pause.setAttribute('aria-pressed', String(isPaused));
     text(pause, isPaused ? 'Go on' : 'Pause');
-    draw();
+    if (isPaused) draw();
+    else show();
   });
 
   return {
     node,
+    stop() {
+      isOver = true;
+      unfollow();
+      clearTimeout(drawing);
+      document.removeEventListener('visibilitychange', hidden);
+    },
     async load() {
-      if (isPaused) return;
+      // An EventSource that is not closed comes again by itself.
+      if (isPaused || (source && source.readyState !== EventSource.CLOSED)) return;
       if (after === null) after = (await ask(streamPath(id, '/latest'))).after ?? '';
       let page;
       for (let pages = 0; pages < PAGES; pages += 1) {
         page = await ask(streamPath(id, `/events?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`));
         if (page.order) break;
-        events = [...page.events.toReversed(), ...events].slice(0, KEPT);
+        take(page.events);
         after = page.next ?? page.events.at(-1)?.position ?? after;
         if (!page.next) break;
       }
@@ -66,6 +120,8 @@ export function eventsPart(id) {
         events = page.events.slice(0, KEPT);
       } else if (page.next) {
         after = null; // too far behind: go on at the end
+      } else if (!key.get() && !isOver && !document.hidden && performance.now() > refusedAt + REFUSED_MS) {
+        follow();
       }
       draw();
     },

@@ -90,6 +90,7 @@ export function streamView(parent, server, id) {
   return {
     stop() {
       clearInterval(tick);
+      events.stop();
       for (const loop of loops) loop.stop();
     },
   };

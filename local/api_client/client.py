@@ -8,7 +8,9 @@ Credentials and region come from the SDK's own chain (AWS_PROFILE, AWS_ACCESS_KE
 message holds a credential, and a key is sent over TLS, or to this machine, alone.
 """
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -35,10 +37,11 @@ _KEY = re.compile("[!-~]*")
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API answered; `body` is its text."""
+    """What the API answered; `body` is its text, `headers` are by their names in small letters."""
 
     status: int
     body: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_success(self) -> bool:
@@ -50,17 +53,28 @@ class Answer:
         """The status with its name: 404 Not Found."""
         return f"{self.status} {HTTPStatus(self.status).phrase if self.status in set(HTTPStatus) else ''}".rstrip()
 
+    @property
+    def sentence(self) -> str:
+        """The status, and of a problem what is wrong and what to do."""
+        try:
+            problem = json.loads(self.body)
+            return f"{self.phrase}: {problem['detail']} {problem['fix']}"
+        except (ValueError, KeyError, TypeError):
+            return f"{self.phrase}."
+
 
 @dataclass(frozen=True)
 class Api:
     """The API at an address, which ends in its stage where it is deployed; UserError for an address that is none.
 
-    `key` is "" where there is none. `sign` asks for a signature where the address is not AWS's.
+    `key` is "" where there is none. `sign` asks for a signature where the address is not AWS's. Who asks again and
+    again gives the `session` that has the credentials, which are renewed in it.
     """
 
     url: str
     key: str = field(default="", repr=False)
     sign: bool = False
+    session: botocore.session.Session | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         host = self._parsed("").host
@@ -86,7 +100,7 @@ class Api:
         request = AWSRequest(method, str(url), headers=headers, data=b"")
         match = _AWS.fullmatch(url.host or "")
         if not self.key and (match or self.sign):
-            _sign(request, match[1] if match else None)
+            _sign(request, match[1] if match else None, self.session or new_session())
         return _sent(request)
 
     def _parsed(self, path: str) -> Url:
@@ -105,8 +119,12 @@ class Api:
         return url
 
 
-def _sign(request: AWSRequest, region: str | None) -> None:
-    session = botocore.session.Session(session_vars=_REGION)
+def new_session() -> botocore.session.Session:
+    """A session that finds credentials and region as the AWS command line does."""
+    return botocore.session.Session(session_vars=_REGION)
+
+
+def _sign(request: AWSRequest, region: str | None, session: botocore.session.Session) -> None:
     try:
         credentials = session.get_credentials()
         region = region or session.get_config_variable("region")
@@ -126,7 +144,8 @@ def _sent(request: AWSRequest) -> Answer:
     http = URLLib3Session(proxies=get_environ_proxies(request.url), timeout=35)
     try:
         response: Any = http.send(request.prepare())
-        return Answer(response.status_code, response.text)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status_code, response.text, headers)
     except BotoCoreError as problem:
         raise UserError(_why_unsent(request.url, problem)) from None
     finally:

@@ -25,8 +25,8 @@ MOST_EVENTS_PER_S = 100_000.0
 # "A single partition … 1,000 write units a second"; an event is one there, whatever its index takes.
 PARTITION_UNITS = 1000
 WHY = {
-    "lambda": "{memory_mb} MB all month: {invocations:,.0f} invocations, {billed_s:,.0f} s",
-    "step_functions": "{transitions:,.0f} transitions",
+    "lambda": "{memory_mb} MB all month: {invocations:,.0f} invocations, {billed_s:,.0f} s{shared}",
+    "step_functions": "{transitions:,.0f} transitions{shared}",
     "events": "writes of events: items with their index, items alone, or segments",
     "control_writes": "writes of lease, cursor and ledger",
     "reads": "reads of them",
@@ -181,13 +181,16 @@ def stage_usd(load: Load, found: Costs) -> float:
 def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) -> str:
     """The amounts as a table."""
     words = dict(settings) | asdict(found.used) | {"billed_s": found.used.billed_ms / 1000}
+    # What they share is of the function; of it each stream pays its part.
+    words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
     words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
     rate = f"{load.events_per_s:g} events a second of {load.event_bytes} bytes" if load.events_per_s else "no events"
     stored = "an item each" if load.store == "items" else "in segments"
     stored += ", in no index" if load.order == "none" else ""
+    shared = "" if load.together == 1 else f", {load.together} in a function"
+    streams = f"{load.streams} {'stream' if load.streams == 1 else 'streams'} of the stage {stage}"
     lines = [
-        f"{load.streams} {'stream' if load.streams == 1 else 'streams'} of the stage {stage}, each with {rate}, "
-        f"{stored}; US dollars a month",
+        f"{streams}{shared}, each with {rate}, {stored}; US dollars a month",
         f"in {listed.region} at the prices of {listed.as_of}",
         "",
         *_table("a stream", found.stream_month, {name: why.format(**words) for name, why in WHY.items()}),
@@ -206,7 +209,8 @@ _KEPT = ("keep_days", "ledger_keep_days")
 
 
 def _table(title: str, parts: dict[str, float], why: dict[str, str]) -> list[str]:
-    return [f"{title:<20}{parts['sum']:>12.2f}", *rows(parts, why)]
+    digits = 2 if parts["sum"] >= 1 or not parts["sum"] else 3
+    return [f"{title:<20}{parts['sum']:>12.{digits}f}", *rows(parts, why)]
 
 
 def rows(parts: dict[str, float], why: dict[str, str]) -> list[str]:

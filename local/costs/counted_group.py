@@ -14,6 +14,7 @@ from typing import Any
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open, Outcome
 from handlers.connection.ends import SUPERSEDED
 from handlers.connection.inputs import Arrival, Closed, LeaseRead
+from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Report, Step
 from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate
@@ -22,6 +23,7 @@ from handlers.group.lease import Beat
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.group.rounds import Rounds
+from handlers.group_invocation import AT_ONCE, BEAT_EVERY_MS, YOUNG_MS
 from handlers.profile.behaviour import Profile
 from handlers.store import control_items
 from handlers.store.batch_get import BatchGet
@@ -35,7 +37,6 @@ from local.replay.virtual_invocation import VirtualConnection
 from states_language.clock import Clock, Timer
 
 GROUP = "#1"
-AT_ONCE, YOUNG_MS, BEATS_LIVED = 20, 1_000, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class CountedGroup:
         settings, table = group.settings, group.names["control_table"]
         self._groups = GroupStore(group.client, table, who.stream_id)
         self._batches = BatchGet(group.client, table)
-        self._beat_every_ms = who.progress_every_ms
+        self._ttl_ms = LEASE_TTL_READS * max(who.progress_every_ms, who.lease_every_ms)
         self._delays = Delays(*(settings[name] for name in Delays.__slots__))
         self._members: dict[str, _Member] = {}
         self._rounds: Rounds[Kept] = Rounds()
@@ -99,9 +100,8 @@ class CountedGroup:
         if not granted:
             self._ends(SUPERSEDED)
             return
-        lag_ms = BEATS_LIVED * self._beat_every_ms
         function = GroupFunction(
-            who.stream_id, lease.token, who.request_id, who.execution, who.deadline_ms, lag_ms, who.died
+            who.stream_id, lease.token, who.request_id, who.execution, who.deadline_ms, self._ttl_ms, who.died
         )
         self._store = GroupedStore(
             self._group.client,
@@ -114,7 +114,12 @@ class CountedGroup:
             ledger_keep_days=self._group.settings["ledger_keep_days"],
         )
         self._roster = Roster(lease.token, who.execution, who.deadline_ms - 3 * who.margin_ms)
-        self._duties = Duties(self._roster, lease.token, self._beat_every_ms, who.lease_every_ms // 2)
+        self._duties = Duties(
+            self._roster,
+            lease.token,
+            min(who.progress_every_ms, BEAT_EVERY_MS),
+            min(who.lease_every_ms, BEAT_EVERY_MS),
+        )
         self._token = lease.token
         _, self._store.lease = self._groups.first_beat(who.request_id, who.execution, self._beat())
         self._duties.claimed(self._store.lease, now_ms)
@@ -155,7 +160,9 @@ class CountedGroup:
     def _turn(self) -> bool:
         """Whether there was anything to do."""
         now_ms = self._clock.now_ms()
-        done = self._performs_duty(now_ms)
+        done = False
+        while self._performs_duty(now_ms):
+            done = True
         for stream_id in self._roster.to_open(now_ms):
             if self._pacing.may_begin(now_ms):
                 self._begins(stream_id, now_ms)
@@ -178,14 +185,9 @@ class CountedGroup:
         served = False
         for stream_id, step in self._rounds.awaiting():
             inbox = self._members[stream_id].inbox
-            # What is due comes before what arrives in the same instant, as for a stream alone.
-            if step.until_ms <= now_ms:
-                self._rounds.answer(stream_id, Answer(now_ms))
-            elif inbox:
-                self._rounds.answer(stream_id, Answer(now_ms, inbox.popleft()))
-            else:
-                continue
-            served = True
+            if inbox or step.until_ms <= now_ms:
+                self._rounds.answer(stream_id, Answer(now_ms, inbox.popleft() if inbox else None))
+                served = True
         for stream_id in self._rounds.rested(now_ms):
             self._rounds.answer(stream_id, Answer(now_ms))
             served = True
@@ -198,8 +200,8 @@ class CountedGroup:
     # --- for the group ------------------------------------------------------------------------------------------------
 
     def _beat(self) -> Beat:
-        until_ms = self._clock.now_ms() + BEATS_LIVED * self._beat_every_ms
-        return Beat(self._token, self._store.beat_at_ms(), until_ms, self._store.turns)
+        now_ms = self._clock.now_ms()
+        return Beat(self._token, self._store.beat_at_ms(), now_ms + self._ttl_ms, self._store.turns)
 
     def _performs_duty(self, now_ms: int) -> bool:
         duty = self._duties.next(now_ms)

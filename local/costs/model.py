@@ -9,7 +9,7 @@ first month.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,8 +30,9 @@ STRETCH_S = 3_600
 EVENTS, BYTES = 6_000, 64 * 1024 * 1024
 STRETCH_LEAST_S = 10
 SEGMENTS, MOST_EVENTS = 20, 150_000
-# Of a group: all its streams without events for one cycle of its function, and a few with events for two.
-IDLE_CYCLES, FLOW_CYCLES, FLOW_STREAMS = 1, 2, 2
+# Of a group: all its streams without events for one cycle of its function, and a few with events for two. Where events
+# come seldom, ten of them.
+IDLE_CYCLES, FLOW_CYCLES, OFTEN_PER_S = 1, 2, 0.2
 # Of rarer events a run would have none; each costs as much as one of these.
 RAREST_PER_S = 20 / STRETCH_S
 STREAM_ID = "replay"
@@ -91,6 +92,13 @@ def costs(source: Scenario, months: Months, load: Load, prices: Prices) -> Costs
     return priced(source.settings, months, load, counted(source, load), prices)
 
 
+def costs_together(source: Scenario, months: Months, loads: Sequence[Load], prices: Prices) -> list[Costs]:
+    """What loads cost that differ in their events alone: the streams without events are counted once."""
+    first = counted(source, loads[0])
+    usages = [first, *(counted(source, load, first) for load in loads[1:])]
+    return [priced(source.settings, months, load, usage, prices) for load, usage in zip(loads, usages, strict=True)]
+
+
 def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage, prices: Prices) -> Costs:
     """What a load costs of which this was counted."""
     idle, flow, together = usage.idle, usage.flow, load.together
@@ -98,13 +106,13 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = _lambda_usd(used, settings, prices) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
-    parts["logs"] = standing.connection_log_usd(used.invocations, prices)
+    parts["logs"] = standing.connection_log_usd(used.invocations, prices) / together
     parts["watch"] = standing.watch_stream_usd(prices, together)
     reports = [_that_stored(report) for report in idle.reports] if load.events_per_s else idle.reports
     length_s = idle.length_ms / 1000
     parts["metrics"] = standing.stream_metrics_usd(reports, length_s, settings, prices) / load.streams
     added = _requests_usd(flow, settings, prices)
-    share = load.events_per_s / max(load.events_per_s, RAREST_PER_S)
+    share = _share(load, flow)
     for name, usd in _requests_usd(idle, settings, prices).items():
         parts[name] += usd + share * added[name]
     counted_month = flow.events / flow.streams * MONTH_S * 1000 / flow.length_ms
@@ -121,6 +129,11 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     )
 
 
+def _share(load: Load, flow: Counted) -> float:
+    """The events that are asked about in such a stretch, for each that was counted: they come at random."""
+    return load.events_per_s * flow.length_ms / 1000 * flow.streams / flow.events if flow.events else 0.0
+
+
 def _kept_together(alone: Month, functions: float) -> Month:
     """The same month of the machine, with functions that hand over many streams."""
     return replace(alone, billed_ms=functions * MONTH_S * 1000)
@@ -131,22 +144,26 @@ def _that_stored(report: Report) -> Report:
     return replace(report, progress=replace(report.progress, stored=1))
 
 
-def counted(source: Scenario, load: Load) -> Usage:
+def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
     """The counts of the streams without events, and what events add to them, at RAREST_PER_S at the least.
 
-    What events add is that of one stream, or of a few of a group.
+    What events add is that of one stream, or of a few of a group. Of what is `known` the streams without events are
+    taken.
     """
     machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
-    still, moving = (Stream(_profile(source, load), each, load.event_bytes) for each in (0.0, rate))
+    still, moving = (Stream(profile(source, load), each, load.event_bytes) for each in (0.0, rate))
     length_s = _stretch_s(rate, load.event_bytes, load.flush_s or 0.0)
-    if load.together == 1:
+    if known is not None:
+        idle, functions = known.idle, known.functions
+    elif load.together == 1:
         idle, functions = count(source, machine, still, STRETCH_S * 1000), None
     else:
         idle, functions = count_group(source, machine, still, load.together, IDLE_CYCLES)
     if not load.events_per_s:
         return Usage(idle, idle.minus(idle), functions)
     if load.together > 1 and length_s >= FLOW_CYCLES * source.settings["wait_s"]:
-        flow, base = (count_group(source, machine, one, FLOW_STREAMS, FLOW_CYCLES)[0] for one in (moving, still))
+        streams = 2 if rate > OFTEN_PER_S else 10
+        flow, base = (count_group(source, machine, one, streams, FLOW_CYCLES)[0] for one in (moving, still))
         return Usage(idle, flow.minus(base), functions)
     length_ms = round(1000 * length_s)
     base = idle if (load.together, length_ms) == (1, idle.length_ms) else count(source, machine, still, length_ms)
@@ -159,7 +176,7 @@ def _stretch_s(rate: float, event_bytes: int, flush_s: float) -> float:
     return min(STRETCH_S, max(min(EVENTS, BYTES / event_bytes) / rate, for_segments_s, STRETCH_LEAST_S))
 
 
-def _profile(source: Scenario, load: Load) -> Any:
+def profile(source: Scenario, load: Load) -> Any:
     """The profile of the stream: one that can be resumed, with a second connection allowed for a moment."""
     table: dict[str, Any] = {
         "address": "https://upstream.invalid/{streamId}",

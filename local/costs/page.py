@@ -9,7 +9,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,11 @@ PACKED = Load(1, 1, 200, "log", 5)
 HEAVY = Load(1, 100, 200, "items", None)
 HEAVY_UNORDERED = Load(1, 100, 200, "items", None, "none")
 HEAVY_PACKED = Load(1, 100, 200, "log", 1)
+TOGETHER = (
+    Load(100, 0, 200, "log", 60, per_function=100),
+    Load(100, 1 / 60, 200, "log", 60, per_function=100),
+    Load(100, 1, 200, "log", 5, per_function=100),
+)
 PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
 WHY = {
     "lambda": "{memory_mb} MB all month, {invocations} invocations",
@@ -52,6 +57,7 @@ class Quoted:
     heavy: Costs
     heavy_unordered: Costs
     heavy_packed: Costs
+    together: Sequence[Costs]
     words: Mapping[str, str]
 
     @property
@@ -63,6 +69,9 @@ class Quoted:
             "an idle stream": self.idle.stream_month["sum"],
             "at an event a second": self.light.stream_month["sum"],
             "without an order": self.unordered.stream_month["sum"],
+            "an idle one of a hundred": self.together[0].stream_month["sum"],
+            "one of a hundred at an event a minute": self.together[1].stream_month["sum"],
+            "one of a hundred at an event a second": self.together[2].stream_month["sum"],
             "a stage": self.idle.fixed_month["sum"],
             "a million events": million["sum"],
             "with ¼ vCPU and an address": self.idle.beside["fargate"],
@@ -77,6 +86,7 @@ def quoted() -> Quoted:
     idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed = (
         model.costs(source, months, load, listed) for load in loads
     )
+    together = model.costs_together(source, months, TOGETHER, listed)
     settings = source.settings
     write_usd = listed.usd("dynamodb", "million_write_units") * prices.MILLION
     words = {
@@ -88,7 +98,7 @@ def quoted() -> Quoted:
         "event_units": f"{(heavy.million_events or {})['events'] / write_usd:.2g}",
         "alarms": f"{standing.alarm_metrics()}",
     }
-    return Quoted(idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed, words)
+    return Quoted(idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed, together, words)
 
 
 def rewritten(text: str, found: Quoted) -> str:
@@ -113,6 +123,13 @@ def _tables(found: Quoted) -> dict[str, list[str]]:
         streams.append(f"| {_name(part)} | {amounts} | {WHY[part].format(**found.words)} |")
     sums = " | ".join(f"**{column['sum']:.2f}**" for column in columns)
     streams.append(f"| **a stream** | {sums} | |")
+    shared = ["| part | idle | an event a minute, 60 s | 1 event/s, 5 s |", "|---|---:|---:|---:|"]
+    for part in (*PARTS, "sum"):
+        figures = [f"{one.stream_month[part]:.4f}" for one in found.together]
+        if part == "sum":
+            shared.append(f"| **one of 100** | {' | '.join(f'**{figure}**' for figure in figures)} |")
+        else:
+            shared.append(f"| {_name(part)} | {' | '.join(figures)} |")
     loads = (found.heavy, found.heavy_unordered, found.heavy_packed)
     million = ["| part | items | items, no order | a log, 1 s | why |", "|---|---:|---:|---:|---|"]
     for part, why in MILLION_WHY.items():
@@ -125,6 +142,7 @@ def _tables(found: Quoted) -> dict[str, list[str]]:
     million.append(f"| kept for {found.words['keep_days']} days | {kept} | storage |")
     return {
         "stream": streams,
+        "together": shared,
         "stage": _two("a stage besides", found.idle.fixed_month, FIXED_WHY),
         "million": million,
         "beside": _two("", found.idle.beside, BESIDE_WHY),

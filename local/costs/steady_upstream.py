@@ -1,15 +1,21 @@
-"""An upstream in virtual time that sends events at a steady rate to whoever is connected, and resumes.
+"""An upstream in virtual time that sends events at a steady mean rate to whoever is connected, and resumes.
 
 An event is server-sent, with an id that counts from 1 and a body of JSON whose size is chosen. What it says differs
 from event to event as a feed's does: some names of few, some of many, numbers and a hash. Everybody gets the same
-events at the same instants; who asks for what came after an id gets that first. Invariant: event n is sent at n divided
-by the rate, whoever is connected.
+events at the same instants; who asks for what came after an id gets that first.
+
+Events come at random, as those of many sources do (a Poisson process): some soon one after another, some late. Those of
+a clock would fall on the very instants at which segments are due that were begun a whole number of events before. Where
+many come in a second it makes no difference, and they come evenly. Invariant: the same `seed` gives the same instants,
+whoever is connected.
 """
 
 import hashlib
 import itertools
 import json
 import math
+import random
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -40,8 +46,10 @@ class Link:
 class SteadyUpstream:
     """Sends `events_per_s` events of `event_bytes` bytes of JSON each; an opening is answered after `connect_ms`."""
 
-    def __init__(self, clock: Clock, events_per_s: float, event_bytes: int, connect_ms: int) -> None:
+    def __init__(self, clock: Clock, events_per_s: float, event_bytes: int, connect_ms: int, seed: int = 1) -> None:
         self._clock = clock
+        self._draws = random.Random(seed)
+        self._instants_ms: list[float] = []
         self._origin_ms = clock.now_ms()
         self._events_per_s = events_per_s
         self._event_bytes = event_bytes
@@ -61,7 +69,11 @@ class SteadyUpstream:
 
     def sent(self) -> int:
         """How many events there have been."""
-        return int((self._clock.now_ms() - self._origin_ms) * self._events_per_s / 1000)
+        age_ms = self._clock.now_ms() - self._origin_ms
+        if self._is_dense or not self._events_per_s:
+            return int(age_ms * self._events_per_s / 1000)
+        self._drawn_until(age_ms)
+        return bisect_right(self._instants_ms, age_ms)
 
     def _answer(self, link: Link) -> None:
         if not link.is_open:
@@ -74,11 +86,20 @@ class SteadyUpstream:
 
     def _next_tick(self) -> None:
         """Sends the next event at its instant, or those of a tick where they come closer together."""
-        if self._events_per_s * TICK_MS > 1000:
-            at_ms = self._clock.now_ms() + TICK_MS
-        else:
-            at_ms = self._origin_ms + math.ceil((self.sent() + 1) * 1000 / self._events_per_s)
+        at_ms = self._clock.now_ms() + TICK_MS
+        if not self._is_dense:
+            at_ms = self._origin_ms + math.ceil(self._instants_ms[self.sent()])
         self._clock.call_at(at_ms, self._tick)
+
+    @property
+    def _is_dense(self) -> bool:
+        return self._events_per_s * TICK_MS > 1000
+
+    def _drawn_until(self, age_ms: int) -> None:
+        """Draws when events come until there is one that is to come."""
+        while not self._instants_ms or self._instants_ms[-1] <= age_ms:
+            last_ms = self._instants_ms[-1] if self._instants_ms else 0.0
+            self._instants_ms.append(last_ms + self._draws.expovariate(self._events_per_s / 1000))
 
     def _tick(self) -> None:
         for link in list(self._links):

@@ -4,13 +4,12 @@ Invariant: an unknown action or a bad request is an error that the SDK raises by
 a 500.
 """
 
-import asyncio
+import contextlib
 import gc
 import inspect
 import json
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from starlette.responses import Response
@@ -18,13 +17,14 @@ from starlette.responses import Response
 from local.stepfunctions import request_validation
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.activity_actions import ActivityActions
-from local.stepfunctions.diagnostics import ValidationAction, diagnostics
+from local.stepfunctions.diagnostics import ValidationAction, examine, is_examined
 from local.stepfunctions.execution_actions import ExecutionActions
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.express import Express
 from local.stepfunctions.machine_actions import MachineActions
 from local.stepfunctions.map_run_actions import MapRunActions
 from local.stepfunctions.parameters import SIGNED_FOR, Action, Refusal, parsed_request
+from local.stepfunctions.reading import Reader
 from local.stepfunctions.state_test_action import StateTestAction
 from local.stepfunctions.tag_actions import TagActions
 from local.stepfunctions.task_actions import TaskActions
@@ -54,7 +54,7 @@ class StepFunctions:
         self.activities = activities
         self.tokens = Tokens()
         self._express = Express(executions, clock)
-        self._reader = ThreadPoolExecutor(1, "definitions")
+        self._reader = Reader()
         # The event loop waits so long for a thread that calculates.
         sys.setswitchinterval(0.001)
         self._actions: dict[str, Action] = {
@@ -66,7 +66,7 @@ class StepFunctions:
             **ValidationAction().actions(),
             **ActivityActions(activities).actions(),
             **MapRunActions(executions).actions(),
-            **StateTestAction(executions, clock).actions(),
+            **StateTestAction(executions, clock, self._reader).actions(),
         }
 
     async def answer(self, action: str, body: bytes, region: str = REGION) -> Response:
@@ -88,11 +88,23 @@ class StepFunctions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
         request_validation.check(action, parameters)
         arguments = {name: value for name, value in parameters.items() if value is not None}
-        if action in _DEFINING and isinstance(definition := arguments.get("definition"), str):
-            # A long expression takes seconds to be read; once read it is known.
-            await asyncio.get_running_loop().run_in_executor(self._reader, diagnostics, definition, "STANDARD")
+        for definition in self._needed(action, arguments):
+            if not is_examined(definition):
+                # A large definition, or a long expression, takes seconds to be read; once read it is known.
+                await self._reader.run(len(definition), examine, definition)
         answer = self._actions[action](arguments | {SIGNED_FOR: region})
         return await answer if inspect.isawaitable(answer) else answer
+
+    def _needed(self, action: str, arguments: dict[str, Any]) -> list[str]:
+        """The definitions of which an action needs the machines."""
+        if action in _DEFINING:
+            return [arguments["definition"]] if isinstance(arguments.get("definition"), str) else []
+        if isinstance(arn := arguments.get("stateMachineArn"), str):
+            return self._executions.machines.definitions(arn)
+        with contextlib.suppress(KeyError):
+            if action == "RedriveExecution":
+                return [self._executions.get(arguments["executionArn"]).opening.definition]
+        return []
 
     def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:
         """Calls the listener once, when the execution has ended."""
@@ -101,7 +113,7 @@ class StepFunctions:
     def close(self) -> None:
         """Ends the Express executions that run, and answers the workers that wait."""
         self._express.close()
-        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
         self.activities.close()
 
 

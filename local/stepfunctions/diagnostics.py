@@ -5,16 +5,21 @@ places are recorded. Example: `there is no state 'X'` is MISSING_TRANSITION_TARG
 """
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from local.stepfunctions.json_messages import message_and_place, strict
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal
-from states_language import DefinitionError, problems
+from local.stepfunctions.remembered import Remembered
+from states_language import DefinitionError, Machine, load, problems
 from states_language.definition.fields import below
 from states_language.definition.place import keys, value_at
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 _DEFAULT_COUNT = 100
+MOST_REMEMBERED = 3_000_000
+MOST_READ = 4_000_000
+"""The characters of the definitions that are remembered, and of those that are read to list the problems of one."""
 _EXPRESS = "Express state machine does not support"
 _RESOURCE = "The resource provided "
 _BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
@@ -52,22 +57,69 @@ def _refusal(reports: list[dict[str, str]]) -> Refusal:
     return Refusal("InvalidDefinition", f"Invalid State Machine Definition: '{words}'")
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A definition's diagnostics, those of an Express machine besides, and the machine, None where it cannot run."""
+
+    reports: list[dict[str, str]]
+    express: list[dict[str, str]]
+    machine: Machine | None
+
+
+_examined: Remembered[Examined] = Remembered(MOST_REMEMBERED)
+
+
+def is_examined(text: str) -> bool:
+    """Returns whether a definition is known, so that `diagnostics` and `loaded` take no time."""
+    return _examined.get(text) is not None
+
+
+def examine(text: str) -> Examined:
+    """Returns what is known of a definition; where it is not known, it is read and remembered."""
+    known = _examined.get(text)
+    if known is None:
+        known = _examine(text)
+        _examined.put(text, known)
+    return known
+
+
+def loaded(text: str) -> Machine:
+    """Returns the machine of a definition; raises ValueError, which DefinitionError is, where it cannot run."""
+    known = _examined.get(text)
+    if known is not None and known.machine is not None:
+        return known.machine
+    definition = strict(text)
+    if not isinstance(definition, dict):
+        raise DefinitionError("/", "must be a JSON object")
+    return load(definition)
+
+
 def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
     """Returns the diagnostics of a definition for a STANDARD or EXPRESS machine; none where it can run."""
+    known = examine(text)
+    return known.reports or (known.express if kind == "EXPRESS" else [])
+
+
+def _examine(text: str) -> Examined:
     try:
         definition = strict(text)
         if not isinstance(definition, dict):
-            return [_error(_SCHEMA, "Definition must be a valid JSON object")]
-        if defects := problems(definition):
-            return [_diagnostic(problem, definition) for problem in defects] + _without_end(definition, defects)
-        return [] if kind == "STANDARD" else _express(definition, "/")
+            return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
+        try:
+            machine = load(definition)
+            return Examined([], _express(definition, "/"), machine)
+        except DefinitionError:
+            # Each problem takes another reading.
+            defects = problems(definition, MOST_READ // len(text))
+        words = [_diagnostic(problem, definition) for problem in defects] + _without_end(definition, defects)
+        return Examined(words, [], None)
     except RecursionError:
-        return [_error(_SCHEMA, "Definition is nested too deeply")]
+        return Examined([_error(_SCHEMA, "Definition is nested too deeply")], [], None)
     except ValueError as problem:
         if not text.strip():
-            return [_error(_SCHEMA, "Definition must be a valid JSON object")]
+            return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         message, place = message_and_place(text, problem)
-        return [_error("INVALID_JSON_DESCRIPTION", message, place)]
+        return Examined([_error("INVALID_JSON_DESCRIPTION", message, place)], [], None)
 
 
 def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from local.observers import harmless
+from local.stepfunctions.diagnostics import loaded
 from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
 from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.known_executions import KnownExecution, ended
 from local.stepfunctions.machines import Machines, Started
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
 from local.stepfunctions.redrives import NOT_KEPT, TOO_MANY_EVENTS, Redrive, obstacle, repeated
-from states_language import Execution, Machine, Perform, load
+from states_language import Execution, Machine, Perform
 from states_language.clock import Clock
 from states_language.place import Redriven
 from states_language.scheduling.lanes import Lanes
@@ -67,9 +68,9 @@ class Executions:
 
     def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
         """Returns its history events, as far as they are stored."""
-        if known.live is None or known.redrives:
+        if known.journal is None or known.redrives:
             return self._records.history(known.path)
-        return known.live.history
+        return known.journal.events
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
@@ -158,7 +159,7 @@ class Executions:
         if part is None or known.closing is None:
             raise Refusal("ExecutionNotRedrivable", f"{reason or NOT_KEPT}.")
         redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, known.closing.events)
-        machine = load(json.loads(opening.definition))
+        machine = loaded(opening.definition)
         known.journal, redrive = Journal(known.path), Redrive(now_ms, token)
         known.journal.mend()
         known.journal.redrive(redrive)
@@ -220,7 +221,7 @@ class Executions:
         return machine.start(
             parsed(opening.input), clock=self._clock, perform=self.perform, name=opening.name, arn=opening.arn,
             machine_name=opening.machine_arn.rpartition(":")[2], machine_arn=opening.machine_arn,
-            role_arn=opening.role_arn, on_event=journal.event, lanes=self.lanes, redriven=redriven,
+            role_arn=opening.role_arn, on_event=journal.event, keep_history=False, lanes=self.lanes, redriven=redriven,
         )  # fmt: skip
 
     def _follow(self, known: KnownExecution, live: Execution) -> None:
@@ -287,8 +288,12 @@ class Executions:
 
     def _prune(self) -> None:
         removed = set(self._records.prune({known.path for known in self.running()}))
-        if removed:
-            self._known = {arn: known for arn, known in self._known.items() if known.path not in removed}
+        # The oldest come first, and those are removed.
+        for arn in list(self._known) if removed else ():
+            if self._known[arn].path in removed:
+                removed.remove(self._known.pop(arn).path)
+                if not removed:
+                    break
 
 
 def _first_input(text: str) -> str:

@@ -43,7 +43,7 @@ class Express:
         live = started.machine.start(
             data, clock=self._clock, perform=self._executions.perform, name=name, arn=arn,
             machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
-            lanes=self._executions.lanes,
+            lanes=self._executions.lanes, keep_history=False,
         )  # fmt: skip
         self._running = {one for one in self._running if one.status == "RUNNING"} | {live}
         return ExpressExecution(arn, name, machine_arn, text, live.started_ms, live)

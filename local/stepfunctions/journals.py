@@ -12,14 +12,14 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from local.observers import harmless
 from local.stepfunctions.machines import ROLE
 from local.stepfunctions.redrives import NOT_KEPT, Redrive, obstacle
-from local.stepfunctions.stored_events import StoredEvents
+from local.stepfunctions.stored_events import StoredEvents, WrittenEvents
 from states_language.place import Part
 
 MOST_KEPT = 200
@@ -74,10 +74,11 @@ class Record:
 
 
 class Journal:
-    """The file of one execution, open for appending."""
+    """The file of one execution, open for appending; `events` are those that were written since it was opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.events = WrittenEvents()
         self._file: io.FileIO | None = None
         self._closed = False
         self._unwritten = b""
@@ -91,11 +92,14 @@ class Journal:
 
     def opening(self, opening: Opening) -> None:
         """Writes the first line."""
-        self._append({"opening": asdict(opening)})
+        self._append({"opening": vars(opening)})
 
     def event(self, event: dict[str, Any]) -> None:
         """Writes one history event."""
-        self._append({"event": event})
+        text = _text(event)
+        self.events.add(text)
+        with harmless("the journal of an execution"):
+            self._write(b'{"event":' + text + b"}\n")
 
     def part(self, part: Part | None) -> None:
         """Writes where an execution stood that ends without success; None where no redrive could go on."""
@@ -103,11 +107,11 @@ class Journal:
 
     def redrive(self, redrive: Redrive) -> None:
         """Writes that the execution runs again."""
-        self._append({"redrive": asdict(redrive)})
+        self._append({"redrive": vars(redrive)})
 
     def closing(self, closing: Closing) -> None:
         """Writes the last line and closes the file."""
-        self._append({"closing": asdict(closing)})
+        self._append({"closing": vars(closing)})
         self.close()
 
     def close(self) -> None:
@@ -120,8 +124,7 @@ class Journal:
 
     def _append(self, line: dict[str, Any]) -> None:
         with harmless("the journal of an execution"):
-            text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
-            self._write(text.encode("utf-8", "replace"))
+            self._write(_text(line) + b"\n")
 
     def _write(self, data: bytes) -> None:
         if self._closed:
@@ -132,6 +135,10 @@ class Journal:
             self._file = self.path.open("ab", buffering=0)
         while self._unwritten:
             self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+
+
+def _text(line: dict[str, Any]) -> bytes:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 class Journals:
@@ -178,10 +185,10 @@ class Journals:
 
     def remove(self, paths: Iterable[Path]) -> None:
         """Removes these files."""
-        removed = set(paths)
-        if removed:
-            self._paths = [path for path in self._paths if path not in removed]
-        for path in removed:
+        for path in paths:
+            # As a rule the oldest, which stands first.
+            with contextlib.suppress(ValueError):
+                self._paths.remove(path)
             path.unlink(missing_ok=True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from local.stepfunctions.diagnostics import refuse_bad
 from local.stepfunctions.executions import Executions
-from local.stepfunctions.machines import Described, Entry, Machines, compiled, new_revision
+from local.stepfunctions.machines import Described, Entry, Machines, new_revision
 from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
 from local.stepfunctions.tag_actions import added
@@ -59,7 +59,7 @@ class MachineActions:
             self._refuse_changed(existing, new)
             new = existing.described
         else:
-            self._machines.put(new, compiled(new))
+            self._machines.put(new)
         answer: Answer = {"stateMachineArn": machine_arn, "creationDate": new.created_ms / 1000}
         if parameters.get("publish"):
             versions = new.published.versions
@@ -102,7 +102,7 @@ class MachineActions:
         if (new.definition, new.role_arn) != (old.definition, old.role_arn):
             new = replace(new, revision_id=new_revision())
         # A running execution keeps the machine that it was started with.
-        self._machines.put(new, compiled(new))
+        self._machines.put(new)
         answer: Answer = {"updateDate": new.updated_ms / 1000}
         if new.revision_id:
             answer["revisionId"] = new.revision_id

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from local.stack import StateMachine
+from local.stepfunctions.diagnostics import loaded
 from local.stepfunctions.versions import Published, restored, split
 from local.template import REGION
-from states_language import DefinitionError, Machine, load
+from states_language import Machine
 
 ROLE = "arn:aws:iam::000000000000:role/local"
 EXPRESS_LIMIT_S = 300
@@ -53,11 +54,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Entry:
-    """A state machine and its loaded definition; `deployed` is true for one of the stack."""
+    """A state machine; `deployed` is its loaded definition where it is one of the stack."""
 
     described: Described
-    machine: Machine
-    deployed: bool
+    deployed: Machine | None = None
     deleting: bool = False
 
 
@@ -68,7 +68,7 @@ class Machines(Mapping[str, Entry]):
         self._folder = folder
         self._entries: dict[str, Entry] = {}
         for arn, (state_machine, machine) in deployed.items():
-            self._entries[arn] = Entry(_of_stack(state_machine, now_ms), machine, True)
+            self._entries[arn] = Entry(_of_stack(state_machine, now_ms), machine)
         self._restore()
 
     def __getitem__(self, arn: str) -> Entry:
@@ -86,7 +86,7 @@ class Machines(Mapping[str, Entry]):
         entry = self._entries[machine_arn]
         described, alias_arn = entry.described, None
         if not qualifier:
-            return Started(described, entry.machine, entry.deleting)
+            return Started(described, entry.deployed or compiled(described), entry.deleting)
         if qualifier.isdecimal():
             number = int(qualifier)
         else:
@@ -98,14 +98,31 @@ class Machines(Mapping[str, Entry]):
         )  # fmt: skip
         return Started(described, compiled(described), entry.deleting, f"{machine_arn}:{number}", alias_arn)
 
-    def put(self, described: Described, machine: Machine) -> Entry:
-        """Returns the entry of a new machine, or of one that has changed."""
-        deployed = described.arn in self._entries and self._entries[described.arn].deployed
-        entry = Entry(described, machine, deployed)
-        if not deployed:
+    def definitions(self, arn: str) -> list[str]:
+        """Returns the definitions to which this ARN may lead, and of which no machine is kept."""
+        machine_arn, qualifier = split(arn)
+        entry = self._entries.get(machine_arn)
+        if entry is None:
+            return []
+        if not qualifier:
+            return [entry.described.definition] if entry.deployed is None else []
+        published = entry.described.published
+        try:
+            routes = {int(qualifier): 100} if qualifier.isdecimal() else dict(published.alias(qualifier).routes)
+            return [published.version(number).definition for number in routes]
+        except KeyError:
+            return []
+
+    def put(self, described: Described) -> None:
+        """Keeps a new machine that can run, or one that has changed."""
+        before = self._entries.get(described.arn)
+        if before is None or before.deployed is None:
             self._write(described)
-        self._entries[described.arn] = entry
-        return entry
+            self._entries[described.arn] = Entry(described)
+        elif before.described.definition == described.definition:
+            self._entries[described.arn] = replace(before, described=described)
+        else:
+            self._entries[described.arn] = Entry(described, compiled(described))
 
     def deploy(self, state_machine: StateMachine, machine: Machine, now_ms: int) -> bool:
         """Returns whether the stack's machine has changed; running executions keep their definition."""
@@ -117,18 +134,18 @@ class Machines(Mapping[str, Entry]):
             described = replace(
                 before.described, definition=state_machine.definition, updated_ms=now_ms, revision_id=new_revision()
             )
-        self._entries[state_machine.arn] = Entry(described, machine, True)
+        self._entries[state_machine.arn] = Entry(described, machine)
         return True
 
     def tag(self, arn: str, tags: dict[str, str]) -> None:
         """Replaces the machine's tags."""
         entry = self._entries[arn]
-        self.put(replace(entry.described, tags=tags), entry.machine)
+        self.put(replace(entry.described, tags=tags))
 
     def publish(self, arn: str, published: Published) -> None:
         """Replaces the machine's versions and aliases."""
         entry = self._entries[arn]
-        self.put(replace(entry.described, published=published), entry.machine)
+        self.put(replace(entry.described, published=published))
 
     def mark_deleting(self, arn: str) -> None:
         """Refuses new executions from now on; `remove` follows when none runs."""
@@ -160,7 +177,8 @@ class Machines(Mapping[str, Entry]):
                     stored["published"] = restored(stored["published"])
                 described = Described(**stored)
                 if described.arn not in self._entries:
-                    self._entries[described.arn] = Entry(described, compiled(described), False)
+                    compiled(described)
+                    self._entries[described.arn] = Entry(described)
 
 
 def _of_stack(machine: StateMachine, now_ms: int) -> Described:
@@ -168,13 +186,10 @@ def _of_stack(machine: StateMachine, now_ms: int) -> Described:
 
 
 def compiled(described: Described) -> Machine:
-    """Returns the machine, loaded; raises DefinitionError."""
-    definition = json.loads(described.definition)
-    if not isinstance(definition, dict):
-        raise DefinitionError("/", "must be a JSON object")
-    machine = load(definition)
+    """Returns the machine, which is loaded unless it is remembered; raises DefinitionError."""
+    machine = loaded(described.definition)
     if described.type == "EXPRESS":
-        machine.timeout_s = min(machine.timeout_s or EXPRESS_LIMIT_S, EXPRESS_LIMIT_S)
+        return Machine(machine.line, min(machine.timeout_s or EXPRESS_LIMIT_S, EXPRESS_LIMIT_S), machine.definition)
     return machine
 
 

@@ -15,8 +15,9 @@ from states_language.definition.fields import Fields
 from states_language.failures import StateError
 from states_language.states.retry import compile_retry, named
 
-Run = Callable[[Machine, Any, Callable[[TaskCall], Awaitable[Any]] | None], Awaitable[Execution]]
-"""Runs a machine to its end; without the third argument Tasks do their real work."""
+Perform = Callable[[TaskCall], Awaitable[Any]]
+Run = Callable[[Callable[[], Machine], Any, Perform | None], Awaitable[Execution]]
+"""Loads a machine and runs it to its end; without the third argument Tasks do their real work."""
 
 NAME = "StateName"
 EXCEEDED = "States.ExceedToleratedFailureThreshold"
@@ -123,12 +124,15 @@ class StateTest:
 
     # ---- the state itself ----
 
+    async def _ran(self, state: Mapping[str, Any], data: Any, perform: Perform | None) -> Execution:
+        return await self._run(lambda: machine(state, self.request.variables), data, perform)
+
     async def _execute(self) -> Execution:
         state = {key: value for key, value in self._substitute().items() if key not in ("Retry", "Catch")}
         exceeded = self._exceeds_tolerance()
         error = self.request.error or (StateError(EXCEEDED, _EXCEEDED_CAUSE) if exceeded else None)
         perform = None if not self.request.mocked and error is None else _mock(self.request.result, error)
-        return await self._run(machine(state, self.request.variables), self.request.data, perform)
+        return await self._ran(state, self.request.data, perform)
 
     def _substitute(self) -> dict[str, Any]:
         """A mocked state is a Task with the state's dataflow: the mock replaces its work."""
@@ -175,7 +179,7 @@ class StateTest:
     async def _caught(self, catcher: dict[str, Any], error: StateError) -> Any:
         kept: dict[str, Any] = {key: self.state[key] for key in ("QueryLanguage", "Next", "End") if key in self.state}
         state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, **kept, "Catch": [catcher]}
-        execution = await self._run(machine(state, self.request.variables), self.request.data, _mock(None, error))
+        execution = await self._ran(state, self.request.data, _mock(None, error))
         return execution.output
 
     # ---- the members of an inspection ----
@@ -225,7 +229,7 @@ class StateTest:
         return value
 
     async def _value(self, state: dict[str, Any], data: Any) -> Any:
-        execution = await self._run(machine({**state, "End": True}, self.request.variables), data, _mock(None, None))
+        execution = await self._ran({**state, "End": True}, data, _mock(None, None))
         return execution.output["value"] if execution.status == "SUCCEEDED" else None
 
     async def _look_after(self, execution: Execution) -> None:
@@ -244,13 +248,11 @@ class StateTest:
         ):
             kept = {key: self.state[key] for key in names if key in self.state}
             state = {"Type": "Task", "Resource": _WORK, **kept, "End": True}
-            looked = await self._run(machine(state, self.request.variables), self.request.data, _mock((result,), None))
+            looked = await self._ran(state, self.request.data, _mock((result,), None))
             self.shown[member] = looked.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
-        looked = await self._run(
-            machine({**state, "End": True}, self.request.variables), self.request.data, _mock(None, None)
-        )
+        looked = await self._ran({**state, "End": True}, self.request.data, _mock(None, None))
         if looked.status == "SUCCEEDED":
             self.shown[member] = looked.output
 
@@ -258,7 +260,7 @@ class StateTest:
         return {"Type": "Pass", **{key: self.state[key] for key in names if key in self.state}}
 
 
-def _mock(result: tuple[Any] | None, error: StateError | None) -> Callable[[TaskCall], Awaitable[Any]]:
+def _mock(result: tuple[Any] | None, error: StateError | None) -> Perform:
     async def perform(call: TaskCall) -> Any:
         if error is not None:
             raise TaskFailure(error.error, error.cause)

@@ -12,6 +12,7 @@ from local.stepfunctions.diagnostics import invalid, refuse_bad
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.json_messages import message_and_place, strict
 from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, parsed
+from local.stepfunctions.reading import Reader
 from local.stepfunctions.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, VirtualClock
@@ -31,8 +32,9 @@ _NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercenta
 class StateTestAction:
     """TestState; `perform` of the executions does the work of a Task that is not mocked."""
 
-    def __init__(self, executions: Executions, clock: Clock) -> None:
+    def __init__(self, executions: Executions, clock: Clock, reader: Reader) -> None:
         self._executions = executions
+        self._reader = reader
         self._clock = clock
 
     def actions(self) -> dict[str, Action]:
@@ -40,11 +42,15 @@ class StateTestAction:
         return {"TestState": self._test}
 
     async def _test(self, parameters: Parameters) -> Answer:
-        state, request = _state(parameters), _request(parameters)
+        length = len(parameters["definition"])
+        state, request = await self._reader.run(length, _state, parameters), _request(parameters)
         _check_mock(parameters, state, request)
         context = self._context(parameters, state, request.data)
 
-        async def run(tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None) -> Execution:
+        async def run(
+            loading: Callable[[], Machine], data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None
+        ) -> Execution:
+            tested = await self._reader.run(length, loading)
             if perform is None and state.get("Type") == "Task":
                 return await self._run_for_real(tested, data, context)
             beside.set(Beside(asyncio.get_running_loop(), self._executions.evaluators))

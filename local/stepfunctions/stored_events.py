@@ -1,7 +1,7 @@
-"""Reads the history of an execution from its journal, a part at a time.
+"""Reads the history of an execution a part at a time: from its journal, or as it was written while it runs.
 
-The places of the events are found once and kept for the histories that were read last, so a page costs what it holds,
-however long the history is. Invariant: a line that a kill tore is no event.
+The places of the events in a journal are found once and kept for the histories that were read last, so a page costs
+what it holds, however long the history is. Invariant: a line that a kill tore is no event.
 """
 
 import functools
@@ -55,6 +55,36 @@ class StoredEvents(Sequence[dict[str, Any]]):
         begins = [place - places[0] for place in places]
         text = b"[" + b",".join(block[begin : block.index(b"\n", begin)] for begin in begins) + b"]"
         return [line["event"] for line in json.loads(text.decode("utf-8", "replace"))]
+
+
+class WrittenEvents(Sequence[dict[str, Any]]):
+    """The events of an execution that runs, each kept as the text that was written of it.
+
+    The garbage collector walks through dictionaries again and again, and never through texts.
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[bytes] = []
+
+    def add(self, text: bytes) -> None:
+        """Adds the JSON text of an event."""
+        self._texts.append(text)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, slice):
+            events: list[dict[str, Any]] = json.loads(b"[" + b",".join(self._texts[at]) + b"]")
+            return events
+        event: dict[str, Any] = json.loads(self._texts[at])
+        return event
 
 
 @functools.lru_cache(maxsize=_MOST_PLACES_KEPT)

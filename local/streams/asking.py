@@ -37,7 +37,7 @@ class Refused(Exception):
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.status = NO_STREAM if answer.status == _NOT_FOUND else REFUSED
-        super().__init__(_sentence(answer))
+        super().__init__(answer.sentence)
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,6 @@ def refused(refusal: Refused, *, as_json: bool) -> int:
         print(" ".join(refusal.answer.body.split("\n")).strip())
     print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
     return refusal.status
-
-
-def _sentence(answer: Answer) -> str:
-    try:
-        problem = json.loads(answer.body)
-        return f"{answer.phrase}: {problem['detail']} {problem['fix']}"
-    except (ValueError, KeyError, TypeError):
-        return f"{answer.phrase}."
 
 
 def in_colour(word: str, of: str = "") -> str:

@@ -39,12 +39,12 @@ def _each(policies: str, *budgets: dict[str, int]) -> tuple[Exploration, ...]:
 
 
 DEFAULT: tuple[Exploration, ...] = (
-    *_each("evicts", {"lost": 1}, {"stop": 1, "post": 1}),
+    *_each("evicts", {"lost": 1}),
     *_each("tolerates", {"stop": 1}),
     *_each("evicts tolerates", {"kill": 1}, {"drop": 1}, {"event": 1}, {"renew": 1}, {"refuse": 1, "late": 1}),
-    *_each("hot", {"kill": 1}, {"drop": 1}, {"renew": 1}),
+    *_each("hot", {"kill": 1}, {"renew": 1}),
     *_each("evicts", {"renew": 1, "end": 1}),
-    *_each("evicts forbids", {"drop": 1, "again": 1}),
+    *_each("forbids", {"drop": 1, "again": 1}),
     *_each("evicts tolerates", {"forbid": 1}),
     *_each("forbids", {}, {"stop": 1}, {"post": 1}, {"event": 1}),
     *_each(
@@ -55,16 +55,16 @@ DEFAULT: tuple[Exploration, ...] = (
         {"drop": 1},
         {"refuse": 1},
         {"renew": 1},
-        {"lost": 1},
         {"late": 1},
     ),
 )
 DEEP: tuple[Exploration, ...] = (
     *DEFAULT,
-    *_each("tolerates", {"lost": 1}),
+    *_each("tolerates forbids", {"lost": 1}),
+    *_each("hot", {"drop": 1}),
     *_each("hot forbids", {"forbid": 1}),
     *_each("tolerates forbids hot", {"renew": 1, "end": 1}),
-    *_each("tolerates forbids", {"stop": 1, "post": 1}),
+    *_each("evicts tolerates forbids", {"stop": 1, "post": 1}),
     *_each("forbids", {"kill": 1, "drop": 1}, {"vanish": 1, "drop": 1}, {"kill": 1, "drop": 1, "again": 1}),
     *_each("forbids", {"kill": 2}, {"kill": 1, "vanish": 1}, {"freeze": 1, "kill": 1}, {"unheard": 1}),
     *_each("evicts tolerates", {"kill": 1, "drop": 1}, {"kill": 1, "stop": 1}, {"kill": 2}, {"drop": 2}),
@@ -73,7 +73,7 @@ DEEP: tuple[Exploration, ...] = (
     *_each("evicts tolerates hot", {"orphan": 1}),
     *_each("evicts tolerates", {"stop": 1, "post": 1, "kill": 1}, {"kill": 1, "event": 1}, {"event": 2}),
     *_each("evicts tolerates forbids", {"drop": 2, "again": 2}),
-    *_each("tolerates hot", {"drop": 1, "again": 1}),
+    *_each("evicts tolerates hot", {"drop": 1, "again": 1}),
     *_each("hot", {"stop": 1}, {"kill": 1, "drop": 1}, {"lost": 1}, {"stop": 1, "post": 1}, {"event": 1}),
 )
 

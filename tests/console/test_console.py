@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from handlers.framing.events import StreamEvent
 from handlers.store.connection_store import Store
+from handlers.store.event_items import StoragePolicy
 from local import stages
 from tests.console.chromium import Chromium, chromium
 from tests.console.key_proxy import key_proxy
@@ -25,6 +26,7 @@ from tests.local.metrics.receiver import receiver
 HOSTILE = "demo:<img src=x onerror=\"document.title='run'\">\"&'"
 BODY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
 MANY = 1_000
+TELEPHONE = {"width": 390, "height": 860}
 PICTURES = support.PROJECT / "docs"
 # Every part of a stream's view has something to show.
 READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor();
@@ -49,7 +51,12 @@ def service(browser: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Iter
     assert browser  # without one nothing is started
     with receiver() as (collector, received):
         folder = tmp_path_factory.mktemp("console")
-        one = Service(folder, OTEL_EXPORTER_OTLP_ENDPOINT=collector, OTEL_METRIC_EXPORT_INTERVAL="5000")
+        one = Service(
+            folder,
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector,
+            OTEL_METRIC_EXPORT_INTERVAL="5000",
+            UPSTREAM_COUCHDB="http://127.0.0.1:1",  # nothing listens there
+        )
         one.start()
         one.post("demo")
         SENT[one] = received
@@ -194,9 +201,23 @@ def test_the_metrics_are_told_to_prometheus_and_opentelemetry(service: Service) 
 
 
 def test_a_server_that_is_lost_and_comes_back(service: Service, browser: Chromium) -> None:
-    """The page says so, keeps what it shows, and goes on by itself; nothing is asked of anybody else."""
+    """The page says so, keeps what it shows, and goes on by itself; nothing is asked of anybody else.
+
+    An EventSource of the browser's own goes on behind its last event: none is missing and none comes twice.
+    """
     shown(browser, address(service, "streams/demo"))
     browser.do(READY)
+    assert browser.do(
+        """return page.evaluate(() => new Promise((done) => {
+          window.seen = [];
+          window.source = new EventSource('connections/demo/events');
+          window.source.onmessage = ({ data, lastEventId }) => {
+            window.seen.push(lastEventId);
+            if (JSON.parse(data).position !== lastEventId) window.seen.push('not its own position');
+            if (window.seen.length === 10) done(true);
+          };
+        }))"""
+    )
     service.end()
     try:
         said = browser.do(
@@ -210,8 +231,98 @@ def test_a_server_that_is_lost_and_comes_back(service: Service, browser: Chromiu
     assert said[1]
     browser.do("await page.locator('#link[data-state=live]').waitFor()")
     assert browser.do("return page.locator('#announce').textContent()") != ""
+    seen = browser.do(
+        """const before = await page.evaluate(() => window.seen.length);
+        await page.waitForFunction((count) => window.seen.length > count + 10, before);
+        return page.evaluate(() => { window.source.close(); return window.seen; })"""
+    )
+    stored = [event["position"] for event in service.events("demo", 1000)]
+    # Written before one that was there already: an open answer brings it later, under the last id.
+    assert len(seen) == len(set(seen))
+    assert seen == stored[: len(seen)]
     asked = browser.do("return page.asked")
     assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{service.port}"}
+
+
+def test_events_come_by_themselves_until_the_list_is_paused(service: Service, browser: Chromium) -> None:
+    """Without a key one open answer brings them; paused, the list stays as it is, and what came is there after."""
+    shown(browser, address(service, "streams/demo"))
+    browser.do("await page.locator('.events li').first().waitFor()")
+    before, paused, after, asked = browser.do(
+        """const positions = () => page.locator('.events .body').allTextContents();
+        const first = (await positions())[0];
+        await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);
+        await page.getByRole('button', { name: 'Pause' }).click();
+        const before = await positions();
+        await page.waitForResponse((answer) => answer.url().endsWith('/timeline'));
+        await page.waitForResponse((answer) => answer.url().endsWith('/timeline'));
+        const paused = await positions();
+        await page.getByRole('button', { name: 'Go on' }).click();
+        await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, before[0]);
+        const after = await positions();
+        return [before, paused, after, page.asked.filter((url) => url.includes('/events?limit=')).length]"""
+    )
+    assert paused == before
+    new = after[: after.index(before[0])]
+    assert len(new) >= 1
+    assert after[len(new) :] == before[: len(after) - len(new)]
+    # The first page; what follows comes on the answer that stays open.
+    assert asked == 1
+
+
+def test_why_a_stream_is_not_connected(service: Service, browser: Chromium) -> None:
+    """A panel has the server's words, since when, and when it is tried again; it is gone when the stream is stopped."""
+    service.post("couchdb:away")
+    assert support.until(lambda: service.ask("GET", "couchdb:away")[1]["last_error"], 30)
+    shown(browser, address(service, "streams/couchdb%3Aaway"), colorScheme="dark", viewport=TELEPHONE)
+    said = browser.do(
+        """await page.getByRole('heading', { name: 'Why it is not connected' }).waitFor();
+        return page.locator('.trouble p').allTextContents()"""
+    )
+    assert said[0].startswith("refused: nothing listens at the address")
+    assert said[1].startswith("Failed at ")
+    assert "Tried again" in said[0] + said[1] or "tried again" in said[0]
+    assert browser.do("return page.evaluate(() => document.documentElement.scrollWidth)") <= TELEPHONE["width"]
+    assert violations(browser) == []
+    service.ask("DELETE", "couchdb:away")
+    browser.do("await page.locator('.trouble').waitFor({ state: 'hidden' })")
+
+
+def test_streams_of_a_log_and_without_an_order(service: Service, browser: Chromium) -> None:
+    """Events of a log come as those of items do; where there is no order the list says so, and they stand by key."""
+    service.post("demo-log")
+    own = store(service)
+    own.claim("demo:unordered", execution="", holder="B/request-1", order="none")
+    events = [StreamEvent(key, f"body of {key}", None, None, None, 1) for key in ("c", "a", "b")]
+    own.write("demo:unordered", 1, 0, events, StoragePolicy(order="none"))
+    shown(browser, address(service, "streams/demo-log"))
+    # The first ones, and then others: they follow.
+    browser.do(
+        """await page.locator('.events li').first().waitFor();
+        const first = await page.locator('.events .body').first().textContent();
+        await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first)"""
+    )
+    service.ask("DELETE", "demo-log")
+    shown(browser, address(service, "streams/demo%3Aunordered"))
+    seen = browser.do(
+        """await page.getByText('3 events, by key: this stream keeps no order of arrival').waitFor();
+        return page.locator('.events .body').allTextContents()"""
+    )
+    assert seen == ["body of a", "body of b", "body of c"]
+
+
+def test_axe_finds_nothing_in_the_list(service: Service, browser: Chromium) -> None:
+    """Light and dark, wide and on a telephone, where it fits."""
+    shown(browser, address(service))
+    browser.do("await page.locator('.streams tbody tr').first().waitFor()")
+    for viewport in ({"width": 1200, "height": 860}, TELEPHONE):
+        for scheme in ("light", "dark"):
+            browser.do("await page.setViewportSize(input)", viewport)
+            browser.do("await page.emulateMedia({ colorScheme: input })", scheme)
+            assert violations(browser) == [], (viewport, scheme)
+            width = browser.do("return page.evaluate(() => document.documentElement.scrollWidth)")
+            assert width <= viewport["width"]
+    assert browser.do("return page.said") == []
 
 
 def test_hostile_ids_and_events_are_text(service: Service, browser: Chromium) -> None:
@@ -259,6 +370,8 @@ def test_a_key_is_asked_for_and_kept_by_the_tab_alone(service: Service, browser:
     with key_proxy(service.port, "right") as port:
         browser.do("await (await open({})).goto(input)", f"http://127.0.0.1:{port}/console")
         browser.do("await page.getByLabel('API key').waitFor()")
+        assert violations(browser) == []
+        browser.do("await page.setViewportSize(input); await page.emulateMedia({ colorScheme: 'dark' })", TELEPHONE)
         assert violations(browser) == []
         kept = browser.do(
             """await page.getByLabel('API key').fill('wrong');

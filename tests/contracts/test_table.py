@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from local.listener import bind
 from local.replay.table import MemoryDynamoDB
 from local.service.embedded_aws import EmbeddedAws, lock
+from tests.examples import examples
 
 TABLE = "contract"
 Call = tuple[str, dict[str, Any]]
@@ -125,7 +126,7 @@ def answer(client: Any, call: Call) -> Any:
     return {name: response[name] for name in ("Item", "Attributes") if name in response}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(calls(), min_size=1, max_size=8))
 def test_the_table_answers_as_the_engine(engine: Any, sequence: list[Call]) -> None:
     """Any sequence of puts, updates and reads has the same answers, refusals included, from both."""
@@ -159,7 +160,7 @@ def test_a_query_answers_as_the_engine(engine: Any) -> None:
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6, unique=True), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_batch_of_inserts_answers_as_the_engine(engine: Any, keys: list[str], data: st.DataObject) -> None:
     """Each statement answers for itself: nothing where the key was free, DuplicateItem where it was not."""
     ours = MemoryDynamoDB(TABLE)

@@ -56,7 +56,7 @@ def test_every_alarm_acts_on_the_topic() -> None:
         "AWS/States/ExecutionsTimedOut/Start",
         "AWS/ApiGateway/5XXError",
         "AWS/SQS/NumberOfMessagesSent",
-        "AWS/SQS/ApproximateAgeOfOldestMessage",
+        "AWS/SQS/ApproximateNumberOfMessagesVisible",
         "AWS/Lambda/Throttles",
         "AWS/Lambda/Errors",
     }
@@ -69,10 +69,10 @@ def test_every_alarm_acts_on_the_topic() -> None:
 def test_no_alarm_goes_on_while_a_message_lies_in_the_queue() -> None:
     """A level would be high until somebody looks, and the next trouble would change nothing: what is new is counted.
 
-    Three minutes after a rejection or a message the alarm is over and acts on the next. The age of the oldest message
-    alone is a level, for a message that nobody looks at is one trouble.
+    Three minutes after a rejection or a message the alarm is over and acts on the next. Messages that lie there for a
+    week alone are a level, for what nobody handles is one trouble.
     """
-    levels = {"ApproximateAgeOfOldestMessage", "LongestUnconnected", "Orphaned"}
+    levels = {"ApproximateNumberOfMessagesVisible", "LongestUnconnected", "Orphaned"}
     assert {one["MetricName"] for one in alarms().values() if one["Statistic"] != "Sum"} == levels
     for name in ("streamkeeper-test/Rejections", "AWS/SQS/NumberOfMessagesSent", "AWS/States/ExecutionsFailed/Start"):
         alarm = alarms()[name]
@@ -80,11 +80,17 @@ def test_no_alarm_goes_on_while_a_message_lies_in_the_queue() -> None:
         assert (name, window) == (name, (60, 3, 1, 0))
 
 
-def test_a_message_that_nobody_looks_at_is_reported_before_it_is_deleted() -> None:
-    """Four days before."""
+def test_a_message_that_nobody_handles_is_reported_before_it_is_deleted() -> None:
+    """Six days before at the latest, however often it was looked at: a day's most messages hide no look at them.
+
+    CloudWatch evaluates a week at most.
+    """
     (queue,) = resources(osls.template("test"), "AWS::SQS::Queue")
-    alarm = alarms()["AWS/SQS/ApproximateAgeOfOldestMessage"]
-    assert queue["MessageRetentionPeriod"] - alarm["Threshold"] == 4 * 86_400
+    alarm = alarms()["AWS/SQS/ApproximateNumberOfMessagesVisible"]
+    days = alarm["EvaluationPeriods"]
+    assert (alarm["Period"], days, alarm["Statistic"], alarm["Threshold"]) == (86_400, 7, "Maximum", 0)
+    assert "DatapointsToAlarm" not in alarm
+    assert queue["MessageRetentionPeriod"] - (days + 1) * 86_400 == 6 * 86_400
 
 
 def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:

@@ -18,6 +18,7 @@ from local.service import osls, vtl
 from local.stack import Route, read
 from tests import problems, shipped
 from tests.deploy.apache_velocity import Apache, Rendered, apache_velocity
+from tests.examples import examples
 
 REQUEST_ID = "Kz9fTFtbIAMEWkQ="
 COULD_NOT = "Step Functions could not start the execution. Try again."
@@ -99,7 +100,7 @@ def decoded(segment: str) -> str | None:
         return None
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 @given(SEGMENTS, QUERIES, TEXTS, TEXTS)
 def test_a_start_says_exactly_the_stream_and_the_query(
     apache: Apache, route: Route, segment: str, query: dict[str, str], body: str, header: str
@@ -181,7 +182,7 @@ KINDS = st.builds(lambda prefix, kind: prefix + kind, st.sampled_from(["", "com.
 THROTTLES = ("Throttl", "TooManyRequests", "LimitExceeded", "QuotaExceeded")
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(
     st.sampled_from([400, 401, 402, 403, 404, 413, 429, 500, 502, 503, 504]),
     st.fixed_dictionaries({}, optional={"__type": KINDS | JSON, "message": LEAKING | JSON, "Message": JSON}),
@@ -197,7 +198,7 @@ def test_a_refusal_is_429_or_503_in_our_words(apache: Apache, route: Route, stat
     assert headers == PROBLEM | ({"Retry-After": "5"} if code == 429 else {})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.sampled_from(["FAILED", "TIMED_OUT", "ABORTED", None, "$status"]),
     st.sampled_from(["Throttled", "NotStarted", "States.Runtime", "States.Timeout", None]) | JSON,
@@ -213,7 +214,7 @@ def test_a_start_that_failed_is_429_or_503_in_our_words(
     assert said(code, text) == (NO_MORE if code == 429 else COULD_NOT)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.fixed_dictionaries({"executionArn": TEXTS, "startDate": st.floats(0, 1e10), "already_running": st.booleans()})
 )
@@ -236,7 +237,7 @@ def test_a_name_that_is_refused_is_the_callers_mistake(
 FUNCTIONS = "$util.escapeJavaScript($input.params().path.v)|$util.urlEncode($input.params().path.v)"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TEXTS)
 def test_the_functions_of_a_template_are_javas(apache: Apache, text: str) -> None:
     """`escapeJavaScript` and `urlEncode` of the local run are those that API Gateway has from Java."""

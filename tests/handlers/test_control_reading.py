@@ -18,6 +18,7 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import LOG
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
+from tests.examples import examples
 from tests.handlers.aws import Aws, save_connection
 from tests.handlers.context import Context
 from tests.handlers.test_control import asked, connected
@@ -73,7 +74,7 @@ def test_events_are_chosen_by_time(aws: Aws, function: ModuleType, kind: str) ->
     """From an instant on and before another, whatever the limit: exactly those that came then, wherever they lie."""
     keys = stored(aws, kind)
 
-    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.integers(-2, 26), st.integers(-2, 26), st.integers(1, 5))
     def chosen(first: int, last: int, limit: int) -> None:
         from_ms, to_ms = (FROM_MS + half * STEP_MS // 2 for half in (first, last))

@@ -12,6 +12,7 @@ from handlers.rounds import Rounds, Turn
 from handlers.store.control_items import partitions
 from handlers.store.lease_damage import ATTRIBUTES, damage
 from handlers.store.leases import Leases
+from tests.examples import examples
 from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.context import Context
 
@@ -48,7 +49,7 @@ def asked(function: ModuleType, resource: str, stream_id: str | None) -> tuple[i
 @example(attributes={"marked": {"S": "None/x"}})
 @example(attributes={"live": {"M": {}}, "known": {"L": [{"S": "x"}]}})
 @example(attributes={"live": {"M": {"fence": {"S": "x"}}}, "known": {"L": [{"N": "1"}] * 5}})
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ITEMS)
 def test_whatever_stands_in_a_lease(aws: Aws, function: ModuleType, attributes: dict[str, Any]) -> None:
     """Each answers, the streams beside it are as they were, and GET names what cannot be read."""

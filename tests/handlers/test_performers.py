@@ -18,6 +18,7 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.connection.steps import Await, Ended, Step
 from local.chaos.function import VirtualFunction
 from local.chaos.slow_requests import Waits
+from tests.examples import examples
 from tests.handlers.connection.performer import Script
 from tests.handlers.performers import Wire, compare, event, in_chaos, plainly, run, too_long
 
@@ -223,7 +224,7 @@ def wires(draw: st.DrawFn) -> Wire:
 
 
 @given(wires())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_every_performer_is_asked_for_the_same_of_any_wire(wire: Wire) -> None:
     """Whatever comes and whatever others do."""
     assert compare(wire, is_generated=True)

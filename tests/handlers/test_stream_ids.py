@@ -17,6 +17,7 @@ from local.functions.sandbox import Answer
 from local.service import osls
 from local.stepfunctions.executions import Executions
 from tests import problems
+from tests.examples import examples
 from tests.handlers.aws import BUCKET, Aws
 from tests.handlers.context import Context
 from tests.local.service.test_gateway import service
@@ -86,7 +87,7 @@ def test_an_id_means_one_stream_from_end_to_end(aws: Aws, function: ModuleType, 
     async def invoke(_name: str, payload: bytes) -> Answer:
         return Answer(json.dumps(function.handler(json.loads(payload), Context())).encode(), None, "request")
 
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     @given(NAMES, st.sampled_from(["", PCHAR]))
     def follow(name: str, safe: str) -> None:
         stream_id = f"demo:{name}"

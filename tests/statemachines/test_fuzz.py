@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from states_language import Execution, fuzz, load
 from states_language.fuzzing import OVERSIZED, Case, unhandled
 from states_language.tasks.stubs import Behaviour
+from tests.examples import examples
 from tests.statemachines.connections import ROOT, after, definition
 from tests.statemachines.test_definitions import MACHINES
 from tests.states_language.machines import line, raising, task
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or examples(120))
 MANAGER = "streamkeeper-test-connection-manager"
 SOON = "connections, renewed soon"
 LOADED = {name: load(definition(name)) for name in MACHINES} | {SOON: load(after(1, 3))}
@@ -205,7 +206,7 @@ def test_an_error_that_a_fail_state_gives_is_handled() -> None:
     assert unhandled(lost, lost.execute()) == "States.Runtime"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_inputs_are_made_of_what_the_definition_reads(data: st.DataObject) -> None:
     """No hint is needed: any machine gets cases that run to an end."""

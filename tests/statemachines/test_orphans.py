@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from handlers.orphans import Orphan, Orphans, StepFunctions
 from handlers.store.leases import Leases
 from states_language import load
+from tests.examples import examples
 from tests.statemachines.connections import LEASE, definition
 from tests.statemachines.outages import HOUR_MS, STAGE, TABLE, World
 
@@ -102,7 +103,7 @@ MINUTES = st.floats(0, 240)
 
 
 @given(MINUTES, MINUTES, st.floats(0, 2))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_table_that_is_set_back_orphans_nobody(copied: float, later: float, again: float) -> None:
     """From any instant to any later one, over claims, takeovers and renewals; and soon after once more.
 

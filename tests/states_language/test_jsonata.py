@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from states_language import DefinitionError, Execution
 from states_language.clock import VirtualClock
+from tests.examples import examples
 from tests.states_language.machines import line, machine, raising, types
 
 THREW = "threw an error during evaluation. "
@@ -46,7 +47,7 @@ def failure(expression: str, data: Any = None) -> str:
 
 
 @given(JSON)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
     """Nulls, empty and nested arrays included: JSONata's null is not its undefined."""
     assert output("$states.input.value", {"value": value}) == value

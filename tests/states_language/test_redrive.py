@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from states_language import Execution, Machine, TaskCall, TaskFailure, VirtualClock, load
 from states_language.place import Parts, Redriven, holds_map_run
+from tests.examples import examples
 
 FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
 ADD = {"Type": "Pass", "QueryLanguage": "JSONata"}
@@ -103,7 +104,7 @@ def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tupl
     return clock.run(main()), events
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(LINES, st.lists(st.integers(0, 9_000), max_size=4), st.lists(st.booleans(), max_size=8))
 def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], failing: list[bool]) -> None:
     """Stopped at any millisecond and failed at any call, the output is the same and what was left is not repeated."""

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from states_language import DefinitionError, load
+from tests.examples import examples
 from tests.states_language.machines import line, machine
 from tests.states_language.wild import ANSWERS, DATA, ended, lines, mutated
 
 WILD = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +104,13 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
     assert text(first, 96) == text(second, 96)
 
 
-def test_sixty_days_cross_renewals_without_a_gap() -> None:
+@pytest.mark.parametrize(("days", "renewals"), [(8, 3), pytest.param(60, 26, marks=pytest.mark.long)])
+def test_sixty_days_cross_renewals_without_a_gap(days: int, renewals: int) -> None:
     """At 15 minutes a function, 26 renewals in sixty days: no gap, no event lost, no history near its limit."""
-    result = run("sixty-days.yml")
+    result = replay(replace(read(HERE / "sixty-days.yml", "local"), run_for_ms=days * 86_400_000))
     assert (result.gaps, result.deliveries.lost, result.status) == ([], 0, "RUNNING")
-    assert len(result.runs) == 27
-    assert [run.output for run in result.runs[:-1]] == [{"status": "superseded"}] * 26
+    assert len(result.runs) == renewals + 1
+    assert [run.output for run in result.runs[:-1]] == [{"status": "superseded"}] * renewals
     assert result.history_events == max(run.history_events for run in result.runs) <= bounds.ALLOWED
 
 

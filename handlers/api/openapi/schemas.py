@@ -146,6 +146,45 @@ _REDRIVEN = _object(
         "detail": TEXT,
     }
 )
+_CONNECTION = _object(
+    {
+        "lane": TEXT,
+        "fence": COUNT,
+        "claimed_at": _or_null(INSTANT),
+        "opened_at": _or_null(INSTANT),
+        "until_at": _or_null(INSTANT),
+        "is_open": FLAG,
+        "ended_by": _or_null(TEXT),
+        **dict.fromkeys(("stored", "duplicates", "dead_lettered"), COUNT),
+    },
+    description="What a lane had: until its end, or until it was last heard of, or now while it is open.",
+)
+_STATE = _object(
+    {"type": TEXT, "comment": _or_null(TEXT), "next": _list(_object({"to": TEXT, "caught": FLAG}))},
+    {"branches": _list(ref("Graph"))},
+)
+_GRAPH = _object({"start": TEXT, "states": {"type": "object", "additionalProperties": _STATE}})
+_USD: Schema = {"type": "number", "minimum": 0}
+_COST = _object(
+    {
+        "stream": TEXT,
+        "from_at": _or_null(INSTANT),
+        "to_at": _or_null(INSTANT),
+        "about_usd": _USD,
+        "parts": _object({"connected_usd": _USD, "events_usd": _USD}),
+        "hours": {"type": "number", "minimum": 0},
+        "events": COUNT,
+        "stored_as": {"type": "string", "enum": ["items", "items without an order", "log"]},
+        "rates": _object(
+            {
+                **dict.fromkeys(("stage", "region", "prices_as_of"), TEXT),
+                "stream_hour_usd": _USD,
+                "million_events_usd": {"type": "object", "additionalProperties": _USD},
+            }
+        ),
+    },
+    description="An estimate, by the rates of the cost model.",
+)
 _PROBLEM = _object(
     {
         "type": {"type": "string", "format": "uri", "enum": [problems.TYPE + kind for kind in problems.kinds()]},
@@ -200,8 +239,27 @@ def schemas() -> dict[str, Schema]:
             {"streams": _object({"running": COUNT, "most": COUNT})},
         ),
         "Stopped": _object({name: _BRIEF[name] for name in stopped} | {"message": TEXT}),
-        # What the page draws; its members may change with the page.
-        "View": {"type": "object", "properties": {"stream": TEXT}, "required": ["stream"]},
+        "Timeline": _object(
+            {
+                "stream": TEXT,
+                "from_at": INSTANT,
+                "to_at": INSTANT,
+                "connections": _list(ref("Connection")),
+                "gaps": _list(_object(_GAP)),
+            }
+        ),
+        "Connection": _CONNECTION,
+        "Machine": _object(
+            {
+                "stream": TEXT,
+                "execution": _or_null(TEXT),
+                "execution_status": _or_null(TEXT),
+                "graph": _or_null(ref("Graph")),
+                "current": _list(TEXT),
+            }
+        ),
+        "Graph": _GRAPH,
+        "Cost": _COST,
         "Latest": _object({"stream": TEXT, "after": _or_null(TEXT)}),
         "Redriven": _object(
             {

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.handlers.group.world import LIFE_MS, LIMIT, World
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
@@ -211,7 +212,7 @@ def schedule(acts: list[tuple[int, str, int]]) -> None:
 
 
 @given(ACTS)
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 def test_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
     """Kills, joins, leaves, drops and upstreams that are down, at any moment, to streams of each policy."""
     schedule(acts)

@@ -15,6 +15,7 @@ from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.store.conflicts import MOST_KEYS, _own_key
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
+from tests.examples import examples
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with, is_sent_twice
 from tests.handlers.store.test_event_writer import Counted, noise
 
@@ -182,7 +183,7 @@ deliveries = st.tuples(
 )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(deliveries, max_size=30), min_size=1, max_size=4), st.sampled_from([1, 3]))
 def test_each_content_of_a_key_is_stored_once(
     aws: Aws, writes: list[list[tuple[str, str | bytes, str | None]]], partitions: int

@@ -15,6 +15,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
 from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
+from tests.examples import examples
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
 
 STREAM = "demo"
@@ -179,7 +180,7 @@ def test_the_embedded_aws_refuses_more_than_a_batch(aws: Aws) -> None:
         aws.dynamodb.batch_execute_statement(Statements=[statement] * (BATCH + 1))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.integers(0, 40), max_size=60), min_size=1, max_size=4))
 def test_any_deliveries_are_stored_once_and_counted(aws: Aws, writes: list[list[int]]) -> None:
     """However deliveries overlap and repeat, each event is one item, written by the first, and the counts add up."""

@@ -12,13 +12,14 @@ from handlers.errors import StoreUnavailable
 from handlers.rounds import AT_ONCE, Rounds, Turn
 from handlers.store.batch_get import KEYS
 from handlers.store.leases import Leases
+from tests.examples import examples
 from tests.handlers.aws import BY_RECORD, CONTROL, FORMER, Aws, keys
 from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
 # So many streams are read between two looks at the clock.
 GROUP = KEYS * AT_ONCE
-GENERATED = settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+GENERATED = settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Counted:

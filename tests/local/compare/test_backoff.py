@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from local.cli import main
 from local.compare import backoff
+from tests.examples import examples
 from tests.local.support import PROJECT
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.sampled_from(sorted(backoff.KINDS)), st.integers(0, 10**9))
 def test_every_stream_recovers_once(kind: str, seed: int) -> None:
     """Every try is a first one of a stream, refused, or made during the outage; nobody is answered in the outage."""
@@ -37,7 +38,7 @@ def test_what_a_kind_is() -> None:
     assert exponential.peak_calls_s == backoff.STREAMS
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.integers(0, 10**9))
 def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
     """Of the kinds that spread their calls, full jitter has; docs/strategies.md says so."""

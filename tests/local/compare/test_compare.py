@@ -14,6 +14,7 @@ from local.compare import page
 from local.compare.command import MEASURED_MS
 from local.compare.strategies import STRATEGIES
 from local.replay.scenario import read
+from tests.examples import examples
 from tests.local.support import PROJECT
 
 FIELDS = {
@@ -94,7 +95,7 @@ def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFix
     assert 0 < found["streamkeeper"]["gap_ms"] < 10_000
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
     """And each answer is sound: no more is missing than there is time, and what is lost fell into a gap."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from local.compare import page, played_durable
 from local.replay.scenario import Scenario
+from tests.examples import examples
 
 
 def scenario(*options: str) -> Scenario:
@@ -31,7 +32,7 @@ def test_two_branches_invoke_and_wait() -> None:
     assert json.loads(execution.start_input.input or "")["number"] == 0
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.integers(7, 20), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: str, seed: int) -> None:
     """None has more operations than it may; each but the last started the next, once, and without faults no gap."""

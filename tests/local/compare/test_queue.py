@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from local.compare import played_queue
 from local.compare.virtual_queue import VirtualQueue
 from states_language.clock import VirtualClock
+from tests.examples import examples
 from tests.local.compare.test_durable import SHORT, scenario
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.floats(0, 1), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int) -> None:
     """However many messages come twice; and without faults none of that makes a gap."""

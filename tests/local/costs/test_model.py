@@ -46,6 +46,16 @@ def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
     assert sorted(path.name for path in page.changes(quoted)) == []
 
 
+def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
+    """All in: ten a month at an event a minute, fifty at an event a second."""
+    minute, second = quoted.together[1:]
+    assert minute.stream_month["sum"] <= 0.10
+    assert second.stream_month["sum"] <= 0.50
+    # A function's own price is shared, what a stream stores is not.
+    assert second.stream_month["lambda"] == pytest.approx(quoted.packed.stream_month["lambda"] / 100, rel=0.03)
+    assert second.stream_month["events"] == pytest.approx(quoted.packed.stream_month["events"], rel=0.03)
+
+
 def test_a_page_that_says_something_else_is_written(quoted: Quoted) -> None:
     """Amounts in sentences and whole tables, and nothing besides."""
     idle = quoted.idle.stream_month["sum"]
@@ -186,3 +196,18 @@ def test_both_forms_of_the_answer_say_the_same(
     assert lines["together"] == f"{found['stage_month']:.2f}"
     assert lines["a million events"] == f"{found['million_events']:.2f}"
     assert "about 333 such events a second" in written.err
+
+
+def test_streams_share_functions_as_evenly_as_can_be(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven with room for three in each are three, two and two; without --streams there are as many as fit."""
+    together = [Load(streams, 0, 1, "items", None, per_function=3).together for streams in (1, 2, 3, 4, 7, 9)]
+    assert together == [1, 2, 3, 2, 3, 3]
+    monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
+    assert main(["cost", "--per-function", "2", "--events-per-s", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["streams"], found["per_function"]) == (2, 2)
+    assert found["stream_month"]["step_functions"] == pytest.approx(6_500 * 25 / MILLION / 2)
+    assert main(["cost", "--per-function", "2", "--events-per-s", "0"]) == 0
+    assert "2 streams of the stage prod, 2 in a function, each with no events" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.redrive.letters import EndLetter, EventLetter, Letter, Message, Reader, Rest
 from handlers.store import dead_letters
+from tests.examples import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 EVENTS = st.builds(
@@ -33,7 +34,7 @@ def read(bodies: list[str]) -> list[Letter]:
     return letters + list(reader.incomplete())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(EVENTS, TEXT.filter(bool), st.integers(1, 10**9), TEXT, st.sampled_from([1, 40_000]))
 def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence: int, reason: str, times: int) -> None:
     """Whatever it holds, whole or in parts, in whichever order they come."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from local.stepfunctions import request_validation
 from tests import harness
+from tests.examples import examples
 from tests.local.stepfunctions.server import PREFIX, ROLE, task
 from tests.local.support import until
 
@@ -143,7 +144,7 @@ def requests() -> st.SearchStrategy[bytes]:
     return head.map(written) | st.binary(max_size=200)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(requests())
 def test_any_bytes_are_answered_or_refused(service: harness.Service, request: bytes) -> None:
     """Methods, paths, headers, lengths that lie and broken chunks, to both ports."""
@@ -193,7 +194,7 @@ BODY = (
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.sampled_from(ACTIONS), BODY)
 def test_any_json_is_answered_by_every_action(service: harness.Service, action: str, body: bytes) -> None:
     """Of wrong types, with huge numbers, or no JSON at all."""
@@ -227,7 +228,7 @@ def machines(service: harness.Service) -> dict[str, str]:
     return arns
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sampled_from(sorted(STATES)), JSON)
 def test_any_input_runs_to_an_end(
     service: harness.Service, machines: dict[str, str], name: str, data: Any

@@ -20,6 +20,7 @@ from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
 from states_language import TaskCall, load
 from states_language.clock import RealClock
+from tests.examples import examples
 from tests.local.stepfunctions.server import PASS, PREFIX, ROLE, WAIT
 
 MACHINE, EXECUTION = PREFIX + "one", PREFIX.replace("stateMachine", "execution") + "one:first"
@@ -98,7 +99,7 @@ NULL_MEMBERS = {"destinations": None, "level": None}
 ONE = "arn:aws:states:us-east-1:000000000000:stateMachine:one"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @example([("UpdateStateMachine", {"stateMachineArn": ONE, "loggingConfiguration": NULL_MEMBERS})])
 @example([("UpdateStateMachine", {"stateMachineArn": ONE, "loggingConfiguration": {"destinations": [{}]}})])
 @given(st.lists(requests(), min_size=1, max_size=8))

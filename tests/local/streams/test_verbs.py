@@ -18,7 +18,11 @@ import pytest
 from local import cli
 from local.completion import SHELLS
 from tests import harness
+from tests.event_source import EventSource
 from tests.local.support import PROJECT, environment, until
+
+# After how many messages a client of the event stream is cut off.
+CUTS = (3, 1, 17, 8)
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +157,30 @@ def test_an_event_is_printed_and_told_as_printed_or_neither(
     typed(service, "stop", "demo:follow")
 
 
+def test_an_event_stream_goes_on_where_it_was_cut(service: harness.Service) -> None:
+    """A client that is cut off after any number of messages comes again with the last id: each event once, in order.
+
+    The answer stays open: what is stored after it was asked for arrives on the same connection.
+    """
+    typed(service, "start", "demo:tail")
+    assert until(lambda: service.ask("GET", "demo:tail")[1]["counts"]["stored"] >= 5, 30)
+    source = EventSource(f"http://127.0.0.1:{service.port}/connections/demo:tail/events?limit=4")
+    seen: list[str] = []
+    for count in CUTS:
+        messages = source.connect()
+        seen += [json.loads(next(messages))["position"] for _ in range(count)]
+        assert (source.last_id, source.retry_ms) == (seen[-1], 3000)
+        messages.close()
+    typed(service, "stop", "demo:tail")
+    assert until(lambda: service.ask("GET", "demo:tail")[1]["status"] == "stopped", 30)
+    stored = service.events("demo:tail")
+    again = EventSource(source.url).connect()
+    assert [json.loads(next(again)) for _ in stored] == stored
+    again.close()
+    assert seen == [event["position"] for event in stored[: sum(CUTS)]]
+    assert source.opened == len(CUTS)
+
+
 def test_the_key_comes_from_the_environment_alone(service: harness.Service) -> None:
     """There is no argument for it; nobody there is one sentence and status 2, which does not quote the key."""
     done = typed(service, "list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
@@ -187,3 +215,34 @@ def test_bash_completes_verbs_and_options() -> None:
         asks = f"COMP_WORDS=({words}); COMP_CWORD={len(typed_so_far) - 1}; _shtab_streamkeeper; echo ${{COMPREPLY[@]}}"
         ran = subprocess.run(["bash", "-c", f"{script}\n{asks}"], capture_output=True, text=True, check=False)
         assert ran.stdout.split() == [wanted], ran.stderr
+
+
+# Types a line and Tab into a zsh of its own terminal, and prints what stands there then.
+ZSH = """
+zmodload zsh/zpty
+zpty typed "TERM=dumb PS1= zsh -f -i"
+zpty -w typed 'PS1=; fpath=($COMPLETIONS $fpath); autoload -Uz compinit; compinit -u -D; print READY'
+zpty -r typed said '*READY*READY*'
+zpty -w -n typed "$1"$'\\t'' ; print END'$'\\n'
+zpty -r typed said '*END*END*'
+print -r -- "$said"
+"""
+
+
+def test_other_shells_complete_verbs_and_options(tmp_path: Path) -> None:
+    """The same typed in fish and in zsh, where they are installed."""
+    for shell, name in (("fish", "streamkeeper.fish"), ("zsh", "_streamkeeper")):
+        command = [sys.executable, "-m", "local.cli", "completion", shell]
+        script = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+        (tmp_path / name).write_text(script)
+    for line, wanted in (("streamkeeper fol", "follow"), ("streamkeeper events demo --form", "--format")):
+        if shutil.which("fish") is not None:
+            typed_in_fish = f"source {tmp_path}/streamkeeper.fish; complete -C '{line}'"
+            command = ["fish", "--no-config", "-c", typed_in_fish]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert [one.split("\t")[0] for one in ran.stdout.splitlines()] == [wanted], ran.stderr
+        if shutil.which("zsh") is not None:
+            known = environment(COMPLETIONS=str(tmp_path))
+            command = ["zsh", "-f", "-c", ZSH, "typed", line]
+            zsh = subprocess.run(command, env=known, capture_output=True, text=True, check=False, timeout=60)
+            assert f"{line.rpartition(' ')[0]} {wanted}" in zsh.stdout, zsh.stdout + zsh.stderr

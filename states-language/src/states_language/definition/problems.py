@@ -46,11 +46,14 @@ _NO_END = "no state ends the machine"
 _WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Type"})
 
 
-def problems(definition: Mapping[str, Any]) -> list[DefinitionError]:
-    """Return the definition's problems in the order in which `load` meets them; at most MOST."""
+def problems(definition: Mapping[str, Any], most: int = MOST) -> list[DefinitionError]:
+    """Return the definition's problems in the order in which `load` meets them: the first `most` of them, at most MOST.
+
+    Each takes another call of `load`.
+    """
     repairs = _Repairs(_apart(definition))
     reported: list[DefinitionError] = []
-    while len(reported) < MOST:
+    while len(reported) < max(1, min(most, MOST)):
         try:
             load(repairs.copy)
         except DefinitionError as problem:

@@ -4,6 +4,7 @@ The differences are the overridden methods of `Jsonata`. Functions are in `funct
 Invariant: a value that an expression binds to a variable does not change.
 """
 
+import math
 import threading
 from typing import Any
 
@@ -32,6 +33,24 @@ def _refused(token: str) -> Any:
 Parser.Symbol.__repr__ = lambda symbol: str(symbol.type)
 Parser.InfixCoalesce.led = _refused("?")
 Parser.InfixDefault.led = _refused(":")
+
+
+_boolize = engine.Jsonata.boolize
+
+
+def _truth(value: Any) -> bool:
+    """Return whether a value counts as true; a function does, for it is an object with members, but to $boolean."""
+    return Functions.is_lambda(value) or Utils.is_function(value) or bool(_boolize(value))
+
+
+def _applied(function: Any, arguments: Any) -> Any:
+    """Return what a function makes of arguments that another passes on; the library checks those of lambdas alone."""
+    running = engine.Jsonata.CURRENT.jsonata
+    return running.apply(function, arguments, None, running.environment)
+
+
+engine.Jsonata.boolize = staticmethod(_truth)
+Functions.func_apply = staticmethod(_applied)
 
 
 class Frame(engine.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
@@ -79,6 +98,40 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
     def evaluate_step(self, expr: Any, input: Any, environment: Any, last_step: bool) -> Any:
         """Return the value of a step of a path; undefined for an element that an index picked from an array literal."""
         return super().evaluate_step(expr, input, environment, last_step) if isinstance(input, list) else None
+
+    def evaluate_filter(self, predicate: Any, input: Any, environment: Any) -> Any:
+        """Return the elements that a predicate picks, by truth or by places; those are rounded down, not cut off."""
+        results = Utils.create_sequence()
+        streams = isinstance(input, Utils.JList) and input.tuple_stream
+        results.tuple_stream = streams
+        elements = input if isinstance(input, list) else [] if input is None else [input]
+        if predicate.type == "number":
+            place = math.floor(predicate.value)
+            if -len(elements) <= place < len(elements):
+                item = Utils.NULL_VALUE if elements[place] is None else elements[place]
+                return item if isinstance(item, list) else Utils.create_sequence(item)
+            return results
+        for place, item in enumerate(elements):
+            context, env = item, environment
+            if streams:
+                context, env = item["@"], self.create_frame_from_tuple(environment, item)
+            picked = self.eval(predicate, context, env)
+            picked = [picked] if Utils.is_numeric(picked) else picked
+            if Utils.is_array_of_numbers(picked):
+                floors = (math.floor(number) for number in picked if math.isfinite(number))
+                chosen = [floor for floor in floors if place in (floor, floor + len(elements))]
+                results.extend([item] * len(chosen))
+            elif _truth(picked):
+                results.append(item)
+        return results
+
+    def partial_apply_native_function(self, native: Any, args: Any) -> Any:
+        """Return the function of the arguments that are left open; the library finds a native one by its name alone."""
+        names = ", ".join(f"$a{place}" for place in range(len(args)))
+        procedure = self.parser.parse(f"function({names}){{$native({names})}}")
+        procedure.environment = self.create_frame(self.environment)
+        procedure.environment.bind("native", native)
+        return self.partial_apply_procedure(procedure, args)
 
     def evaluate_string_concat(self, lhs: Any, rhs: Any) -> str:
         """Return both sides joined as texts."""

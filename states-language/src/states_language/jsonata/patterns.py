@@ -1,6 +1,7 @@
 """Compiles the regular expressions of JSONata and bounds the time of their search.
 
-A match may not be empty, as in JSONata. Groups that call themselves are refused: JavaScript does not have them.
+A match after another may not be empty, as in JSONata, and its classes are ASCII's, as in JavaScript. Groups that call
+themselves are refused: JavaScript does not have them.
 Invariant: all searches of one evaluation together take at most what its limits say. Backtracking cannot be counted from
 outside, so a clock does.
 """
@@ -25,7 +26,32 @@ def pattern(text: str, flags: Any) -> "Pattern":
     if _RECURSION.search(text):
         raise ValueError("a group of a regular expression cannot call another")
     chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
-    return Pattern(regex.compile(text, chosen))
+    return Pattern(regex.compile(_plain_classes(text), chosen))
+
+
+_CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
+_AT_WORD = "(?:(?<=[A-Za-z0-9_])(?![A-Za-z0-9_])|(?<![A-Za-z0-9_])(?=[A-Za-z0-9_]))"
+_ESCAPED = re.compile(r"\\(.)|(\[\^?)|(\])", re.DOTALL)
+
+
+def _plain_classes(text: str) -> str:
+    """Return the expression with \\d, \\w and \\b spelled out; `regex` takes all digits and letters of Unicode."""
+    within = False
+
+    def spelled(found: re.Match[str]) -> str:
+        nonlocal within
+        escaped, opens, closes = found.groups()
+        if opens or closes:
+            within = bool(opens) or (within and not closes)
+            return found[0]
+        letters = _CLASSES.get(escaped.lower())
+        if within:
+            return letters if letters and escaped.islower() else found[0]
+        if escaped == "b":
+            return _AT_WORD
+        return found[0] if letters is None else f"[{'' if escaped.islower() else '^'}{letters}]"
+
+    return _ESCAPED.sub(spelled, text)
 
 
 class Pattern:
@@ -36,17 +62,22 @@ class Pattern:
         self.pattern = compiled.pattern
 
     def finditer(self, text: str) -> Iterator[Any]:
-        """Yield the matches; raises JException D1004 for an empty one, TimeoutError past the limit."""
-        with _searching() as left_s:
-            matches = self._compiled.finditer(text, timeout=left_s)
+        """Yield the matches; raises JException D1004 for an empty one but the first, TimeoutError past the limit."""
+        at = 0
         while True:
-            with _searching():
-                match = next(matches, None)
+            with _searching() as left_s:
+                match = self._compiled.search(text, at, timeout=left_s)
             if match is None:
                 return
-            if not match.group():
+            if at and not match.group():
                 raise JException("D1004", -1)
             yield match
+            if match.end() >= len(text):
+                return
+            if match.end() == at:
+                # An empty one would be found again, and no search gets beyond it.
+                raise JException("D1004", -1)
+            at = match.end()
 
     def search(self, text: str) -> Any:
         """Return the first match or None."""

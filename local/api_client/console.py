@@ -1,0 +1,120 @@
+"""The verb `console`: serves the page of an API on this machine's loopback, and asks the API in the page's place.
+
+A browser makes no signature, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each
+request of the page is signed, or gets the key, on its way. Invariants: no credential reaches the browser; who does not
+know the word that begins each path, which is new each time, is answered by nothing but 404, and so is no other host's
+page (local/own_hosts.py); what the API answers is passed on as it is.
+"""
+
+import argparse
+import asyncio
+import os
+import secrets
+import signal
+import sys
+from dataclasses import replace
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from handlers.api.event_texts import EVENT_STREAM, representation
+from handlers.api.problems import CONTENT_TYPE, Problem
+from local.api_client.client import Api, new_session
+from local.api_client.command import here
+from local.listener import HOST, Listener, bind
+from local.printable import printable
+from local.user_error import UserError
+
+REFUSED, INTERRUPTED = 1, 130
+_DENIED = (401, 403)
+# What of an answer is the page's.
+_PASSED = (
+    *("content-type", "content-security-policy", "x-content-type-options", "referrer-policy"),
+    *("cache-control", "retry-after", "allow"),
+)
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb."""
+    parser = subparsers.add_parser(
+        "console",
+        description="Serves the page of an API on this machine until Ctrl-C, and signs what the page asks for with the "
+        "credentials that the AWS command line would use (api_auth: iam), or sends the key (api_auth: key).",
+        epilog="Environment: STREAMKEEPER_URL is the address, STREAMKEEPER_API_KEY the key. Exit status: 1 the API "
+        "refused, 2 a mistake or no answer, 130 Ctrl-C.",
+    )
+    parser.add_argument("--url", metavar="ADDRESS", help="the API's address; without it, STREAMKEEPER_URL or this run")
+    parser.add_argument("--sign", action="store_true", help="sign for an address that is not AWS's, too")
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="where to serve (any that is free)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 1 where the API refuses; serves until a signal; raises UserError."""
+    api = replace(here(os.environ, arguments.url, sign=arguments.sign), session=new_session())
+    first = api.request("GET", "/connections?limit=1")
+    if not first.is_success:
+        print(f"streamkeeper: {api.url} refuses: {printable(first.sentence)}", file=sys.stderr)
+        return REFUSED
+    return asyncio.run(_served(api, arguments.port))
+
+
+def app(api: Api, word: str) -> Starlette:
+    """The application that answers below `/<word>/` what the API answers."""
+
+    async def asked(request: Request) -> Response:
+        # An EventSource is for an API that keeps it open; 204 tells it not to come again, and the page asks by itself.
+        if representation(request.headers.get("accept", "")) == EVENT_STREAM:
+            return Response(status_code=204)
+        # As it came: an encoded slash is not a slash.
+        path = request.scope["raw_path"].decode("ascii", "replace").removeprefix(f"/{word}")
+        query = request.scope["query_string"].decode("ascii", "replace")
+        try:
+            answer = await asyncio.to_thread(api.request, request.method, f"{path}?{query}" if query else path)
+        except UserError as mistake:
+            return _problem(str(mistake))
+        if answer.status in _DENIED:
+            # The page would ask for a key, which is not what lacks.
+            return _problem(f"The API refuses these credentials: {answer.sentence}")
+        headers = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+        return Response(answer.body, answer.status, headers)
+
+    # Not in a pattern of a path, so that the comparison takes as long whatever was typed.
+    async def guarded(request: Request) -> Response:
+        typed = request.scope["path"].split("/")[1].encode()
+        is_known = secrets.compare_digest(typed, word.encode())
+        return await asked(request) if is_known else Response(status_code=404)
+
+    return Starlette(routes=[Route("/{path:path}", guarded, methods=["GET", "POST", "DELETE"])])
+
+
+async def _served(api: Api, port: int) -> int:
+    word = secrets.token_urlsafe(16)
+    listener = Listener(app(api, word), bind(port, "the page"))
+    await listener.start()
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    for number, status in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 0)):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set_result, status)
+    print(f"http://{HOST}:{listener.port}/{word}/console", flush=True)
+    print(f"It asks {printable(api.url)} with your credentials, until Ctrl-C.", file=sys.stderr)
+    try:
+        return await ended
+    finally:
+        # A second Ctrl-C ends it at once.
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        await listener.close()
+
+
+def _problem(sentence: str) -> Response:
+    problem = Problem("unavailable", sentence)
+    return JSONResponse(problem.body(""), problem.status, media_type=CONTENT_TYPE)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:6]) <= 65_535):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port from 0 to 65535")
+    return int(text)

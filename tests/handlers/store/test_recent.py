@@ -1,0 +1,106 @@
+"""The list of streams reads by batches what the status of each follows from, against the embedded DynamoDB."""
+
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from handlers.api import status, stream_pages
+from handlers.api.last_error import Retries
+from handlers.connection.effects import Progress
+from handlers.store.recent import NEWEST
+from handlers.store.stream_records import StreamRecords
+from tests.handlers.aws import CONTROL, Aws, save_connection
+
+RETRIES = Retries(60_000, 90_000)
+NOW_MS, DEAD_MS, STEP_MS = 10_000_000, 15_000, 10_000
+COUNTED = ("query", "batch_get_item", "get_item")
+# Each connection in turn: it was answered and relieved, answered and dropped, never answered, or left no record.
+KINDS = ("relieved", "dropped", "refused", "unrecorded")
+RUNS = st.lists(st.sampled_from(KINDS), max_size=8)
+
+
+class Counted:
+    """A client that counts what is asked of it."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in COUNTED:
+            self.asked.append(name)
+        return getattr(self._client, name)
+
+
+def made(aws: Aws, stream_id: str, run: list[str]) -> None:
+    """A stream with these connections, and one that is open now."""
+    store = aws.store()
+    execution = f"arn:{stream_id}"
+    aws.put_control(
+        stream_id, "lease", execution={"S": execution}, generation={"N": "1"}, started_at={"S": "1970-01-01T00:00:01Z"}
+    )
+    for number, kind in enumerate([*run, "open"], 1):
+        claimed_ms = NOW_MS - (len(run) + 1 - number) * STEP_MS
+        holder = f"{'AB'[number % 2]}/request-{number}"
+        store.claim(stream_id, execution=execution, holder=holder)
+        opened_ms = None if kind == "refused" else claimed_ms + 1
+        if kind == "unrecorded":
+            continue
+        if opened_ms is not None:
+            store.mark_connected(stream_id, number, claimed_ms + STEP_MS)
+        ended = {"relieved": "taken_over", "dropped": "reset", "refused": "refused", "open": ""}[kind]
+        closed_ms = claimed_ms + 2_000 if ended else None
+        progress = Progress(
+            fence=number, claimed_ms=claimed_ms, opened_ms=opened_ms, seen_ms=closed_ms or NOW_MS - 100,
+            closed_ms=closed_ms, ended_by=ended, error="StreamDropped" if ended in ("reset", "refused") else "",
+        )  # fmt: skip
+        lane, _, request_id = holder.partition("/")
+        save_connection(store, stream_id, progress, lane=lane, execution=execution, request_id=request_id)
+
+
+def listed(records: StreamRecords, ids: list[str]) -> list[dict[str, Any]]:
+    """The streams as the list shows them."""
+    page = stream_pages.page(ids, records.read_briefly(ids), len(ids), NOW_MS, DEAD_MS, RETRIES, lambda: False)
+    streams: list[dict[str, Any]] = page["streams"]
+    return streams
+
+
+def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
+    """Whatever its connections came to; but for an error that was over before the newest of them."""
+    number = 0
+
+    @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(RUNS, min_size=1, max_size=3))
+    @example([["dropped", *["refused"] * 6], ["refused"] * 8, ["dropped", *["relieved"] * 5]])
+    def shown(runs: list[list[str]]) -> None:
+        nonlocal number
+        number += 1
+        ids = [f"s{number:04d}:{place}" for place in range(len(runs))]
+        for stream_id, run in zip(ids, runs, strict=True):
+            made(aws, stream_id, run)
+        records = StreamRecords(aws.dynamodb, CONTROL)
+        for stream_id, answer in zip(ids, listed(records, ids), strict=True):
+            read = records.read(stream_id)
+            assert read is not None
+            whole = status.answer(stream_id, read, NOW_MS, DEAD_MS, RETRIES)
+            wanted = {name: whole[name] for name in answer}
+            error = wanted["last_error"]
+            if answer["last_error"] is None and error is not None:
+                assert error["over_at"] is not None
+                assert error["fence"] <= whole["fence"] - NEWEST
+                wanted["last_error"] = None
+            assert answer == wanted
+
+    shown()
+
+
+def test_a_stream_that_is_well_costs_no_request_of_its_own(aws: Aws) -> None:
+    """Of forty streams: a request for their leases, and two for their newest connections."""
+    ids = [f"well:{number:02d}" for number in range(40)]
+    for stream_id in ids:
+        made(aws, stream_id, ["relieved"] * 6)
+    client = Counted(aws.dynamodb)
+    shown = listed(StreamRecords(client, CONTROL), ids)
+    assert [one["status"] for one in shown] == ["running"] * len(ids)
+    assert client.asked == ["batch_get_item"] * 3

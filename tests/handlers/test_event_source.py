@@ -1,0 +1,76 @@
+"""The event stream of a deployed API: a page that ends, after which an EventSource comes again."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import ModuleType
+from urllib.parse import parse_qsl, urlsplit
+
+from handlers.framing.events import StreamEvent
+from tests.event_source import EventSource
+from tests.handlers.aws import Aws
+from tests.handlers.context import Context
+from tests.handlers.test_control import connected
+
+
+@contextmanager
+def deployed(function: ModuleType) -> Iterator[str]:
+    """The address at which the function answers as API Gateway has it answer: once a request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            event = {
+                "httpMethod": "GET",
+                "resource": "/connections/{streamId}/events",
+                "pathParameters": {"streamId": parts.path.split("/")[2]},
+                "queryStringParameters": dict(parse_qsl(parts.query)) or None,
+                "headers": dict(self.headers),
+            }
+            answer = function.handler(event, Context())
+            self.send_response(answer["statusCode"])
+            for name, value in answer["headers"].items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer["body"].encode())
+
+        def log_message(self, *_: object) -> None:
+            """Prints nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_deployed_stream_comes_again(aws: Aws, function: ModuleType) -> None:
+    """Each answer is a page that ends; it says to come again at once where more is there, else in three seconds.
+
+    What is stored between two of them comes with the next; nothing comes twice.
+    """
+    connected(aws)
+    events = [StreamEvent(f"k{n}", f"{n}", None, None, None, 1_795_242_319_000 + n) for n in range(11)]
+    aws.store().write("demo", 1, 0, events[:5])
+    with deployed(function) as address:
+        source = EventSource(f"{address}/connections/demo/events?limit=2")
+        retries: list[int | None] = []
+        keys: list[str] = []
+        for _ in range(5):
+            keys += [json.loads(data)["key"] for data in source.connect()]
+            retries.append(source.retry_ms)
+        assert keys == [event.key for event in events[:5]]
+        # Of the last page nothing more was known to be there, and of an empty one neither.
+        assert retries[:2] == [100, 100]
+        assert retries[3:] == [3000, 3000]
+        aws.store().write("demo", 1, 5, events[5:])
+        for _ in range(4):
+            keys += [json.loads(data)["key"] for data in source.connect()]
+        assert keys == [event.key for event in events]
+        assert source.opened == 9

@@ -1,0 +1,68 @@
+"""A handover of many streams is one line and one document by profile, with all that the connections counted."""
+
+import json
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.steps import Invocation, Report
+from handlers.connection.stuck import STUCK_AFTER
+from handlers.connection_metrics import document_of
+from handlers.group_log import GroupLog
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from local.costs import standing
+
+WHO = Invocation("#1", "A", "arn", "r1", 900_000, 20_000, 2_000, 5_000, 0)
+
+
+def profile(name: str) -> Profile:
+    """A profile of that name."""
+    return parse(name, {"address": "https://upstream.invalid/{streamId}", "framing": "sse"}, {})
+
+
+def report(error: str = "StreamTakenOver", connect_ms: int = 7, same_ends: int = 0, **counts: Any) -> Report:
+    """How a connection ended."""
+    return Report(Outcome(error, "", ""), Progress(1, 0, **counts), connect_ms, same_ends=same_ends)
+
+
+def test_what_was_relieved_is_summed_up_by_profile() -> None:
+    """Counts add up, of times the longest is kept, and nothing is written before."""
+    log = GroupLog(lambda *_: pytest.fail("written at once"))
+    for number in range(100):
+        ended = report(connect_ms=number, stored=3, duplicates=1)
+        log.report(profile("b" if number % 4 else "a"), WHO, ended, 100 - number)
+    assert dict(log.summed()) == {
+        "a": {"Stored": 75, "Duplicates": 25, "DeadLettered": 0, "BlockedMs": 100, "ConnectMs": 96, "TakenOver": 25},
+        "b": {"Stored": 225, "Duplicates": 75, "DeadLettered": 0, "BlockedMs": 99, "ConnectMs": 99, "TakenOver": 75},
+    }
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        report("StreamDropped"),
+        report("ConnectionExpired"),
+        report(conflicts=1),
+        report(dead_lettered=1),
+        report(same_ends=STUCK_AFTER),
+    ],
+)
+def test_what_is_remarkable_is_written_as_it_comes(ended: Report) -> None:
+    """With its stream's name, and not once more in a sum."""
+    written: list[tuple[str, str, Report, int]] = []
+    log = GroupLog(lambda *one: written.append((one[0].name, one[1].stream_id, one[2], one[3])))
+    log.report(profile("a"), WHO, ended, 5)
+    assert written == [("a", "#1", ended, 5)]
+    assert dict(log.summed()) == {}
+
+
+def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
+    """What `streamkeeper cost` prices: its document has the names of one, and larger numbers."""
+    log = GroupLog(lambda *_: None)
+    for _ in range(500):
+        log.report(profile("a"), WHO, report(connect_ms=60_000, stored=10**6, duplicates=10**5), 10**5)
+    ((name, sums),) = log.summed()
+    found = document_of(sums, "StreamTakenOver", profile=name, service="s", namespace="n", by="stage", now_ms=10**12)
+    assert len(json.dumps(found)) < standing.measured()["log_bytes_per_connection"] / 5

@@ -1,0 +1,71 @@
+"""The page on scale says what its generator says, and what it promises of starts and of the first limit holds."""
+
+from dataclasses import replace
+
+import pytest
+
+from local.scale import page
+from local.scale.fleet import DAY_S, day
+from local.scale.starting import start
+
+FOUND = page.counted()
+
+
+def test_the_page_quotes_what_was_counted() -> None:
+    """`python -m local.scale.page` writes it."""
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.rewritten(text, FOUND) == text
+    block = "<!-- scale: limits -->\n| old |\n<!-- /scale -->\n"
+    assert page.rewritten(f"a {block}b\n", FOUND).startswith("a <!-- scale: limits -->\n| quota, of 2026-01 |")
+
+
+@pytest.mark.long
+def test_what_was_counted_is_what_is_counted_now() -> None:
+    """`python -m local.scale.page --count` writes it."""
+    assert page.count() == FOUND
+
+
+def test_functions_at_a_time_are_the_first_limit() -> None:
+    """A thousand groups with a function each, and some with a second, are more than an account has by default."""
+    one = day(page.GROUPS, FOUND.cycle, 600)
+    rows = page.limits(FOUND, one, page.quotas())
+    assert rows[2].startswith("| functions at a time | 1,000 |")
+    assert page.GROUPS < one.most_functions <= 2 * page.GROUPS
+    # Half as many groups are below every quota.
+    half = page.limits(FOUND, day(page.GROUPS // 2, FOUND.cycle, 600), page.quotas())
+    assert all(int(row.rsplit(" ", 2)[1].rstrip("%")) < 100 for row in half[2:])
+
+
+def test_a_day_is_what_its_groups_do() -> None:
+    """Each hands over once a cycle and renews once; those that begin at once meet in one second, others do not."""
+    cycle = replace(FOUND.cycle, jitter_s=0)
+    together, apart = day(50, cycle, 0), day(50, cycle, cycle.length_s)
+    assert together.handovers == 50 * (int(DAY_S / cycle.length_s) + 1)
+    assert (together.renewals, together.most_starts, together.most_opening) == (50, 50, 50)
+    assert together.most_functions == 100
+    # A hundred entries of each group, in the eleven seconds in which its streams open.
+    assert together.most_partition_units == pytest.approx(50 * 100 / 11)
+    assert apart.most_opening < 10
+    assert apart.control_units_per_s == pytest.approx(50 * cycle.control_units / cycle.length_s)
+
+
+@pytest.mark.parametrize("region", ["large", "others"])
+def test_ten_thousand_streams_start_below_the_quota(region: str) -> None:
+    """Spread over 90 s; at once the quota refuses most of them, and all are started all the same."""
+    quota = page.quotas()["start_execution"]
+    bucket, refill = quota["bucket"][region], quota["refill"][region]
+    for seed in range(2):
+        spread = start(page.STARTED, 90, bucket, refill, seed)
+        assert (spread.refused, spread.unavailable) == (0, 0)
+    at_once = start(page.STARTED, 0, bucket, refill)
+    assert at_once.unavailable > page.STARTED
+    # No sooner than the quota lets them, and not much later.
+    least_s = (page.STARTED - bucket) / refill
+    assert least_s <= at_once.over_after_s < 2 * least_s + 60
+
+
+def test_every_quota_names_its_source() -> None:
+    """A page of AWS's, and when it was read."""
+    listed = page.quotas()
+    assert listed.pop("as_of") == "2026-01"
+    assert all(one["source"].startswith("https://docs.aws.amazon.com/") for one in listed.values())

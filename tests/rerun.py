@@ -1,0 +1,46 @@
+"""`pytest --rerun-alone`: the few tests that failed run once more with no other beside them; what passes then passes.
+
+It is for a run of thousands of tests on a busy machine, where one of them may come too late. Invariant: the failure of
+a test is forgiven and nothing else, and each that is forgiven is named. A process that broke down, a file that could
+not be collected, a run that was interrupted, many failures: there the run fails as it does without the option.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+MOST = 5
+FORGIVEN = "passed alone"
+"""How the last line counts them."""
+
+
+def candidates(session: pytest.Session, reporter: pytest.TerminalReporter) -> list[str]:
+    """Returns the ids of the tests to run again; none where anything else is wrong, or more than `MOST` failed."""
+    reports = [*reporter.stats.get("failed", []), *reporter.stats.get("error", [])]
+    # xdist reports a process that broke down as a test that failed in no phase of its own.
+    are_tests = all(isinstance(one, pytest.TestReport) and one.when in ("setup", "call", "teardown") for one in reports)
+    is_whole = session.exitstatus == pytest.ExitCode.TESTS_FAILED and not (session.shouldfail or session.shouldstop)
+    ids = sorted({one.nodeid for one in reports})
+    return ids if are_tests and is_whole and len(ids) <= MOST else []
+
+
+def rerun(session: pytest.Session, reporter: pytest.TerminalReporter) -> None:
+    """Runs those that failed again, and where all of them pass, makes the session one that passed."""
+    ids = candidates(session, reporter)
+    if not ids:
+        return
+    reporter.write_sep("=", f"{len(ids)} failed; running alone what failed", yellow=True)
+    command = [sys.executable, "-m", "pytest", "-q", "--numprocesses", "1", "-m", session.config.option.markexpr, *ids]
+    done = subprocess.run(
+        command, cwd=session.config.rootpath, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        reporter.write(done.stdout)
+        reporter.write_sep("=", "failed again", red=True)
+        return
+    for nodeid in ids:
+        reporter.write_line(f"UNSTABLE {nodeid} failed beside others and {FORGIVEN}", yellow=True)
+    forgiven = [*reporter.stats.pop("failed", []), *reporter.stats.pop("error", [])]
+    reporter.stats[FORGIVEN] = list({one.nodeid: one for one in forgiven}.values())
+    session.exitstatus = pytest.ExitCode.OK
