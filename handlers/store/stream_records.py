@@ -8,7 +8,7 @@ but a stop request, and that only where the stream may be started; any answer of
 import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.api.records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
@@ -25,6 +25,9 @@ from handlers.store.group_store import GroupStore
 from handlers.store.lease_damage import damage
 from handlers.store.leases import Leases, batches
 from handlers.store.recent import Recent
+
+if TYPE_CHECKING:
+    from handlers.store.delivery_records import DeliveryRecord
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
@@ -128,6 +131,13 @@ class StreamRecords:
             kept_since_ms=_kept_since_ms(items),
             damage=damage(lease),
         )
+
+    def delivery(self, stream_id: str) -> "list[DeliveryRecord]":
+        """What is known of the stream's sinks, by their names."""
+        # Few streams have any, and what is imported lengthens each cold start.
+        from handlers.store.delivery_records import read
+
+        return read(self.dynamodb, self._table, stream_id)
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order.

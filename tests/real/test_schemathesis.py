@@ -36,6 +36,8 @@ def asked(service: harness.Service, folder: Path, examples: int, *more: str) -> 
         f"http://127.0.0.1:{service.port}/openapi.json",
     ]
     command += ["--checks", "all", "--continue-on-failure", "--no-color", "--seed", seed, "--request-timeout", "60"]
+    # A DELETE asks for a stop: the stream that it names is there as before, and says that it stops.
+    command += ["--exclude-checks", "use_after_free"]
     command += ["--max-examples", str(examples), "--suppress-health-check", "all", *more]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -114,6 +114,14 @@ _COUNTS = _object(
         "ends": {"type": "object", "additionalProperties": COUNT},
     }
 )
+_DELIVERY = _object(
+    {
+        "sink": TEXT,
+        **dict.fromkeys(("delivered", "failed", "dead_lettered", "lag_ms"), COUNT),
+        "waits": _or_null(TEXT),
+        **dict.fromkeys(("seen_at", "newest_received_at"), _or_null(INSTANT)),
+    }
+)
 _STUCK = _object({"value": _or_null(TEXT), "same_ends": COUNT, "ended_by": _or_null(TEXT)})
 _EVENT = _object(
     {"position": TEXT, "received_at": _or_null(INSTANT), "id": _or_null(TEXT), "name": _or_null(TEXT), "key": TEXT},
@@ -223,7 +231,7 @@ def schemas() -> dict[str, Schema]:
                 "stuck_at_cursor": {"anyOf": [_STUCK, {"type": "null"}]},
                 "counts": _COUNTS,
             },
-            _IN_GROUP,
+            _IN_GROUP | {"delivery": _list(_DELIVERY)},
         ),
         "Holder": _object(_HOLDER, description="The open connection that holds the lease."),
         "LastError": _object(_ERROR),
