@@ -82,6 +82,8 @@ _BRIEF = {
     "holder": _or_null(ref("Holder")),
     "last_error": _or_null(ref("LastError")),
 }
+# Of a stream that shares a function with others.
+_IN_GROUP = {"group": TEXT}
 _LANE = _object(
     {"phase": TEXT},
     {
@@ -219,7 +221,7 @@ def schemas() -> dict[str, Schema]:
             }
         ),
         "Streams": _object({"streams": _list(ref("BriefStream")), "next": _or_null(TEXT)}),
-        "BriefStream": _object(_BRIEF),
+        "BriefStream": _object(_BRIEF, _IN_GROUP),
         "Stream": _object(
             _BRIEF
             | {
@@ -229,7 +231,7 @@ def schemas() -> dict[str, Schema]:
                 "stuck_at_cursor": {"anyOf": [_STUCK, {"type": "null"}]},
                 "counts": _COUNTS,
             },
-            {"delivery": _list(_DELIVERY)},
+            _IN_GROUP | {"delivery": _list(_DELIVERY)},
         ),
         "Holder": _object(_HOLDER, description="The open connection that holds the lease."),
         "LastError": _object(_ERROR),
