@@ -10,7 +10,8 @@ JOBS ?= auto
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
 
-setup: tools $(VENV)/.installed node_modules/.installed  ## install what is needed into .venv and node_modules
+setup: tools  ## install what is needed into .venv and node_modules
+	@$(MAKE) --silent --no-print-directory --jobs=2 $(VENV)/.installed node_modules/.installed
 
 run: setup  ## start everything on this machine; PORT and STREAMKEEPER_DATA choose another port and folder
 	@exec $(VENV)/bin/streamkeeper run

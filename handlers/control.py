@@ -16,8 +16,10 @@ bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the 
 be repeated, and a redrive puts each event back once; no answer quotes what AWS said.
 """
 
+import functools
 import os
 import time
+import tomllib
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -225,7 +227,26 @@ def _get(stream_id: str, profile: str) -> Answer:
     records = store.read(stream_id)
     if records is None:
         raise _unknown(stream_id, profile)
-    return _said(200, status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES))
+    answer = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES)
+    return _said(200, {**answer, **_delivery(stream_id, profile)})
+
+
+def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
+    """What is known of the stream's sinks; nothing is read where its profile names none."""
+    if not _delivers(profile):
+        return {}
+    from handlers.api import delivery_answer
+
+    now_ms = _now_ms()
+    return {"delivery": [delivery_answer.row(record, now_ms) for record in store.delivery(stream_id)]}
+
+
+@functools.cache
+def _delivers(profile: str) -> bool:
+    try:
+        return "deliver" in tomllib.loads((settings.streams_dir / f"{profile}.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # no such profile, or one that is not TOML
+        return False
 
 
 def _streams(request: PageRequest) -> Answer:

@@ -70,6 +70,7 @@ class GroupDriver:
         self.bell = Bell()
         self._pool = Pool(THREADS, self.bell, STORE)
         self.answered: set[str] = set()  # whose openings are over, for whoever paces them
+        self.connected: set[str] = set()
 
     def begin(self, profile: Profile, invocation: Invocation, steps: Steps[Kept]) -> None:
         """Begins with the steps of a stream."""
@@ -95,6 +96,7 @@ class GroupDriver:
         """Takes the streams that have ended."""
         for stream, kept in self._rounds.ended():
             self._forget_upstream(stream)
+            self.connected.discard(stream)
             del self._streams[stream]
             yield stream, kept
 
@@ -167,6 +169,7 @@ class GroupDriver:
         one = self._streams[stream]
         if isinstance(step, MarkConnected | Ended):
             self.answered.add(stream)
+            (self.connected.add if isinstance(step, MarkConnected) else self.connected.discard)(stream)
         try:
             match step:
                 case Open(cursor):

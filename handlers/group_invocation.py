@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -130,7 +130,10 @@ class _Function:
 
     def first_beat(self) -> tuple[bool, GroupLease]:
         """Makes the function count as alive; whether the group is still the execution's, and the lease."""
-        return self._groups.first_beat(self._request_id, self._invocation.execution, self._beat())
+        # Until it has read the members it does not know that all are connected.
+        now_ms = self._clock.now_ms()
+        beat = Beat(self._token, now_ms, now_ms + self._ttl_ms, away=1)
+        return self._groups.first_beat(self._request_id, self._invocation.execution, beat)
 
     def buries_itself(self) -> None:
         """Lets nobody wait for a function that has ended; a beat whose answer was lost is asked for once."""
@@ -238,8 +241,8 @@ class _Function:
     # --- duties -------------------------------------------------------------------------------------------------------
 
     def _beat(self) -> Beat:
-        now_ms = self._clock.now_ms()
-        return Beat(self._token, self.store.beat_at_ms(), now_ms + self._ttl_ms, self.store.turns)
+        until_ms, away = self._clock.now_ms() + self._ttl_ms, self._roster.away(self._driver.connected)
+        return Beat(self._token, self.store.beat_at_ms(), until_ms, self.store.turns, away=away)
 
     def _does_duties(self, now_ms: int) -> bool:
         answers = list(self._pool.answered())
@@ -258,8 +261,8 @@ class _Function:
         match duty:
             case SendBeat():
                 return functools.partial(groups.beat, self._request_id, self._beat(), self.store.lease)
-            case ReadMembers():
-                return groups.members
+            case ReadMembers(version):
+                return functools.partial(self._members, version, self.store.lease.size)
             case ReadRecords():
                 keys = [control_items.key(stream, "lease") for stream in self._roster.running]
                 return functools.partial(self._records, keys)
@@ -268,6 +271,12 @@ class _Function:
             case EndGroup(version):
                 return functools.partial(groups.ends, self._invocation.execution, version)
         raise TypeError(f"not a duty: {duty!r}")
+
+    def _members(self, version: int, size: int) -> Mapping[str, str]:
+        members = self._groups.members()
+        if len(members) != size:
+            self._groups.counted(version, len(members), frees=len(members) < size)
+        return members
 
     def _records(self, keys: list[control_items.Item]) -> list[control_items.Item]:
         batches = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]

@@ -53,6 +53,23 @@ LONGEST = Metric(
 )  # fmt: skip
 RUNNING = Metric("", "streamkeeper_executions_running", "gauge", "{execution}", "Executions that run on this machine.")
 
-ALL = (STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, ENDED, WANTED, UNCONNECTED, LONGEST, RUNNING)
+
+def _delivery(name: str, help_: str) -> Metric:
+    prometheus = f"streamkeeper_delivery_{name}_total"
+    return Metric("", prometheus, "counter", "{event}", help_, ("stream", "sink"))
+
+
+# In CloudWatch the log of the function that delivers has them; the alarm is on Lambda's own IteratorAge.
+SENT = _delivery("sent", "Events that a sink took, repetitions too.")
+WAITED = _delivery("waited", "How often an event was left for a later try.")
+UNDELIVERED = _delivery("dead_lettered", "Events that a sink did not take and the dead-letter queue has.")
+LAG = Metric(
+    "", "streamkeeper_delivery_lag_seconds", "gauge", "s", "How far a sink is behind.", ("stream", "sink")
+)  # fmt: skip
+
+ALL = (
+    *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, ENDED, SENT, WAITED, UNDELIVERED),
+    *(WANTED, UNCONNECTED, LONGEST, RUNNING, LAG),
+)
 # Fields of a connection's document that are times: no counter of the local run has them.
 TIMES = ("BlockedMs", "ConnectMs")

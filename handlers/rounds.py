@@ -30,7 +30,7 @@ from handlers.group.lease import GroupLease, is_well
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS
 from handlers.store.group_items import group_lease, lease_of_group, member_lease
-from handlers.store.lease_damage import damage
+from handlers.store.lease_damage import ATTRIBUTES, damage
 from handlers.store.leases import Leases, batches
 
 # Requests under way at once: then the waiting takes less time than Lambda's share of a processor needs for the answers.
@@ -158,7 +158,8 @@ class Rounds:
         return lease.execution if is_well(self._groups[group_id], now_ms) else None
 
     def _see(self, seen: Seen, stream_id: str, item: control_items.Item, now_ms: int) -> None:
-        lease, broken = control_items.lease(item), damage(item)
+        # What is read besides is of the cursor and the ledger, and concerns nobody here.
+        lease, broken = control_items.lease(item), tuple(name for name in damage(item) if name in ATTRIBUTES)
         group_id = control_items.text(item, "group")
         if group_id is not None:
             lease = member_lease(item, self._groups.get(group_id, GroupLease()))

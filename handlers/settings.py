@@ -106,6 +106,16 @@ class WatchSettings:
     unconnected_after_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """The settings of the function that sends events on."""
+
+    control_table: str
+    dead_letter_queue_url: str
+    streams_dir: Path
+    secrets_prefix: str
+
+
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     """What the SDK's variables say of DynamoDB, S3 and SQS, where they say all of it; None where botocore must do it.
 
@@ -195,6 +205,16 @@ def load_watch(environment: Mapping[str, str]) -> WatchSettings:
         alerts_topic_arn=_text(environment, "ALERTS_TOPIC_ARN"),
         dead_letter_queue_url=_queue_url(environment),
         unconnected_after_ms=_milliseconds(environment, "UNCONNECTED_AFTER_S", most_s=86_400),
+    )
+
+
+def load_delivery(environment: Mapping[str, str]) -> DeliverySettings:
+    """The settings in `environment`; raises SettingsError."""
+    return DeliverySettings(
+        control_table=_text(environment, "CONTROL_TABLE"),
+        dead_letter_queue_url=_queue_url(environment),
+        streams_dir=_streams_dir(environment),
+        secrets_prefix=_text(environment, "SECRETS_PREFIX"),
     )
 
 

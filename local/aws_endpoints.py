@@ -21,9 +21,18 @@ from local.template import REGION
 from local.user_error import UserError
 
 _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
+# boto3's name of the service that reads the streams of tables.
+STREAMS = "dynamodbstreams"
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 # The variables' spelling of a service. Source: AWS SDKs reference guide, "Service-specific endpoints".
-_SPELLED = {"dynamodb": "DYNAMODB", "sqs": "SQS", "secretsmanager": "SECRETS_MANAGER", "sns": "SNS", "s3": "S3"}
+_SPELLED = {
+    "dynamodb": "DYNAMODB",
+    "sqs": "SQS",
+    "secretsmanager": "SECRETS_MANAGER",
+    "sns": "SNS",
+    "s3": "S3",
+    STREAMS: "DYNAMODB_STREAMS",
+}
 _REACHED_S = 3
 # What everything of the run signs with, unless the environment leads to another AWS: an id and a secret.
 OWN_KEYS = ("local", "local")
@@ -51,6 +60,8 @@ class Endpoints:
     def of(self, service: str) -> str:
         """Returns the endpoint of a service; `service` is boto3's name."""
         spelled = _SPELLED.get(service, service.upper().replace("-", "_"))
+        if service == STREAMS and f"AWS_ENDPOINT_URL_{spelled}" not in self._chosen:
+            return self.of("dynamodb")  # who plays the tables plays their streams
         chosen_url = self._chosen.get(f"AWS_ENDPOINT_URL_{spelled}") or self._chosen.get("AWS_ENDPOINT_URL")
         embedded = self._dynamodb if service == "dynamodb" and self._dynamodb else self._embedded
         return (chosen_url or embedded or "").rstrip("/")

@@ -3,6 +3,7 @@
 Each resource gets its physical name and ARN on this machine; local/template.py resolves them.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,16 @@ class Function:
     def arn(self) -> str:
         """Its ARN on this machine."""
         return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.name}"
+
+
+@dataclass(frozen=True)
+class EventSource:
+    """A table whose stream calls a function; `filters` are patterns, of which a record matches one or is left out."""
+
+    table: str
+    function: str
+    batch_size: int
+    filters: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,7 @@ class Stack:
     queues: tuple[Mapping[str, Any], ...] = field(default=())
     buckets: tuple[str, ...] = ()
     gateway_responses: tuple[GatewayResponse, ...] = ()
+    event_sources: tuple[EventSource, ...] = ()
 
 
 def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
@@ -115,6 +127,19 @@ def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
         gateway_responses=tuple(
             _gateway_response(resources.properties(key)) for key in resources.of("AWS::ApiGateway::GatewayResponse")
         ),
+        event_sources=tuple(
+            _event_source(resources.properties(key)) for key in resources.of("AWS::Lambda::EventSourceMapping")
+        ),
+    )
+
+
+def _event_source(properties: Mapping[str, Any]) -> EventSource:
+    filters = properties.get("FilterCriteria", {}).get("Filters", [])
+    return EventSource(
+        str(properties["EventSourceArn"]).split("/")[1],
+        str(properties["FunctionName"]).rpartition(":")[2],
+        int(properties["BatchSize"]),
+        tuple(json.loads(one["Pattern"]) for one in filters),
     )
 
 

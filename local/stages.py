@@ -91,6 +91,7 @@ def names(stage: str) -> dict[str, str]:
         "connection_manager": f"{prefix}-connection-manager",
         "connection_control": f"{prefix}-connection-control",
         "connection_watch": f"{prefix}-connection-watch",
+        "connection_delivery": f"{prefix}-connection-delivery",
         "events_table": f"{prefix}-events",
         "control_table": f"{prefix}-control",
         "dead_letter_queue": f"{prefix}-dead-letters",

@@ -12,6 +12,7 @@ from local.user_error import UserError
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
+STREAM_LABEL = "latest"
 _PSEUDO = {
     "AWS::AccountId": ACCOUNT,
     "AWS::Partition": "aws",
@@ -94,6 +95,9 @@ class Resources:
         kind = self.raw(key)["Type"]
         if attribute == "Arn" and kind in self._ARN:
             return "arn:aws:" + self._ARN[kind].format(region=REGION, account=ACCOUNT, name=self.name(key))
+        if attribute == "StreamArn":
+            # Its label is the time at which it was made: only the service that has it knows that.
+            return f"{self.attribute(key, 'Arn')}/stream/{STREAM_LABEL}"
         if attribute in ("Name", "QueueName", "TopicName"):
             return self.name(key)
         return f"{key}.{attribute}"

@@ -20,7 +20,11 @@ _NO_NETWORK = re.compile(
 _REASON = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) (?!code|A complete log|errno|syscall))(.+)", re.MULTILINE)
 _NO_WHEEL = re.compile(r"No matching distribution found")
 _ENOUGH = 3
-_PIP = ["-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10", "install"]
+# A module is compiled when it is first imported: of most packages that is a small part.
+_PIP = [
+    *("-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10"),
+    *("install", "--no-compile"),
+]
 _NPM = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=2000", "--fetch-timeout=60000"]
 
 
@@ -31,7 +35,8 @@ def step(number: int, what: str, command: list[str], without: str = "") -> None:
     """
     print(f"setup {number}/6: {what}", flush=True)
     started_s = time.monotonic()
-    in_terminal = sys.stdout.isatty()
+    # npm runs beside pip, and one line of a terminal counts for one of them.
+    shows_progress = sys.stdout.isatty() and number < 6
     lines: list[str] = []
     try:
         process = subprocess.Popen(
@@ -51,9 +56,9 @@ def step(number: int, what: str, command: list[str], without: str = "") -> None:
                 # npm would ask for each of its packages.
                 process.terminate()
                 break
-            if in_terminal:
+            if shows_progress:
                 print(f"\r  {count} packages, {time.monotonic() - started_s:.0f} s ", end="", flush=True)
-    if in_terminal:
+    if shows_progress:
         print("\r\x1b[K", end="", flush=True)
     output = "".join(lines)
     if process.returncode and without and _NO_WHEEL.search(output) and not _NO_NETWORK.search(output):

@@ -13,6 +13,7 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/api.cjs',
     './packaging/machine-logs.cjs',
     './packaging/reserved-concurrency.cjs',
+    './packaging/delivery.cjs',
   ];
   const deployed = [
     'serverless-python-requirements',

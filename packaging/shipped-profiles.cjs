@@ -23,11 +23,16 @@ const { STAGES: NEVER_DEPLOYED } = require('./never-deployed.cjs');
 // All texts of the profile `name`, as TOML means them: a line each, without comments. Of a file that is not TOML the error
 // says where, and quotes nothing; on a laptop the run itself reports it.
 function texts(name, stage) {
+  return strings(table(name, stage)).join('\n');
+}
+
+// The profile `name` as a table, {} for a broken one on a laptop.
+function table(name, stage) {
   const file = path.join(STREAMS, `${name}.toml`);
   try {
-    return strings(toml.parse(fs.readFileSync(file, 'utf8'))).join('\n');
+    return toml.parse(fs.readFileSync(file, 'utf8'));
   } catch ({ line }) {
-    if (NEVER_DEPLOYED.includes(stage)) return '';
+    if (NEVER_DEPLOYED.includes(stage)) return {};
     throw new Error(`env/streams/${name}.toml is not valid TOML${line === undefined ? '' : `: see line ${line + 1}`}.`);
   }
 }
@@ -114,4 +119,4 @@ class ShippedProfiles {
 }
 
 module.exports = ShippedProfiles;
-Object.assign(module.exports, { choose, foreignSecret, strayVariable });
+Object.assign(module.exports, { choose, foreignSecret, strayVariable, table });

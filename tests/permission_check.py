@@ -101,7 +101,8 @@ class Actors:
         """The roles in which this may have been asked, none where it is not the project's own request."""
         kind, *rest = who
         if kind == ROLE:
-            return (self._roles[rest[0]],)
+            # A project that delivers has a role more; its own test looks at that.
+            return tuple(self._roles[name] for name in rest[:1] if name in self._roles)
         if kind == TASK:
             return _sorted(self._of_task.get((rest[0], rest[1]), set()))
         left: set[Role] = set()

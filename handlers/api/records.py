@@ -83,7 +83,7 @@ class Records:
 
     A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `is_all` is
     whether there is no older connection than these; those from before `kept_since_ms` may have expired. `damage` names
-    the attributes of the lease that cannot be read.
+    the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none.
     """
 
     lease: Lease
@@ -95,6 +95,7 @@ class Records:
     is_all: bool = True
     kept_since_ms: int = 0
     damage: tuple[str, ...] = ()
+    group: str = ""
 
 
 class Connections:

@@ -35,6 +35,7 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
         "status": status,
         "reason": _damage(records) or standing.reason(status, connections) or _trouble(status, stuck, error),
         "execution": lease.execution or None,
+        **({"group": records.group} if records.group else {}),
         "generation": lease.generation,
         "fence": lease.fence,
         "started_at": at(lease.started_at_ms or None),

@@ -19,8 +19,8 @@ LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = (
-    *("stream", "status", "reason", "execution", "generation", "fence", "started_at", "stop_requested_at", "ended_at"),
-    *("holder", "last_error"),
+    *("stream", "status", "reason", "execution", "group", "generation", "fence", "started_at", "stop_requested_at"),
+    *("ended_at", "holder", "last_error"),
 )
 
 
@@ -44,7 +44,7 @@ def page(
         records = read(stream_id)
         if records is not None:
             stream = status.answer(stream_id, records, now_ms, dead_after_ms, retries)
-            streams.append({name: stream[name] for name in SHOWN})
+            streams.append({name: stream[name] for name in SHOWN if name in stream})
         if count < len(ids) and (count == limit or is_late()):
             return {"streams": streams, "next": stream_id}
     return {"streams": streams, "next": None}

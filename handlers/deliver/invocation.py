@@ -15,6 +15,7 @@ from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.deliver.records import Record
 from handlers.deliver.sending import LATE, Outcomes, send_all
 from handlers.profile.deliver_field import Target
+from handlers.store.delivery_records import Count, Place
 
 # DynamoDB keeps a record for 24 hours. What no sink took until then is put where a person finds it, in time.
 GIVE_UP_MS = 23 * 3_600_000
@@ -22,13 +23,6 @@ GIVE_UP_MS = 23 * 3_600_000
 MOST_REMEMBERED = 20_000
 
 Sending = Callable[[Target], tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]]
-
-
-class Place(NamedTuple):
-    """A stream and where its events go."""
-
-    stream_id: str
-    label: str
 
 
 class Letter(NamedTuple):
@@ -39,21 +33,6 @@ class Letter(NamedTuple):
     key: str
     position: str
     reason: str
-
-
-@dataclass(slots=True)
-class Count:
-    """What came of a stream's events at one sink; `lag_ms` is the age of the oldest that waits, or of the last taken.
-
-    `newest_ms` is when the newest that was taken had come; `reason` is why the first waits.
-    """
-
-    delivered: int = 0
-    failed: int = 0
-    dead_lettered: int = 0
-    lag_ms: int = 0
-    newest_ms: int = 0
-    reason: str = ""
 
 
 @dataclass(slots=True)

@@ -54,13 +54,15 @@ class GroupLease:
     """The record as read. `token` is raised by each function's claim; the function that raised it to n is function n.
 
     `execution` is the one that claimed the group, "" for none. `stop` is whether it is to end. `version` grows with
-    each stream that joins or is asked to stop. `beats` are those of its functions, by Lambda's requests.
+    each stream that joins or is asked to stop. `size` counts the places that are taken. `beats` are those of its
+    functions, by Lambda's requests.
     """
 
     token: int = 0
     execution: str = ""
     stop: bool = False
     version: int = 0
+    size: int = 0
     beats: Mapping[str, Beat] = field(default_factory=dict)
 
 

@@ -18,7 +18,7 @@ runs; it waits for its next turn only where a newer one lives; a stream of this 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED
@@ -103,6 +103,10 @@ class Roster:
 
     def __len__(self) -> int:
         return len(self._parts)
+
+    def away(self, connected: Set[str]) -> int:
+        """Returns how many of the members are not among those."""
+        return len(self._members.keys() - connected)
 
     @property
     def is_buried(self) -> bool:

@@ -32,6 +32,7 @@ from handlers.profile.sections import Meaning
 
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
+    from handlers.profile.deliver_field import Target
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
@@ -92,6 +93,7 @@ class Profile:
     split: "Split | None"
     key: Rule
     cursor: Rule | None
+    deliver: "tuple[Target, ...]" = ()
 
     @property
     def connect_timeout_ms(self) -> int:

@@ -21,6 +21,7 @@ from handlers.profile.secret_references import references, without
 
 if TYPE_CHECKING:
     from handlers.framing.splitting import Split
+    from handlers.profile.deliver_field import Target
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
@@ -93,6 +94,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         split=split,
         key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash"),
         cursor=cursor,
+        deliver=_deliver(fields, table),
     )
     sections.query(fields, profile.address)
     _check_store(fields, profile, table)
@@ -110,6 +112,15 @@ def _split(fields: Fields, table: Mapping[str, Any]) -> "Split | None":
     from handlers.profile import split_field
 
     return split_field.split(fields)
+
+
+def _deliver(fields: Fields, table: Mapping[str, Any]) -> "tuple[Target, ...]":
+    """Where events go next. Few profiles say, and the function that connects has nothing to do with it."""
+    if "deliver" not in table:
+        return ()
+    from handlers.profile import deliver_field
+
+    return deliver_field.targets(fields)
 
 
 def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:

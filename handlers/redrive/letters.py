@@ -101,6 +101,8 @@ class Reader:
             fields = json.loads(message.body)
             if "error" in fields:
                 return _end(message, fields)
+            if "sink" in fields:
+                return _undelivered(message, fields)
             if "event" in fields:
                 return _event([message], _About.read(fields), fields["event"])
             return self._part(message, fields)
@@ -149,6 +151,11 @@ def _event(messages: Iterable[Message], about: _About, content: dict[str, Any]) 
     own_id, name = (None if content[one] is None else _text(content[one]) for one in ("id", "name"))
     event = StreamEvent(about.key, data, own_id, name, None, int(content["received_at_ms"]))
     return EventLetter(tuple(messages), about.stream_id, about.reason, about.fence, event)
+
+
+def _undelivered(message: Message, fields: dict[str, Any]) -> Letter:
+    stream_id, sink, key, reason = (_text(fields[name]) for name in ("stream", "sink", "key", "reason"))
+    return Rest((message,), stream_id, reason, f"it was not delivered to {sink}; the table has it", key)
 
 
 def _end(message: Message, fields: dict[str, Any]) -> Letter:

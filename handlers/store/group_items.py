@@ -15,10 +15,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from handlers.connection.lease import Lease
-from handlers.group.lease import Beat, GroupLease, alive_until_ms, composed
-from handlers.store.control_items import Item, count, key, lease, live_record, text
+from handlers.group import GROUP
+from handlers.group.lease import Beat, GroupLease, alive_until_ms, composed, good_until_ms
+from handlers.store.control_items import Item, count, key, lease, live_record, number, text
 
 MEMBER = "stream#"
+# What begins the names of the attributes that say which groups have a free place.
+OPEN = "open:"
 _BEAT, _DEAD = "beat:", "dead:"
 
 
@@ -31,6 +34,11 @@ def beat_value(beat: Beat) -> Item:
     """The value of that attribute."""
     away = f"/{beat.away}" if beat.away else ""
     return {"S": f"{beat.token}/{beat.at_ms}/{beat.until_ms}/{beat.turns}{away}"}
+
+
+def directory_key() -> Item:
+    """The key of the record that names the groups with a free place: an attribute `open:#7` for each."""
+    return key(GROUP, "groups")
 
 
 def group_lease(item: Item | None) -> GroupLease:
@@ -50,6 +58,7 @@ def group_lease(item: Item | None) -> GroupLease:
         execution=text(item, "execution") or "",
         stop=item.get("stop", {}).get("BOOL", False) is True,
         version=count(item, "version") or 0,
+        size=count(item, "size") or 0,
         beats=beats,
     )
 
@@ -69,6 +78,15 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
         return seen
     live = live_record(item) or {}
     return replace(seen, expires_at_ms=count(live, "closed_ms") or count(live, "seen_ms") or 0)
+
+
+def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
+    """The record of a stream's newest connection, which is good until its function's beats say so."""
+    beat = group.beats.get(text(live or {}, "request_id") or "")
+    if live is None or "closed_ms" in live or beat is None:
+        return live
+    seen_ms = good_until_ms(count(live, "seen_ms") or 0, count(live, "lag_ms"), beat)
+    return live | {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
 
 
 def member_key(group: str, stream_id: str) -> Item:

@@ -18,7 +18,16 @@ from handlers.store import control_items
 from handlers.store.control_items import Item, number
 from handlers.store.control_table import ControlTable
 from handlers.store.expressions import placeholders
-from handlers.store.group_items import MEMBER, beat_name, beat_value, group_lease, member, member_key
+from handlers.store.group_items import (
+    MEMBER,
+    OPEN,
+    beat_name,
+    beat_value,
+    directory_key,
+    group_lease,
+    member,
+    member_key,
+)
 
 # Functions of which nobody lives any more: Lambda's longest limit and a minute.
 FORGOTTEN_MS = 960_000
@@ -83,6 +92,24 @@ class GroupStore:
         names = ("stop", "execution", "version")
         values = {":yes": {"BOOL": True}, ":execution": {"S": execution}, ":version": number(version)}
         return self._change("SET #stop = :yes", condition, names, values)
+
+    def counted(self, version: int, size: int, *, frees: bool) -> None:
+        """Writes down how many members there are, as of that version; where that `frees` places, that there are some.
+
+        A POST counts a place before it writes the member, and a stream that leaves gives it back by this alone.
+        """
+        condition = "#version = :version OR attribute_not_exists(#version)"
+        values = {":size": number(size), ":version": number(version)}
+        is_done, _ = self._change("SET #size = :size", condition, ("size", "version"), values)
+        if is_done and frees:
+            with translate_errors("UpdateItem"):
+                self._dynamodb.update_item(
+                    TableName=self._control_table,
+                    Key=directory_key(),
+                    UpdateExpression="SET #open = :yes",
+                    ExpressionAttributeNames={"#open": f"{OPEN}{self._group}"},
+                    ExpressionAttributeValues={":yes": {"BOOL": True}},
+                )
 
     # --- its members --------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,12 @@ from typing import Any
 
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
-from handlers.group.lease import GroupLease, composed, good_until_ms, known_over, to_bury
+from handlers.group.lease import GroupLease, composed, known_over, to_bury
 from handlers.store import control_items
 from handlers.store.connection_store import Change, Reply, Store
 from handlers.store.control_items import Item, count, number, text
 from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.group_items import live_of_member
 from handlers.store.group_store import GroupStore
 
 # How often the cursor of a stream whose events are items is saved at most.
@@ -81,6 +82,8 @@ class GroupedStore(Store):
         self._groups = GroupStore(dynamodb, more["control_table"], who.group)
         self._who = who
         self._clock_ms = now_ms
+        # A successor begins where the cursor stands: short functions save it oftener.
+        self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
         self._streams: dict[str, _Held] = {}
         self.lags: dict[str, int] = {}
         self.hot: set[str] = set()
@@ -128,12 +131,8 @@ class GroupedStore(Store):
         held.item = item
         if text(record.live or {}, "request_id") != self._who.request_id or "closed_ms" in (record.live or {}):
             held.lag_ms = None  # another connection is shown, or the end of this one's
-        own = record.lease
-        live, beat = record.live, self.lease.beats.get(text(record.live or {}, "request_id") or "")
-        if live is not None and "closed_ms" not in live and beat is not None:
-            seen_ms = good_until_ms(count(live, "seen_ms") or 0, count(live, "lag_ms"), beat)
-            live = live | {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
-        return replace(record, lease=composed(own, self.lease), live=live)
+        live = live_of_member(record.live, self.lease)
+        return replace(record, lease=composed(record.lease, self.lease), live=live)
 
     def _parsed(self, item: Item) -> ControlRecord:
         """What the item says: parsed once, for each beat and each heartbeat asks for it."""
@@ -230,7 +229,7 @@ class GroupedStore(Store):
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
         # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
         waits = held.lag_ms is None or ("cursor" in held.unsaved and control_items.partitions(held.item) != LOG)
-        is_due = waits and now_ms - held.saved_ms >= CURSOR_EVERY_MS
+        is_due = waits and now_ms - held.saved_ms >= self._cursor_every_ms
         if not (is_due or is_first or is_behind or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)
         lag_ms = self._lag_ms(stream_id, held.seen_ms)

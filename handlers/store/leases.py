@@ -26,11 +26,12 @@ from typing import Any
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
 from handlers.group import is_group
+from handlers.group.lease import GroupLease
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
 from handlers.store.control_items import Item, text
 from handlers.store.control_table import BY_RECORD, LEASES, ControlTable
-from handlers.store.group_items import lease_of_group
+from handlers.store.group_items import group_lease, lease_of_group
 from handlers.store.lease_damage import ATTRIBUTES
 
 LEASE = "lease"
@@ -54,7 +55,8 @@ class Leases:
                 return self._formerly_started(after)[:limit]
             entries, after = page
             # One that was asked to stop before its first start has neither.
-            found += [_id(entry) for entry in entries if "generation" in entry or "execution" in entry]
+            started = [entry for entry in entries if "generation" in entry or "execution" in entry]
+            found += [_id(entry) for entry in started if not is_group(_id(entry))]
             if not after:
                 break
         return found
@@ -87,6 +89,10 @@ class Leases:
     def groups(self, group_ids: Sequence[str]) -> dict[str, Item]:
         """The leases of groups, whole and as they stood a moment ago; as `items`."""
         return {_id(item): item for item in self._batches.items(_keys(group_ids), consistent=False)}
+
+    def group(self, group_id: str) -> GroupLease:
+        """The lease of a group as it stands now, read consistently; an empty one where there is none."""
+        return group_lease(self._records.get(group_id, LEASE))
 
     def read(self, stream_id: str) -> Lease:
         """The lease of a stream or a group as it stands now, read consistently; an empty one where there is none."""

@@ -6,22 +6,28 @@ but a stop request, and that only where the stream may be started; any answer of
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.api.records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
+from handlers.group.lease import GroupLease
 from handlers.store import control_items, former_layout
 from handlers.store.batch_get import BatchGet
 from handlers.store.control_record import to_record
 from handlers.store.control_table import ControlTable
+from handlers.store.group_items import group_lease, live_of_member, member_lease
+from handlers.store.group_store import GroupStore
 from handlers.store.lease_damage import damage
 from handlers.store.leases import Leases, batches
 from handlers.store.recent import Recent
+
+if TYPE_CHECKING:
+    from handlers.store.delivery_records import DeliveryRecord
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
@@ -62,8 +68,9 @@ class StreamRecords:
 
             record = record.with_logged(last_cursor(self.dynamodb, self._events_table, stream_id))
         losses = [control_items.lost(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
+        group = control_items.text(lease, "group")
         return replace(
-            self._read(stream_id, lease),
+            self._read(stream_id, lease, None if group is None else self._leases.group(group)),
             cursor=record.cursor,
             cursor_saved_ms=record.saved_ms,
             losses=[loss for loss in losses if loss is not None],
@@ -79,25 +86,43 @@ class StreamRecords:
         for some in batches(stream_ids):
             read = self._leases.items(some)
             leases |= {stream_id: read[stream_id] for stream_id in some if stream_id in read}
+        groups = self._groups({control_items.text(lease, "group") or "" for lease in leases.values()} - {""})
         recent = Recent(self._batches, leases)
 
         def records(stream_id: str) -> Records | None:
             if stream_id not in leases:
                 return None
-            return self._read(stream_id, leases[stream_id], recent.of(stream_id))
+            lease = leases[stream_id]
+            group = groups.get(control_items.text(lease, "group") or "")
+            return self._read(stream_id, lease, group, recent.of(stream_id))
 
         return records
 
+    def _groups(self, group_ids: Set[str]) -> dict[str, GroupLease]:
+        """The leases of those groups."""
+        found: dict[str, GroupLease] = {}
+        for some in batches(sorted(group_ids)):
+            found |= {group_id: group_lease(item) for group_id, item in self._leases.items(some).items()}
+        return found
+
     def _read(
-        self, stream_id: str, lease: control_items.Item, recent: list[control_items.Item] | None = None
+        self,
+        stream_id: str,
+        lease: control_items.Item,
+        group: GroupLease | None,
+        recent: list[control_items.Item] | None = None,
     ) -> Records:
+        """The records; of a stream in a `group` they say what both leases say."""
         items = self._records.newest(stream_id, "connection#", NEWEST) if recent is None else recent
         record = to_record(lease)
+        if group is not None:
+            record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))
         rest = record.rest
         if not record.is_converted:
             rest = control_items.rest_of(self._records.get(stream_id, "rest") or {}, "")
         return Records(
-            lease=control_items.lease(lease),
+            lease=record.lease,
+            group=control_items.text(lease, "group") or "",
             cursor=None,
             cursor_saved_ms=None,
             connections=[_connection(item) for item in control_items.with_live(items, record.live)],
@@ -106,6 +131,13 @@ class StreamRecords:
             kept_since_ms=_kept_since_ms(items),
             damage=damage(lease),
         )
+
+    def delivery(self, stream_id: str) -> "list[DeliveryRecord]":
+        """What is known of the stream's sinks, by their names."""
+        # Few streams have any, and what is imported lengthens each cold start.
+        from handlers.store.delivery_records import read
+
+        return read(self.dynamodb, self._table, stream_id)
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order.
@@ -126,6 +158,8 @@ class StreamRecords:
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the stop request in it; None where there is no lease and none `may_start`: nothing is written.
+
+        Of a stream in a group its function learns of the request by the version of the group, which is raised after it.
 
         `requested_at` is ISO 8601 in UTC with milliseconds, as the machine's own instants are: it compares the texts.
         """
@@ -148,6 +182,9 @@ class StreamRecords:
                 )
         except ConditionFailed:
             return None
+        group = control_items.text(response["Attributes"], "group")
+        if group is not None:
+            GroupStore(self.dynamodb, self._table, group).changed()
         return control_items.lease(response["Attributes"])
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from handlers import metric_names
+from handlers.api.delivery_answer import lag_ms
 from handlers.api.records import Connection
 from handlers.connection.lease import unconnected_ms
 from handlers.connection_metrics import ENDS
@@ -71,7 +72,18 @@ class Collector:
             counters = [
                 Sample(metric, labels, value) for (metric, labels), value in sorted(self._totals.items(), key=_of)
             ]
-            return [*counters, *(Sample(metric, (), value) for metric, value in gauges.items())]
+            delivery = [sample for stream_id in sorted(self._streams) for sample in self._delivery(stream_id, now_ms)]
+            own = [*counters, *(Sample(metric, (), value) for metric, value in gauges.items()), *delivery]
+            return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
+
+    def _delivery(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
+        """What is known of the stream's sinks: these counts never fall by themselves."""
+        for record in self._records().delivery(stream_id):
+            labels = (stream_id, record.sink)
+            yield Sample(metric_names.SENT, labels, record.delivered)
+            yield Sample(metric_names.WAITED, labels, record.failed)
+            yield Sample(metric_names.UNDELIVERED, labels, record.dead_lettered)
+            yield Sample(metric_names.LAG, labels, lag_ms(record, now_ms) / 1000)
 
     def _add(self, stream_id: str, one: Connection) -> None:
         counts: dict[tuple[Metric, tuple[str, ...]], int] = {

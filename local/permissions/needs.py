@@ -46,7 +46,8 @@ def of_call(service: str, operation: str, parameters: Parameters) -> list[Need]:
     """Returns what an operation by its name in the service's API needs, with its parameters."""
     of_service: dict[str, Callable[[str, Parameters], Iterable[Need]]] = {
         "dynamodb": _of_dynamodb, "sqs": _of_sqs, "states": _of_states, "sns": _of_sns, "ssm": _of_ssm,
-        "secretsmanager": _of_secrets, "s3": _of_object,
+        "secretsmanager": _of_secrets, "s3": _of_object, "events": _of_events, "kinesis": _of_kinesis,
+        "firehose": _of_firehose,
     }  # fmt: skip
     try:
         return list(dict.fromkeys(of_service[service](operation, parameters)))
@@ -116,6 +117,19 @@ def _of_secrets(operation: str, parameters: Parameters) -> Iterable[Need]:
             name if name.startswith("arn:") else _arn("secretsmanager", f"secret:{name}-000000"),
         )
     ]
+
+
+def _of_events(operation: str, parameters: Parameters) -> Iterable[Need]:
+    buses = [entry.get("EventBusName", "default") for entry in parameters["Entries"]]
+    return (Need(f"events:{operation}", _arn("events", f"event-bus/{bus}")) for bus in buses)
+
+
+def _of_kinesis(operation: str, parameters: Parameters) -> Iterable[Need]:
+    return [Need(f"kinesis:{operation}", _arn("kinesis", f"stream/{parameters['StreamName']}"))]
+
+
+def _of_firehose(operation: str, parameters: Parameters) -> Iterable[Need]:
+    return [Need(f"firehose:{operation}", _arn("firehose", f"deliverystream/{parameters['DeliveryStreamName']}"))]
 
 
 def _of_object(operation: str, parameters: Parameters) -> Iterable[Need]:

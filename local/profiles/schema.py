@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from handlers.profile.checked_fields import Fields
+from handlers.profile.deliver_field import MORE, MOST_TARGETS, NAMES
 from handlers.profile.parse import read
 
 T = TypeVar("T")
@@ -33,6 +34,24 @@ def _mark(*cursors: str) -> Schema:
     return _several({"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1})
 
 
+def _targets() -> Schema:
+    flag: Schema = {"type": "boolean", "default": False}
+    kinds: dict[str, Schema] = {"unordered": flag, "allow_private": flag, "prefix": _TEXT, "secret": _TEXT}
+    one = [
+        {
+            "type": "object",
+            "properties": {
+                kind: {"type": "string", "pattern": f"^{pattern}$", "description": words},
+                **{name: kinds[name] for name in MORE[kind]},
+            },
+            "required": [kind],
+            "additionalProperties": False,
+        }
+        for kind, (pattern, words) in NAMES.items()
+    ]
+    return {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}, "minItems": 1, "maxItems": MOST_TARGETS}]}
+
+
 # What the parser takes whole, by the field's place.
 _WHOLE: dict[str, Schema] = {
     "body": {"type": "string", "description": "the text of a JSON object"},
@@ -46,6 +65,7 @@ _WHOLE: dict[str, Schema] = {
     "resume.header": _TEXT,
     "resume.query": _TEXT,
     "resume.body": {"type": "string", "pattern": "^/"},
+    "deliver": _targets(),
     "split.path": _PATH,
     "split.keep": _several(_PATH),
     "split.name": _PATH,
@@ -144,8 +164,8 @@ class Recorder(Fields):
 def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
-    # The parser looks into the table whether a frame is taken apart at all.
-    read(fields, "schema", {"split": {}}, {}, 0)
+    # The parser looks into the table whether a frame is taken apart at all, and whether events go anywhere.
+    read(fields, "schema", {"split": {}, "deliver": []}, {}, 0)
     del fields.properties["keep_days"]["default"]  # the stage's
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

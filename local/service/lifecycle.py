@@ -36,6 +36,7 @@ from local.service.aws_server import AwsServer
 from local.service.deployed_code import STREAMS, DeployedCode, with_names
 from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
+from local.service.event_sources import EventSourceMapping, Places, Streams
 from local.service.gateway import Gateway
 from local.service.live_view import LiveView
 from local.service.orphan_watch import OrphanWatch
@@ -107,6 +108,7 @@ class Service:
         self._listeners: list[Listener] = []
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._mappings: list[asyncio.Task[None]] = []
         self._executions: Executions | None = None
         self._deployed_machines: Machines | None = None
         self._gateway: Gateway | None = None
@@ -128,6 +130,7 @@ class Service:
         variables = self._function_endpoints().environment() | self._upstream_variables
         # Step Functions is this service's own, whatever the embedded AWS has.
         variables["AWS_ENDPOINT_URL_SFN"] = f"http://{HOST}:{port_of(self.sockets.aws)}"
+        variables["AWS_ENDPOINT_URL_LAMBDA"] = variables["AWS_ENDPOINT_URL_SFN"]  # and the functions are its own
         functions = self._edges.functions(self.stack.functions)
         pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs")
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
@@ -139,6 +142,7 @@ class Service:
         settle()
         self._resume(executions, left)
         self._watch_orphans(executions)
+        self._map_event_sources(pool)
 
     async def use_code(self) -> list[str]:
         """Gives every function that starts from now on the present code and profiles; returns what there is to say."""
@@ -154,6 +158,7 @@ class Service:
             pool.renew(task_root=self._code.folder)
             self._gateway.serve(self._routes(), self.stack.gateway_responses)
         await asyncio.to_thread(self._code.forget, pool.task_roots)
+        self._map_event_sources(pool)
         return lines
 
     async def use_template(self, template: Mapping[str, Any]) -> list[str]:
@@ -171,6 +176,10 @@ class Service:
         if changed or len(stack.functions) != len(before.functions):
             self._pool.renew(self._edges.functions(stack.functions))
         changed += self._edges.use(template)
+        if stack.event_sources != before.event_sources:
+            # They go on when the functions have the profiles of which the template was made.
+            self._end_mappings()
+            changed.append("the delivery")
         self._gateway.serve(self._routes(), self.stack.gateway_responses)
         if self._routes() != routes:
             changed.append("the API")
@@ -185,7 +194,7 @@ class Service:
         """Returns when every part of the service has ended."""
         for listener in self._listeners:
             listener.stop_accepting()
-        for task in self._tasks:
+        for task in (*self._tasks, *self._mappings):
             task.cancel()
         if self._executions is not None:
             self._executions.close()
@@ -267,6 +276,20 @@ class Service:
             not needs_dynamodb(self._environment), self._room(executions).admits, self._screen.say,
         )  # fmt: skip
         self._tasks.append(asyncio.create_task(watch.run()))
+
+    def _map_event_sources(self, pool: Pool) -> None:
+        """Has the streams of tables call functions as the template says, unless they do."""
+        for source in self.stack.event_sources if not self._mappings else ():
+            file = self._data / f"event-source-{source.function}.json"
+            places = Places(file, is_kept=self.keeps_every_write)
+            streams = Streams(self._endpoints, source.table)
+            mapping = EventSourceMapping(source, streams, places, pool.invoke, self._screen.say)
+            self._mappings.append(asyncio.create_task(mapping.run()))
+
+    def _end_mappings(self) -> None:
+        for task in self._mappings:
+            task.cancel()
+        self._mappings = []
 
     def _stop_requested(self, known: KnownExecution) -> bool:
         """Whether a stop was requested for the stream of an execution that an earlier run left."""
@@ -350,6 +373,10 @@ class Service:
     async def _aws_restarted(self) -> None:
         with contextlib.suppress(UserError):
             await asyncio.to_thread(self._provision)
+        if self._pool is not None and self._dynamodb is None:
+            # What holds the tables has forgotten their streams.
+            self._end_mappings()
+            self._map_event_sources(self._pool)
 
     def _failed(self, sentence: str) -> None:
         self._screen.say(sentence)

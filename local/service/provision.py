@@ -55,12 +55,28 @@ def _table(client: Any, properties: Mapping[str, Any]) -> None:
         client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
     except client.exceptions.ResourceInUseException:
         _add_indexes(client, properties)
+        _set_stream(client, properties)
         return
+    _set_stream(client, properties)
     ttl = properties.get("TimeToLiveSpecification")
     if ttl and ttl.get("Enabled"):
         client.update_time_to_live(
             TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": ttl["AttributeName"]}
         )
+
+
+def _set_stream(client: Any, properties: Mapping[str, Any]) -> None:
+    """Gives a table that is there its stream, or takes it away, as CloudFormation does."""
+    wanted = properties.get("StreamSpecification", {}).get("StreamViewType")
+    described = client.describe_table(TableName=properties["TableName"])["Table"].get("StreamSpecification", {})
+    present = described.get("StreamViewType") if described.get("StreamEnabled") else None
+    if wanted == present:
+        return
+    if present is not None:
+        client.update_table(TableName=properties["TableName"], StreamSpecification={"StreamEnabled": False})
+    if wanted is not None:
+        stream = {"StreamEnabled": True, "StreamViewType": wanted}
+        client.update_table(TableName=properties["TableName"], StreamSpecification=stream)
 
 
 def _add_indexes(client: Any, properties: Mapping[str, Any]) -> None:

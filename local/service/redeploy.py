@@ -6,6 +6,8 @@ while the last one is applied is seen afterwards.
 """
 
 import asyncio
+import re
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +21,8 @@ from local.user_error import UserError
 LOOK_EVERY_S = 0.3
 # What ships to Lambda; of the template, profiles change the names that the API knows, which `use_code` does.
 SHIPPED = (CODE, STREAMS)
+# The field, however TOML may spell it, and not a comment about deliveries.
+DELIVER = re.compile(rb"^\s*\[*\s*[\"']?deliver[\"']?\s*[=.\]]", re.MULTILINE)
 _NO_SOURCE = ("__pycache__",)
 
 Stamp = frozenset[tuple[str, int, int]]
@@ -51,6 +55,12 @@ def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
     return frozenset(files)
 
 
+def delivering(root: Path) -> Stamp:
+    """Returns the stamps of the profiles that say where events go next: of that the template knows more than names."""
+    found = (path for path in (root / STREAMS).glob("*.toml") if DELIVER.search(path.read_bytes()))
+    return frozenset((path.name, zlib.crc32(path.read_bytes()), 0) for path in found)
+
+
 class Redeploy:
     """Watches the project at `root` for the service of one stage; `say` prints a line."""
 
@@ -75,13 +85,15 @@ class Redeploy:
 
     def look(self) -> tuple[Stamp, Stamp]:
         """Returns the stamps of what ships and of what the template is made of."""
-        return stamp(self._root, SHIPPED), stamp(self._root, osls.SOURCES, besides=STREAMS)
+        template = stamp(self._root, osls.SOURCES, besides=STREAMS)
+        return stamp(self._root, SHIPPED), template | delivering(self._root)
 
     async def deploy(self, code: Stamp, template: Stamp) -> None:
         """Applies what has changed, and prints a line about each part.
 
         The template comes first: changed code may need a variable or have a function that only the new one has.
         """
+        has_new_template = False
         if template != self._template:
             self._template = template
             try:
@@ -97,7 +109,9 @@ class Redeploy:
                 elif self._refused:
                     self._say("the project is as deployed again")
                 self._refused = False
-        if code != self._code:
+                has_new_template = bool(changed)
+        # A delivery that the template has now goes on with the profiles that say so.
+        if has_new_template or code != self._code:
             self._code = code
             with harmless("the redeployment of the code"):
                 for line in await self._service.use_code():

@@ -10,6 +10,7 @@ import pytest
 from handlers import errors
 from local import stages
 from local.service import osls
+from tests.deploy.delivery import delivery_resources
 from tests.deploy.test_template import resources
 from tests.statemachines.connections import definition
 from tests.statemachines.test_definitions import states
@@ -128,12 +129,18 @@ def test_the_words_that_an_alarm_looks_for_are_those_of_the_log() -> None:
     assert _handlers().count(f'logger.warning("{words}"') == _handlers().count(words) == 1
 
 
+def logical_ids() -> set[str]:
+    """Of the alarms of every stage, and of those that come with a profile that delivers."""
+    every = osls.template("test")["Resources"] | delivery_resources()
+    return {key for key, one in every.items() if "CloudWatch::Alarm" in one["Type"]}
+
+
 def test_every_alarm_has_its_section_in_the_runbook() -> None:
     """By the name that the mail has, with what it means, what to do and how it was tried; none is spare."""
     _, *sections = (stages.ROOT / "docs" / "runbook.md").read_text(encoding="utf-8").split("\n## ")
     texts = dict(section.split("\n", 1) for section in sections)
     assert texts.pop("First look")
-    logical = {key for key, one in osls.template("test")["Resources"].items() if "CloudWatch::Alarm" in one["Type"]}
+    logical = logical_ids()
     assert {f"{name}Alarm" for name in texts} == logical
     for name, text in texts.items():
         assert (name, [text.count(f"\n*{part}.* ") for part in ("Means", "Do", "Tried")]) == (name, [1, 1, 1])
@@ -143,7 +150,7 @@ def test_the_design_names_every_alarm() -> None:
     """In its table of alerts."""
     text = (stages.ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`[^|]+`) \| ", text.partition("## Alerts")[2].partition("\n## ")[0], re.MULTILINE)
-    logical = {key for key, one in osls.template("test")["Resources"].items() if "CloudWatch::Alarm" in one["Type"]}
+    logical = logical_ids()
     assert {f"{name}Alarm" for row in rows for name in re.findall(r"`(\w+)`", row)} == logical
 
 

@@ -133,7 +133,7 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("sqs:SendMessage", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
     ]
     assert statements(template, "StartRole") == [
-        ("dynamodb:GetItem", control),
+        (["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"], control),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
         ("states:StartExecution", {"Fn::Sub": f"arn:{machine}"}),
     ]

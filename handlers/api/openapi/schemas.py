@@ -82,6 +82,8 @@ _BRIEF = {
     "holder": _or_null(ref("Holder")),
     "last_error": _or_null(ref("LastError")),
 }
+# Of a stream that shares a function with others.
+_IN_GROUP = {"group": TEXT}
 _LANE = _object(
     {"phase": TEXT},
     {
@@ -110,6 +112,14 @@ _COUNTS = _object(
         **dict.fromkeys(("connections", "stored", "duplicates", "conflicts", "dead_lettered"), COUNT),
         "at_least": FLAG,
         "ends": {"type": "object", "additionalProperties": COUNT},
+    }
+)
+_DELIVERY = _object(
+    {
+        "sink": TEXT,
+        **dict.fromkeys(("delivered", "failed", "dead_lettered", "lag_ms"), COUNT),
+        "waits": _or_null(TEXT),
+        **dict.fromkeys(("seen_at", "newest_received_at"), _or_null(INSTANT)),
     }
 )
 _STUCK = _object({"value": _or_null(TEXT), "same_ends": COUNT, "ended_by": _or_null(TEXT)})
@@ -211,7 +221,7 @@ def schemas() -> dict[str, Schema]:
             }
         ),
         "Streams": _object({"streams": _list(ref("BriefStream")), "next": _or_null(TEXT)}),
-        "BriefStream": _object(_BRIEF),
+        "BriefStream": _object(_BRIEF, _IN_GROUP),
         "Stream": _object(
             _BRIEF
             | {
@@ -220,7 +230,8 @@ def schemas() -> dict[str, Schema]:
                 "coverage": {"anyOf": [_COVERAGE, {"type": "null"}]},
                 "stuck_at_cursor": {"anyOf": [_STUCK, {"type": "null"}]},
                 "counts": _COUNTS,
-            }
+            },
+            _IN_GROUP | {"delivery": _list(_DELIVERY)},
         ),
         "Holder": _object(_HOLDER, description="The open connection that holds the lease."),
         "LastError": _object(_ERROR),

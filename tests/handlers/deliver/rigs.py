@@ -54,13 +54,13 @@ def client(service: str, url: str | None) -> Any:
     )  # fmt: skip
 
 
-def _fifo(sqs: Any, name: str) -> str:
+def fifo(sqs: Any, name: str) -> str:
     attributes = {"FifoQueue": "true", "DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
     url: str = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
     return url
 
 
-def _drained(sqs: Any, url: str) -> list[str]:
+def drained(sqs: Any, url: str) -> list[str]:
     bodies = []
     while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
         for message in messages:
@@ -71,8 +71,8 @@ def _drained(sqs: Any, url: str) -> list[str]:
 
 def _sqs(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
     sqs = client("sqs", endpoint)
-    url = _fifo(sqs, f"{name}.fifo")
-    return Target("sqs", f"{name}.fifo"), lambda: [json.loads(body) for body in _drained(sqs, url)]
+    url = fifo(sqs, f"{name}.fifo")
+    return Target("sqs", f"{name}.fifo"), lambda: [json.loads(body) for body in drained(sqs, url)]
 
 
 def _eventbridge(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
@@ -82,7 +82,7 @@ def _eventbridge(endpoint: str | None, name: str) -> tuple[Target, Callable[[], 
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     events.put_rule(Name=name, EventBusName=name, EventPattern=json.dumps({"source": ["streamkeeper"]}))
     events.put_targets(Rule=name, EventBusName=name, Targets=[{"Id": "1", "Arn": arn}])
-    return Target("eventbridge", name), lambda: [json.loads(body)["detail"] for body in _drained(sqs, url)]
+    return Target("eventbridge", name), lambda: [json.loads(body)["detail"] for body in drained(sqs, url)]
 
 
 def _kinesis(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
@@ -105,22 +105,22 @@ def _firehose(endpoint: str | None, name: str) -> tuple[Target, Callable[[], lis
     client("firehose", endpoint).create_delivery_stream(
         DeliveryStreamName=name, ExtendedS3DestinationConfiguration=bucket
     )
-    return Target("firehose", name), lambda: _lines(endpoint, name)
+    return Target("firehose", name), lambda: lines(client("s3", endpoint), name)
 
 
 def _s3(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
     client("s3", endpoint).create_bucket(Bucket=name)
-    return Target("s3", name, prefix="raw/"), lambda: _lines(endpoint, name)
+    return Target("s3", name, prefix="raw/"), lambda: lines(client("s3", endpoint), name)
 
 
-def _lines(endpoint: str | None, bucket: str) -> list[dict[str, Any]]:
-    s3 = client("s3", endpoint)
-    lines = []
+def lines(s3: Any, bucket: str) -> list[dict[str, Any]]:
+    """The events of all objects of a bucket, by the objects' keys."""
+    events: list[dict[str, Any]] = []
     for entry in sorted(s3.list_objects_v2(Bucket=bucket).get("Contents", []), key=lambda one: one["Key"]):
         content = s3.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
         text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-        lines += [json.loads(line) for line in text.splitlines()]
-    return lines
+        events += [json.loads(line) for line in text.splitlines()]
+    return events
 
 
 def _lambda(endpoint: str, name: str, seen_at: str) -> Target:
@@ -161,7 +161,7 @@ class Listener:
 
 
 @contextmanager
-def _listening(check: Callable[[Any, bytes], bool]) -> Iterator[Listener]:
+def listening(check: Callable[[Any, bytes], bool]) -> Iterator[Listener]:
     listener = Listener(check)
     thread = threading.Thread(target=listener.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -192,13 +192,13 @@ _SENDS = {"SendMessageBatch", "PutEvents", "PutRecords", "PutRecordBatch"}
 def rig(kind: str, endpoint: str, name: str) -> Iterator[Rig]:
     """One sink of this kind, made at `endpoint`, behind a proxy."""
     if kind == "webhook":
-        with _listening(is_signed) as listener, fault_proxy.running(listener.url) as proxy:
+        with listening(is_signed) as listener, fault_proxy.running(listener.url) as proxy:
             target = Target(
                 "webhook", f"{proxy.url}/hook", secret=Reference("secret", "hook"), allow_private=True
             )  # fmt: skip
             yield Rig(target, proxy, lambda service: client(service, proxy.url), lambda: listener.bodies)
         return
-    with fault_proxy.running(endpoint) as proxy, _listening(lambda *_: True) as listener:
+    with fault_proxy.running(endpoint) as proxy, listening(lambda *_: True) as listener:
         if kind == "lambda":
             target = _lambda(endpoint, name, listener.url)
 

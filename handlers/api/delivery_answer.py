@@ -1,0 +1,28 @@
+"""Builds what `GET /connections/{streamId}` shows of a stream's delivery: a row for each sink.
+
+Invariant: while an event waits the lag grows with the time, though nobody writes it.
+"""
+
+from typing import Any
+
+from handlers.api.instants import at
+from handlers.store.delivery_records import DeliveryRecord
+
+
+def row(record: DeliveryRecord, now_ms: int) -> dict[str, Any]:
+    """What is known of one sink."""
+    return {
+        "sink": record.sink,
+        "delivered": record.delivered,
+        "failed": record.failed,
+        "dead_lettered": record.dead_lettered,
+        "lag_ms": lag_ms(record, now_ms),
+        "waits": record.waits or None,
+        "seen_at": at(record.at_ms or None),
+        "newest_received_at": at(record.newest_ms or None),
+    }
+
+
+def lag_ms(record: DeliveryRecord, now_ms: int) -> int:
+    """How far the sink is behind: the age of what waits, or what the last delivery took from arrival on."""
+    return record.lag_ms + (max(0, now_ms - record.at_ms) if record.waits else 0)

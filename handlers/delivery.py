@@ -1,0 +1,132 @@
+"""Sends stored events on, called by Lambda with the records of the events table's stream.
+
+It answers which record to go on from, as an event source mapping with ReportBatchItemFailures wants it. The template
+has this function only where a profile delivers (packaging/delivery.cjs). Invariant: a log line and a dead-letter
+message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
+"""
+
+import functools
+import json
+import os
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from aws_lambda_powertools import Logger
+
+from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.error_translation import translate_errors
+from handlers.aws.secret_values import SecretValues
+from handlers.deliver.contract import Tools
+from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
+from handlers.deliver.known_sinks import sending
+from handlers.errors import StoreUnavailable
+from handlers.profile.addresses import check_stream_id
+from handlers.profile.checked_fields import Fields
+from handlers.profile.deliver_field import Target, targets
+from handlers.profile.secret_references import Reference
+from handlers.settings import load_delivery, plain_aws
+from handlers.store import delivery_records
+from handlers.store.delivery_records import Count, Place
+
+# One try a request: Lambda tries again, after a rest.
+TRIES = 2
+# So much before Lambda would end it no further batch is sent.
+MARGIN_MS = 20_000
+
+
+class LambdaContext(Protocol):
+    """What this function uses of Lambda's context object."""
+
+    aws_request_id: str
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time that is left until the function is killed."""
+
+
+logger = Logger()
+settings = load_delivery(os.environ)
+control = dynamodb(plain_aws(os.environ), tries=TRIES)
+secrets = SecretValues(boto3_client, settings.secrets_prefix)
+delivered = Delivered()
+
+
+def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str, Any]:
+    """{"batchItemFailures": [...]}: the sequence number of the first record that is not done, or none."""
+    logger.append_keys(request_id=lambda_context.aws_request_id)
+    hands = Hands(
+        targets=targets_of,
+        sending=lambda target: sending(target, TOOLS),
+        bury=bury,
+        now_ms=now_ms,
+        is_late=lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS,
+    )
+    result = deliver(event["Records"], hands, delivered)
+    report(result.counts)
+    return {"batchItemFailures": [{"itemIdentifier": result.failed_at}] if result.failed_at else []}
+
+
+def now_ms() -> int:
+    """The time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def targets_of(stream_id: str) -> Sequence[Target]:
+    """Where the events of a stream go; raises ValueError where its profile is wrong."""
+    return _targets(check_stream_id(stream_id))
+
+
+@functools.cache
+def _targets(profile: str) -> tuple[Target, ...]:
+    try:
+        text = (settings.streams_dir / f"{profile}.toml").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()  # no such profile ships any more
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        # The parser's own message quotes the file, which may hold a secret.
+        raise ValueError(f"the profile {profile!r} is not valid TOML") from None
+    fields = Fields(profile, table, [])
+    several = targets(fields)
+    if fields.problems:
+        raise ValueError(fields.problems[0])
+    return several
+
+
+def secret(reference: Reference) -> str:
+    """The secret's value, a minute old at most."""
+    return secrets.read([reference])[reference]
+
+
+TOOLS = Tools(lambda service: boto3_client(service, TRIES), secret, now_ms)
+
+
+def bury(letter: Letter) -> bool:
+    """Whether the dead-letter queue took the message; the event itself is in the table."""
+    said = {"stream": letter.stream_id, "sink": letter.label, "key": letter.key, "position": letter.position}
+    try:
+        with translate_errors("SendMessage"):
+            body = json.dumps({**said, "reason": letter.reason})
+            boto3_client("sqs", TRIES).send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
+    except StoreUnavailable as problem:
+        logger.error(str(problem), extra={"stream_id": letter.stream_id, "sink": letter.label})
+        return False
+    logger.error("not delivered", extra={**said, "reason": letter.reason})
+    return True
+
+
+def report(counts: Mapping[Place, Count]) -> None:
+    """Writes a log line for each stream and sink, and adds to their counts; that these are late stops no event."""
+    for place, count in counts.items():
+        numbers = {"delivered": count.delivered, "failed": count.failed, "dead_lettered": count.dead_lettered}
+        fields = {"stream_id": place.stream_id, "sink": place.label, **numbers, "lag_ms": count.lag_ms}
+        if count.reason:
+            logger.warning("events wait", extra={**fields, "reason": count.reason})
+        else:
+            logger.info("delivered", extra=fields)
+    try:
+        delivery_records.add(control, settings.control_table, counts, now_ms())
+    except StoreUnavailable as problem:
+        logger.error(str(problem))

@@ -1,0 +1,235 @@
+"""Calls functions with the records of a table's stream, as Lambda's event source mappings do.
+
+A batch is called again, after a rest, from the record that the function reported, or from its first where the function
+failed. So a function that is killed is called again from the same place. Where the stream no longer has that place, it
+goes on with the oldest record there is, and an alert says so. Sources: AWS Lambda Developer Guide, "Using AWS Lambda
+with Amazon DynamoDB", "Configuring partial batch response". Invariants: a place is on disk before a record behind it
+is read; records of one shard are handled one batch after the other, in their order.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.aws_endpoints import STREAMS, Endpoints
+from local.functions.pool import TooManyRequests, UnknownFunction
+from local.functions.sandbox import Answer
+from local.stack import EventSource
+
+# Lambda polls a shard four times a second.
+POLL_S = 0.25
+FIRST_REST_S, LONGEST_REST_S = 0.25, 30.0
+# A sink that is away for so long is told.
+ALERT_AFTER_S = 60.0
+# botocore asks for sequence numbers of this length, which AWS's have.
+_DIGITS = 21
+_GONE = ("TrimmedDataAccessException", "ResourceNotFoundException")
+
+Invoke = Callable[[str, bytes], Awaitable[Answer]]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard of a stream. dynoxide goes on with the shard, and its records, where a table's stream is made anew."""
+
+    id: str
+    stream_arn: str = field(compare=False)
+
+
+class Places:
+    """How far each shard was delivered, in a file.
+
+    Where what plays the streams forgets them when it ends (ministack), so must this: numbers begin anew.
+    """
+
+    def __init__(self, file: Path, *, is_kept: bool = True) -> None:
+        self._file = file
+        self._places: dict[str, str] = {}
+        if not is_kept:
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            self._places = json.loads(file.read_text(encoding="utf-8"))
+
+    def get(self, shard: Shard) -> str | None:
+        """The sequence number of the last record that is done; None where none is."""
+        return self._places.get(shard.id)
+
+    def set(self, shard: Shard, number: str) -> None:
+        """Keeps the number; it is on disk when this returns."""
+        self._places[shard.id] = number
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(self._places), encoding="utf-8")
+        new.replace(self._file)
+
+
+class Streams:
+    """Reads the stream of a table."""
+
+    def __init__(self, endpoints: Endpoints, table: str) -> None:
+        self._endpoints = endpoints
+        self._table = table
+
+    def shards(self) -> list[Shard]:
+        """The shards of the table's present stream, none where it has none."""
+        table = self._endpoints.client("dynamodb").describe_table(TableName=self._table)["Table"]
+        arn = table.get("LatestStreamArn")
+        if not arn or not table.get("StreamSpecification", {}).get("StreamEnabled"):
+            return []
+        described = self._endpoints.client(STREAMS).describe_stream(StreamArn=arn)["StreamDescription"]
+        return [Shard(shard["ShardId"], arn) for shard in described["Shards"]]
+
+    def records(self, shard: Shard, after: str | None, limit: int) -> list[Record]:
+        """The records behind `after`, or from the oldest on."""
+        begin = {"ShardIteratorType": "TRIM_HORIZON"}
+        if after is not None:
+            begin = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": after.zfill(_DIGITS)}
+        client = self._endpoints.client(STREAMS)
+        iterator = client.get_shard_iterator(StreamArn=shard.stream_arn, ShardId=shard.id, **begin)["ShardIterator"]
+        records: list[Record] = client.get_records(ShardIterator=iterator, Limit=limit)["Records"]
+        return records
+
+
+class EventSourceMapping:
+    """One event source mapping; `say` prints a line."""
+
+    def __init__(
+        self, source: EventSource, streams: Streams, places: Places, invoke: Invoke, say: Callable[[str], None]
+    ) -> None:
+        self._source = source
+        self._streams = streams
+        self._places = places
+        self._invoke = invoke
+        self._say = say
+
+    async def run(self) -> None:
+        """Reads and calls until it is cancelled."""
+        pumps: dict[Shard, asyncio.Task[None]] = {}
+        try:
+            while True:
+                with contextlib.suppress(BotoCoreError, ClientError):
+                    for shard in await asyncio.to_thread(self._streams.shards):
+                        if shard not in pumps or pumps[shard].done():
+                            pumps[shard] = asyncio.create_task(self._pump(shard))
+                await asyncio.sleep(LONGEST_REST_S if pumps else POLL_S)
+        finally:
+            for pump in pumps.values():
+                pump.cancel()
+
+    async def _pump(self, shard: Shard) -> None:
+        rest_s = waited_s = 0.0
+        while True:
+            done = await self._step(shard)
+            if done is None:
+                rest_s = min(max(rest_s * 2, FIRST_REST_S), LONGEST_REST_S)
+                if waited_s < ALERT_AFTER_S <= waited_s + rest_s:
+                    self._say(f"ALERT: {self._source.function} reports events that wait; its log says of each why")
+                waited_s += rest_s
+                await asyncio.sleep(rest_s)
+                continue
+            if waited_s >= ALERT_AFTER_S:
+                self._say(f"{self._source.function} goes on: what waited is done")
+            rest_s = waited_s = 0.0
+            if not done:
+                await asyncio.sleep(POLL_S)
+
+    async def _step(self, shard: Shard) -> int | None:
+        """How many records are done now; None where a call failed, at all or in part."""
+        try:
+            records = await asyncio.to_thread(
+                self._streams.records, shard, self._places.get(shard), self._source.batch_size
+            )
+        except ClientError as problem:
+            if problem.response["Error"]["Code"] in _GONE and self._places.get(shard) is not None:
+                self._say(f"ALERT: the stream of {self._source.table} has forgotten events before they were delivered")
+                return await self._from_oldest(shard)
+            return None
+        except BotoCoreError:
+            return None
+        return await self._handle(shard, records)
+
+    async def _from_oldest(self, shard: Shard) -> int | None:
+        try:
+            records = await asyncio.to_thread(self._streams.records, shard, None, self._source.batch_size)
+        except (BotoCoreError, ClientError):
+            return None
+        return await self._handle(shard, records)
+
+    async def _handle(self, shard: Shard, records: Sequence[Record]) -> int | None:
+        if not records:
+            return 0
+        wanted = [record for record in records if matches(record, self._source.filters)]
+        failed_at = await self._call(wanted) if wanted else ""
+        if failed_at is None:
+            return None
+        numbers = [record["dynamodb"]["SequenceNumber"] for record in records]
+        done = numbers.index(failed_at) if failed_at else len(numbers)
+        if done:
+            await asyncio.to_thread(self._places.set, shard, numbers[done - 1])
+        return None if failed_at else done
+
+    async def _call(self, records: Sequence[Record]) -> str | None:
+        """The sequence number of the first record that failed, "" where none did, None where the function did."""
+        try:
+            payload = json.dumps({"Records": [as_event(record) for record in records]}).encode()
+            answer = await self._invoke(self._source.function, payload)
+        except (UnknownFunction, TooManyRequests):
+            return None
+        if answer.function_error is not None:
+            return None
+        return failed(answer.payload, [record["dynamodb"]["SequenceNumber"] for record in records])
+
+
+def failed(payload: bytes, numbers: Sequence[str]) -> str | None:
+    """The first of `numbers` that the answer names, "" where it names none; None where it is not such an answer.
+
+    "Lambda treats a batch as a complete failure" if it names what is not among them, or an empty text.
+    """
+    try:
+        failures = (json.loads(payload) or {}).get("batchItemFailures") or []
+        named = {one["itemIdentifier"] for one in failures}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    if not named <= set(numbers):
+        return None
+    return next((number for number in numbers if number in named), "")
+
+
+def as_event(record: Record) -> Record:
+    """The record as Lambda hands it to a function: bytes in Base64, the time as epoch seconds."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        if isinstance(value, dict):
+            return {name: plain(inner) for name, inner in value.items()}
+        return [plain(inner) for inner in value] if isinstance(value, list) else value
+
+    written = dict(record["dynamodb"])
+    written["ApproximateCreationDateTime"] = written["ApproximateCreationDateTime"].timestamp()
+    return {**record, "dynamodb": plain(written)}
+
+
+def matches(record: Mapping[str, Any], filters: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of the filters, if there are any, takes the record.
+
+    Of the rules there are those that the template uses: texts, and `prefix`.
+    """
+    several = list(filters)
+    return not several or any(_matches(record, one) for one in several)
+
+
+def _matches(value: Any, pattern: Any) -> bool:
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(_matches(value.get(name), inner) for name, inner in pattern.items())
+    return any(
+        isinstance(value, str) and value.startswith(rule["prefix"]) if isinstance(rule, dict) else value == rule
+        for rule in pattern
+    )

@@ -1,0 +1,33 @@
+"""The template of a project in which profiles deliver."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local.service import osls
+from local.stages import ROOT
+
+
+def delivery_resources() -> dict[str, Any]:
+    """The resources that a stage has besides where a profile delivers, as they stand in their file."""
+
+    class Loader(yaml.SafeLoader):
+        """Knows CloudFormation's short forms."""
+
+    Loader.add_multi_constructor("!", lambda _loader, _suffix, node: {"": node.value})
+    with (ROOT / "packaging" / "resources" / "delivery.yml").open(encoding="utf-8") as file:
+        loaded: dict[str, Any] = yaml.load(file, Loader)
+    return loaded
+
+
+def template_with(folder: Path, profiles: Mapping[str, str], stage: str = "test") -> dict[str, Any]:
+    """The compiled template of a copy of the project with these profiles besides."""
+    folder.mkdir()
+    osls.snapshot(ROOT, folder)
+    shutil.rmtree(folder / ".streamkeeper-build", ignore_errors=True)
+    for name, text in profiles.items():
+        (folder / "env" / "streams" / f"{name}.toml").write_text(text)
+    return osls.template(stage, folder)

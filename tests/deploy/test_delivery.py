@@ -1,0 +1,115 @@
+"""What a stage has besides where a profile delivers, and that it has nothing of it where none does."""
+
+import json
+from typing import Any
+
+import pytest
+
+from local import stages
+from local.permissions import roles
+from local.permissions.roles import Need
+from local.service import osls
+from local.stack import read
+from local.template import Resources
+from tests.deploy.delivery import delivery_resources, template_with
+from tests.real import permissions
+
+PROFILE = 'address = "https://example.org/x"\nframing = "ndjson"\n'
+WEBHOOK = '{ webhook = "https://example.org/hook", secret = "${secret:hook:key}" }'
+HERE = "us-east-1:000000000000"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of a stage with two profiles that deliver, to sinks of every kind."""
+    several = 'deliver = [{ sqs = "a.fifo" }, { s3 = "lake", prefix = "raw/" }, { lambda = "f" }, ' + WEBHOOK + "]\n"
+    more = 'deliver = [{ eventbridge = "bus" }, { kinesis = "k" }, { firehose = "h" }, { sqs = "a.fifo" }]\n'
+    profiles = {"mine": PROFILE + several, "more.x": PROFILE + more, "quiet": PROFILE}
+    return template_with(tmp_path_factory.mktemp("delivery") / "project", profiles)
+
+
+def test_a_stage_without_such_a_profile_has_nothing_of_it() -> None:
+    """No stream, no function, no mapping, no role and no alarm: it costs and does nothing more."""
+    plain = osls.template("test")["Resources"]
+    assert not [key for key in plain if "Delivery" in key]
+    assert "StreamSpecification" not in plain["EventsTable"]["Properties"]
+
+
+def test_a_stage_with_one_differs_in_that_alone(template: dict[str, Any]) -> None:
+    """Everything else is as it was; the table stays the same table."""
+    plain, delivering = osls.template("test")["Resources"], template["Resources"]
+    added = {*delivery_resources(), "ConnectionDeliveryLambdaFunction", "ConnectionDeliveryLogGroup"}
+    # A deployment of the API has its time in its name.
+    assert {key for key in set(delivering) - set(plain) if not key.startswith("ApiGatewayDeployment")} == added
+    function = delivering["ConnectionDeliveryLambdaFunction"]
+    assert set(function["DependsOn"]) <= set(delivering)
+    properties = dict(delivering["EventsTable"]["Properties"])
+    assert properties.pop("StreamSpecification") == {"StreamViewType": "NEW_IMAGE"}
+    assert {**delivering["EventsTable"], "Properties": properties} == plain["EventsTable"]
+
+
+def test_the_mapping_reports_parts_and_reads_the_delivering_profiles_alone(template: dict[str, Any]) -> None:
+    """The local service reads the same table, function and filter out of it."""
+    mapping = Resources(template, {}).properties("DeliveryMapping")
+    names = stages.names("test")
+    pattern = {
+        "eventName": ["INSERT", "MODIFY"],
+        "dynamodb": {
+            "Keys": {
+                "PK": {
+                    "S": [
+                        *("mine", {"prefix": "mine:"}, {"prefix": "mine#"}),
+                        *("more.x", {"prefix": "more.x:"}, {"prefix": "more.x#"}),
+                    ]
+                }
+            }
+        },
+    }
+    assert json.loads(mapping.pop("FilterCriteria")["Filters"][0]["Pattern"]) == pattern
+    assert mapping == {
+        "EventSourceArn": f"arn:aws:dynamodb:{HERE}:table/{names['events_table']}/stream/latest",
+        "FunctionName": f"arn:aws:lambda:{HERE}:function:{names['connection_delivery']}",
+        "StartingPosition": "TRIM_HORIZON",
+        "BatchSize": 100,
+        "ParallelizationFactor": 1,
+        "FunctionResponseTypes": ["ReportBatchItemFailures"],
+        "BisectBatchOnFunctionError": True,
+        "MaximumRetryAttempts": -1,
+        "MaximumRecordAgeInSeconds": 86400,
+        "MaximumBatchingWindowInSeconds": 0,
+        "DestinationConfig": {"OnFailure": {"Destination": f"arn:aws:sqs:{HERE}:{names['dead_letter_queue']}"}},
+    }
+    (source,) = read(template, {}).event_sources
+    assert (source.table, source.function, source.batch_size, source.filters) == (
+        names["events_table"], names["connection_delivery"], 100, (pattern,),
+    )  # fmt: skip
+
+
+NEEDS = (
+    ("sqs:SendMessage", f"arn:aws:sqs:{HERE}:a.fifo", "b.fifo"),
+    ("sqs:GetQueueUrl", f"arn:aws:sqs:{HERE}:a.fifo", "b.fifo"),
+    ("sqs:GetQueueAttributes", f"arn:aws:sqs:{HERE}:a.fifo", "b.fifo"),
+    ("s3:PutObject", "arn:aws:s3:::lake/raw/mine/x", "other/x"),
+    ("lambda:InvokeFunction", f"arn:aws:lambda:{HERE}:function:f", "function:g"),
+    ("events:PutEvents", f"arn:aws:events:{HERE}:event-bus/bus", "event-bus/default"),
+    ("kinesis:PutRecords", f"arn:aws:kinesis:{HERE}:stream/k", "stream/l"),
+    ("firehose:PutRecordBatch", f"arn:aws:firehose:{HERE}:deliverystream/h", "deliverystream/i"),
+    (
+        "secretsmanager:GetSecretValue",
+        f"arn:aws:secretsmanager:{HERE}:secret:/streamkeeper/test/hook-000000",
+        "secret:x",
+    ),
+)
+
+
+def test_the_role_allows_each_sink_and_no_other(template: dict[str, Any]) -> None:
+    """An evaluator that is not ours says so; of another queue, bucket or bus it says no."""
+    role = roles.read(template).functions[stages.names("test")["connection_delivery"]]
+    wanted = [(role, Need(action, resource)) for action, resource, _ in NEEDS]
+    others = [
+        (role, Need(action, resource[: len(resource) - len(resource.split(":", 5)[5])] + other))
+        for action, resource, other in NEEDS
+    ]
+    assert permissions.verdicts(wanted) == ["Allowed"] * len(wanted)
+    assert permissions.verdicts(others) == ["ImplicitlyDenied"] * len(others)
+    assert not [statement for statement in role.statements if "*" in statement.resources]

@@ -1,0 +1,145 @@
+"""Profiles that deliver, through the whole local service: what is stored arrives at real consumers."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.service import osls
+from tests.handlers.deliver import rigs
+from tests.harness import Service, running
+from tests.local.support import PROJECT, client, until
+
+ITEMS, LOG = "orders:a", "journal:a"
+PROFILE = """
+address = "${UPSTREAM_DEMO}/demo:{streamId}"
+allow_private = true
+framing = "sse"
+stall_after_s = 10
+overlap = "evicts"
+resume = { header = "Last-Event-ID", reach_s = 600 }
+"""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What was stored and what arrived; `status` is the answer of GET, `rows` what each sink's record says."""
+
+    stored: list[str]
+    log: list[str]
+    queue: list[dict[str, Any]]
+    hook: list[dict[str, Any]]
+    bucket: list[dict[str, Any]]
+    status: dict[str, Any]
+    printed: str
+    data: Path
+
+
+def copied(folder: Path, hook: str) -> Path:
+    """A copy of the project with two profiles that deliver."""
+    folder.mkdir()
+    osls.snapshot(PROJECT, folder)
+    for room in ("handlers", "local", "timeline"):
+        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    streams = folder / "env" / "streams"
+    webhook = f'{{ webhook = "{hook}", secret = "${{secret:hook}}", allow_private = true }}'
+    (streams / "orders.toml").write_text(f'{PROFILE}deliver = [{{ sqs = "orders.fifo" }}, {webhook}]\n')
+    log = 'store = "log"\nflush_s = 1\n'
+    (streams / "journal.toml").write_text(f'{PROFILE}{log}deliver = {{ s3 = "lake", prefix = "raw/" }}\n')
+    return folder
+
+
+def keys(service: Service) -> list[str]:
+    """The keys of the items in their order, read from the table: the function behind GET is killed as well."""
+    return [item["SK"] for item in sorted(service.items("events", ITEMS), key=lambda item: str(item["position"]))]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """Two streams run for a while; meanwhile every function is killed once."""
+    folder = tmp_path_factory.mktemp("delivery")
+    with rigs.listening(rigs.is_signed) as hook:
+        project = copied(folder / "project", hook.url)
+        with running(folder, project) as service:
+            endpoint = f"http://127.0.0.1:{service.port + 1}"
+            sqs, s3 = client("sqs", endpoint), client("s3", endpoint)
+            client("secretsmanager", endpoint).create_secret(Name="/streamkeeper/test/hook", SecretString=rigs.SECRET)
+            arns = [service.post(stream_id)["executionArn"] for stream_id in (ITEMS, LOG)]
+            assert until(lambda: len(keys(service)) > 5, 30), service.log
+            # The queue and the bucket come late: until then both sinks are away.
+            assert until(lambda: any(row["failed"] for row in service.ask("GET", ITEMS)[1]["delivery"]), 60), (
+                service.log
+            )
+            url = rigs.fifo(sqs, "orders.fifo")
+            s3.create_bucket(Bucket="lake")
+            assert until(lambda: len(hook.bodies) > 5, 60), service.log
+            for pid in service.sandboxes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            before = len(keys(service))
+            assert until(lambda: len(keys(service)) > before + 5, 60), service.log
+            for stream_id, arn in zip((ITEMS, LOG), arns, strict=True):
+                service.ask("DELETE", stream_id)
+                assert until(lambda: service.execution(arn)["status"] != "RUNNING", 60)  # noqa: B023
+            stored, logged = keys(service), [event["key"] for event in service.events(LOG, 1000)]
+            queue: list[dict[str, Any]] = []
+
+            def arrived() -> bool:
+                queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
+                return {one["key"] for one in queue} >= set(stored)
+
+            assert until(arrived, 60), service.log
+            assert until(lambda: {one["key"] for one in hook.bodies} >= set(stored), 60), service.log
+            assert until(lambda: {one["key"] for one in rigs.lines(s3, "lake")} >= set(logged), 60), service.log
+            lines = rigs.lines(s3, "lake")
+            status = service.ask("GET", ITEMS)[1]
+            yield Story(stored, logged, queue, list(hook.bodies), lines, status, service.log, folder / "data")
+
+
+def once(events: list[dict[str, Any]]) -> list[str]:
+    """The keys in the order in which each came first."""
+    return list(dict.fromkeys(one["key"] for one in events))
+
+
+def test_every_event_arrives_in_order(story: Story) -> None:
+    """In the queue, at the webhook and in the bucket, though each function was killed meanwhile."""
+    assert once(story.queue) == story.stored
+    assert once(story.hook) == story.stored
+    assert sorted(once(story.bucket)) == sorted(story.log)
+
+
+def test_the_queue_has_each_event_once(story: Story) -> None:
+    """Its deduplication drops what was sent again."""
+    assert [one["key"] for one in story.queue] == story.stored
+
+
+def test_the_status_has_a_row_for_each_sink(story: Story) -> None:
+    """With what was delivered; nothing waits and nothing was buried."""
+    rows = {row["sink"]: row for row in story.status["delivery"]}
+    assert list(rows) == ["sqs:orders.fifo", "webhook:127.0.0.1"]
+    for row in rows.values():
+        assert row["delivered"] >= len(story.stored) - 1
+        assert (row["dead_lettered"], row["waits"]) == (0, None)
+    assert rows["sqs:orders.fifo"]["failed"] > 0
+
+
+def test_no_permission_lacks(story: Story) -> None:
+    """The function's role allows what the sinks of the two profiles need."""
+    assert "ALERT: refused" not in story.printed
+    record = (story.data / "permissions.jsonl").read_text()
+    lines = map(json.loads, record.splitlines())
+    assert {line["action"] for line in lines if line["role"] == "ConnectionDeliveryRole"} == {
+        "dynamodb:UpdateItem",
+        "s3:PutObject",
+        "secretsmanager:GetSecretValue",
+        "sqs:GetQueueAttributes",
+        "sqs:GetQueueUrl",
+        "sqs:SendMessage",
+    }

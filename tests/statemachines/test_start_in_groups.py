@@ -1,0 +1,188 @@
+"""The machine that answers a POST, where functions keep many streams: a stream joins a group, whose function hears."""
+
+from typing import Any
+
+import pytest
+
+from handlers.store.group_store import GroupStore
+from local.replay.table import MemoryDynamoDB
+from states_language import TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
+from tests.statemachines.connections import NAMES, definition
+
+PREFIX = "arn:aws:states:eu-central-1:111111111111"
+EXECUTION = f"{PREFIX}:execution:{NAMES['connections']}:"
+CONTROL = NAMES["control_table"]
+MOST = 2
+
+
+class Account:
+    """The control table and the executions, each with its status by name; who is started claims what it is to keep."""
+
+    def __init__(self) -> None:
+        self.tables = MemoryDynamoDB(NAMES["events_table"], CONTROL)
+        self.executions: dict[str, str] = {}
+        self.inputs: list[Any] = []
+        self.refused: list[str] = []
+        self.posts = 0
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What AWS answers."""
+        match call.action:
+            case "describeExecution":
+                name = call.parameters["ExecutionArn"].removeprefix(EXECUTION)
+                if name not in self.executions:
+                    raise TaskFailure("Sfn.ExecutionDoesNotExistException", name)
+                described = {"ExecutionArn": EXECUTION + name, "Status": self.executions[name]}
+                return described | {"StartDate": "2026-01-01T00:00:00.500Z"}
+            case "startExecution":
+                return self._started(call.parameters)
+        try:
+            method = {"getItem": "get_item", "putItem": "put_item", "updateItem": "update_item"}[call.action]
+            return getattr(self.tables, method)(**call.parameters)
+        except Exception as refusal:
+            if getattr(refusal, "response", {}).get("Error", {}).get("Code") != "ConditionalCheckFailedException":
+                raise
+            self.refused.append(call.state)
+            raise TaskFailure("DynamoDB.ConditionalCheckFailedException", "refused") from None
+
+    def _started(self, parameters: dict[str, Any]) -> Any:
+        name = parameters["Name"]
+        if name in self.executions:
+            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
+        self.executions[name] = "RUNNING"
+        self.inputs.append(parameters["Input"]["pathParameters"]["streamId"])
+        self.put(self.inputs[-1], execution={"S": EXECUTION + name}, generation={"N": str(len(self.inputs))})
+        return {"ExecutionArn": EXECUTION + name, "StartDate": 1_767_225_600_000}
+
+    def put(self, key: str, **attributes: Any) -> None:
+        """Writes attributes into a lease."""
+        item = self.lease(key) | attributes | {"PK": {"S": key}, "SK": {"S": "lease"}}
+        self.tables.put_item(TableName=CONTROL, Item=item)
+
+    def lease(self, key: str) -> dict[str, Any]:
+        """The item; empty where there is none."""
+        found = self.tables.get_item(TableName=CONTROL, Key={"PK": {"S": key}, "SK": {"S": "lease"}})
+        item: dict[str, Any] = found.get("Item", {})
+        return item
+
+    def group(self, stream: str) -> str | None:
+        """In which group it is."""
+        found: str | None = self.lease(stream).get("group", {}).get("S")
+        return found
+
+    def members(self, group: str) -> list[str]:
+        """Who has a place there."""
+        return sorted(GroupStore(self.tables, CONTROL, group).members())
+
+    def post(self, stream: str, most: int = MOST) -> Any:
+        """The answer to a POST: its output, or the name of the error with which the execution failed."""
+        self.posts += 1
+        machine = load(definition("start", streams_per_function=most))
+        clock = VirtualClock(seed=self.posts)
+
+        async def run() -> Any:
+            execution = machine.start(
+                {"pathParameters": {"streamId": stream}, "queryStringParameters": {}},
+                clock=clock,
+                perform=self.perform,
+                name=f"request-{self.posts}",
+                machine_arn=f"{PREFIX}:stateMachine:{NAMES['start']}",
+                arn=f"{PREFIX}:express:{NAMES['start']}:{self.posts}",
+            )
+            return await execution.wait()
+
+        execution = clock.run(run())
+        return execution.output if execution.status == "SUCCEEDED" else execution.error
+
+
+@pytest.fixture
+def account() -> Account:
+    """Empty tables."""
+    return Account()
+
+
+def test_streams_fill_one_group_after_the_other(account: Account) -> None:
+    """Each group has an execution, which the first of its streams starts and the others join."""
+    answers = [account.post(name) for name in "abcde"]
+    assert [account.group(name) for name in "abcde"] == ["#1", "#1", "#2", "#2", "#3"]
+    assert account.inputs == ["#1", "#2", "#3"]
+    assert [answer["already_running"] for answer in answers] == [False] * 5
+    assert answers[0]["executionArn"] == answers[1]["executionArn"] != answers[2]["executionArn"]
+    assert account.members("#1") == ["a", "b"]
+    assert account.lease("#1")["version"] == {"N": "2"}
+
+
+def test_a_stream_that_is_kept_is_kept_where_it_is(account: Account) -> None:
+    """A second POST of a stream that its function has claimed changes nothing; before that it joins the same group."""
+    first = account.post("a")["executionArn"]
+    assert account.post("a")["executionArn"] == first
+    assert (account.members("#1"), account.lease("#1")["size"]) == (["a"], {"N": "1"})
+    account.put("a", execution={"S": first})
+    before = account.lease("a")
+    assert account.post("a") == {"executionArn": first, "startDate": 1_767_225_600.5, "already_running": True}
+    assert account.lease("a") == before
+
+
+def test_a_changed_setting_holds_for_streams_that_start_from_then_on(account: Account) -> None:
+    """Whoever runs stays where it is, alone or in a group."""
+    alone = account.post("a", most=1)["executionArn"]
+    assert (account.group("a"), account.inputs) == (None, ["a"])
+    assert account.post("a") == {"executionArn": alone, "startDate": 1_767_225_600.5, "already_running": True}
+    grouped = account.post("b")["executionArn"]
+    account.put("b", execution={"S": grouped})
+    assert account.post("b", most=1)["executionArn"] == grouped
+    account.post("c", most=1)
+    assert account.inputs == ["a", "#1", "c"]
+
+
+def test_a_stream_that_stops_in_a_group_joins_it_again(account: Account) -> None:
+    """Its stop request is older than the POST; a younger one holds."""
+    execution = account.post("a")["executionArn"]
+    account.put("a", execution={"S": execution}, stop={"BOOL": True}, stop_at={"S": "2025-12-31T00:00:00.000Z"})
+    assert account.post("a")["already_running"] is False
+    assert "stop" not in account.lease("a")
+    account.put("a", stop={"BOOL": True}, stop_at={"S": "2026-12-31T00:00:00.000Z"})
+    assert account.post("a") == "NotStarted"
+    assert account.lease("a")["stop"] == {"BOOL": True}
+
+
+def test_a_dead_execution_of_a_stream_alone_is_replaced_by_a_group(account: Account) -> None:
+    """The stream joins in its place."""
+    alone = account.post("a", most=1)["executionArn"]
+    account.executions[alone.removeprefix(EXECUTION)] = "ABORTED"
+    account.post("a")
+    assert (account.group("a"), account.inputs) == ("#1", ["a", "#1"])
+
+
+def test_a_dead_execution_of_a_group_is_replaced(account: Account) -> None:
+    """By the next POST of any of its streams."""
+    dead = account.post("a")["executionArn"]
+    account.put("a", execution={"S": dead})
+    account.executions[dead.removeprefix(EXECUTION)] = "FAILED"
+    assert account.post("a")["executionArn"] != dead
+    assert (account.inputs, account.members("#1")) == (["#1", "#1"], ["a"])
+
+
+def test_a_group_that_ends_is_started_again_by_who_joins(account: Account) -> None:
+    """Once, however many join; the execution waits until the one before has let go."""
+    first = account.post("a")["executionArn"]
+    account.put("#1", stop={"BOOL": True}, size={"N": "0"})
+    held = account.lease("#1")["execution"]
+    second = account.post("b")["executionArn"]
+    account.put("#1", execution=held)  # it has not claimed yet
+    account.put("#1", generation={"N": "1"})
+    assert first != second
+    assert account.post("c")["executionArn"] == second
+    assert account.inputs == ["#1", "#1"]
+
+
+def test_a_free_place_is_filled_again(account: Account) -> None:
+    """A function that has counted its streams says that there is room."""
+    for name in "abcde":
+        account.post(name)
+    groups = GroupStore(account.tables, CONTROL, "#1")
+    groups.leaves("a", groups.members()["a"], 1)
+    groups.counted(groups.read().version, 1, frees=True)
+    account.post("f")
+    assert (account.group("f"), account.members("#1")) == ("#1", ["b", "f"])
