@@ -57,6 +57,13 @@ class Group:
             self.client.put_item(TableName=self.names["control_table"], Item=lease)
             item = member_key(GROUP, stream_id) | {"joined": place["joined"]}
             self.client.put_item(TableName=self.names["control_table"], Item=item)
+        self.client.update_item(
+            TableName=self.names["control_table"],
+            Key=control_items.key(GROUP, "lease"),
+            UpdateExpression="SET #size = :size",
+            ExpressionAttributeNames={"#size": "size"},
+            ExpressionAttributeValues={":size": control_items.number(len(self.upstreams))},
+        )
 
 
 @dataclass(slots=True)
