@@ -78,7 +78,8 @@ def test_help_and_version_need_nothing_more(product: Environment) -> None:
     status, said, mistake = product.run("streamkeeper", "--help")
     assert (status, mistake) == (0, "")
     verbs = (
-        "run profile request start stop status list events follow gaps replay compare timeline chaos cost redrive asl"
+        "run profile request start stop status list events follow console gaps "
+        "replay compare timeline chaos cost redrive asl"
     )
     assert re.findall(r"^    (\w+) +\w", said, re.MULTILINE) == verbs.split()
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)

@@ -86,13 +86,17 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
     "Read request/Choices/0/Assign/after": [({}, {"input": POST}, ""), ({}, {"input": DELEGATED}, OTHER)],
     "Read request/Choices/0/Assign/dead": [({}, {}, "")],
     "Claim lease/Arguments/UpdateExpression": [
-        ({"renews": "", "dead": ""}, {}, f"{SET}:started REMOVE stop, stop_at, ending, ending_cause, ended_at"),
+        ({"renews": "", "dead": ""}, {}, f"{SET}:started REMOVE #group, stop, stop_at, ending, ending_cause, ended_at"),
         (
             {"renews": OTHER, "dead": ""},
             {},
-            f"{SET}if_not_exists(started_at, :started) REMOVE ending, ending_cause, ended_at",
+            f"{SET}if_not_exists(started_at, :started) REMOVE #group, ending, ending_cause, ended_at",
         ),
-        ({"renews": OTHER, "dead": MINE}, {}, f"{SET}:started REMOVE stop, stop_at, ending, ending_cause, ended_at"),
+        (
+            {"renews": OTHER, "dead": MINE},
+            {},
+            f"{SET}:started REMOVE #group, stop, stop_at, ending, ending_cause, ended_at",
+        ),
     ],
     "Claim lease/Arguments/ConditionExpression": [
         ({"renews": "", "dead": ""}, {}, NO_STOP + FREE),

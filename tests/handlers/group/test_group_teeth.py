@@ -8,7 +8,7 @@ import pytest
 
 from handlers.connection.lease import Lease
 from handlers.group.lease import Beat, GroupLease, composed
-from handlers.store import grouped_store
+from handlers.store import group_items, grouped_store
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
@@ -19,16 +19,23 @@ Patch = pytest.MonkeyPatch
 
 
 def run() -> None:
-    """A handover, a drop, a kill that nothing proves, a leave and a join, each held to what must be so."""
+    """A handover of which one opening comes late, a drop, a kill that nothing proves, a leave: what must be so is."""
     world = World({"a": "evicts", "b": "tolerates", "c": "forbids"})
     streams = [*world.upstreams]
+
+    def is_down(is_so: bool) -> None:
+        world.upstreams[streams[1]].is_down = is_so
+
     world.join(*streams)
     world.start("r1")
-    for number in range(1, 100):
-        # Each has its own pace, so that the cursor of one is no other's.
+    for number in [*range(1, 27), *range(43, 100)]:
+        # Each has its own pace, so that the cursor of one is no other's; none has an event while r2 takes over, so that
+        # nothing but a beat says that it has.
         world.at(700 * number, lambda number=number: world.emit(*streams[: number % 3 + 1]))  # type: ignore[misc]
-    world.at(10_000, lambda: world.upstreams[streams[1]].links[0].is_dropped(streams[1]))
+    world.at(5_000, lambda: world.upstreams[streams[1]].links[0].is_dropped(streams[1]))
+    world.at(19_000, lambda: is_down(True))
     world.at(20_000, lambda: world.start("r2"))
+    world.at(24_000, lambda: is_down(False))
     world.run(29_000)
     assert [world.holders(stream) for stream in streams] == [["r2"]] * 3
     world.at(30_500, lambda: world.kill("r2"))
@@ -55,7 +62,7 @@ def _speaks_of_the_future(patch: Patch) -> None:
     def until(seen_ms: int, lag_ms: int | None, beat: Beat | None) -> int:
         return seen_ms if beat is None or lag_ms is None else max(seen_ms, beat.until_ms)
 
-    patch.setattr(grouped_store, "good_until_ms", until)
+    patch.setattr(group_items, "good_until_ms", until)
 
 
 def _counts_no_turn(patch: Patch) -> None:
