@@ -105,7 +105,9 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
         held.append(number)
 
-    former = signal.signal(signal.SIGINT, hold)
+    # Bound before: the signal may come while the handler is set.
+    former = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, hold)
     try:
         yield
     finally:
