@@ -99,11 +99,11 @@ def worse(stream: Stream, limits: Limits) -> str:
         return f"its execution ended by {stream.ending}"
     if not stream.is_ours or stream.ending:
         return ""
+    if stream.away_ms > limits.away_ms and not stream.was_away:
+        return f"it is not connected, for {stream.away_ms // 1000} s"
     if not stream.has_handed_over:
         is_late = stream.asked_ms > limits.answer_ms and not stream.was_away
         return f"it has not handed over for {stream.asked_ms // 1000} s" if is_late else ""
-    if stream.away_ms > limits.away_ms and not stream.was_away:
-        return f"it is not connected, for {stream.away_ms // 1000} s"
     if stream.failures > max(2, 2 * stream.had_failures):
         return f"{stream.failures} failures to connect in a row"
     return "" if stream.before is None or stream.after is None else _compared(stream.before, stream.after)
