@@ -87,10 +87,7 @@ def count_group(source: Scenario, machine: Machine, stream: Stream, streams: int
 
     async def run() -> tuple[Counted, float]:
         connect_ms = latencies.connect_ms()
-        upstreams = {
-            f"replay:{number:03d}": SteadyUpstream(clock, stream.events_per_s, stream.event_bytes, connect_ms, number)
-            for number in range(streams)
-        }
+        upstreams = {f"replay:{number:03d}": stream.upstream(clock, connect_ms, number) for number in range(streams)}
         sandbox = GroupSandbox(clock, stream, upstreams, source.settings, executions)
         executions.begin(INPUT, sandbox.perform)
         while len(sandbox.ends) <= cycles:
