@@ -118,7 +118,7 @@ def test_a_good_version_is_taken_by_every_stream_without_a_gap(story: Story) -> 
     """In waves; each stream is connected throughout, and its executions call the new version."""
     assert (story.good[0], story.good[1].splitlines()[-1]) == (0, "Success"), story.good
     assert [NEW in each[-1]["lane"] for each in story.after] == [True] * 4
-    assert (story.connected, story.gaps) == ({1, 2}, [])
+    assert (story.connected, story.gaps) == ({1, 2}, []), (story.gaps, story.after, story.log)
 
 
 def test_a_bad_version_is_taken_back_in_the_first_wave(story: Story) -> None:
