@@ -18,6 +18,8 @@ from tests.local.support import until
 from tests.real.test_redeploy import CODE, READS, changed, copied
 from tests.real.upstream import serving
 
+# Three upgrades, of which two watch streams for half a minute and more.
+pytestmark = pytest.mark.long
 STREAMS = [f"demo:upgrade-{number}" for number in range(4)]
 # A version that fails for every stream, though it starts and takes an event.
 BAD = (CODE[1], READS + '        raise RuntimeError("a bad version")\n')
@@ -67,7 +69,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     project.mkdir()
     copied(project)
     settings = project / "env" / "test.yml"
-    for name, before, now in (("renew_after", 1, 115), ("start_allowance_s", 4, 8), ("unconnected_after_s", 2, 6)):
+    for name, before, now in (
+        ("function_timeout_s", 8, 24),
+        ("wait_s", 4, 10),
+        ("start_allowance_s", 4, 8),
+        ("renew_after", 1, 115),
+        ("unconnected_after_s", 2, 6),
+    ):
         changed(settings, (f"{name}: {before} ", f"{name}: {now} "))
     connected: list[int] = []
     with (
