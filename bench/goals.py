@@ -22,6 +22,8 @@ HISTORY_MS = 1300
 STALL_MS = 100
 # From the end of a function to the lane's next request, where two are forbidden and the error proves the end.
 DEATH_MS = 1500
+# From a stream's upstream to the table, whatever another stream of its function does.
+FATE_MS = 1000
 # So many deaths of a kind at least: of fewer a p99 is the greatest alone.
 DEATHS = 100
 
@@ -104,6 +106,15 @@ def endpoint_goals(start_ms: float, history_ms: float) -> list[Goal]:
     return [
         Goal("endpoint", "the median StartExecution", START_MS, start_ms, start_ms <= START_MS),
         Goal("endpoint", "all pages of a history", HISTORY_MS, history_ms, history_ms <= HISTORY_MS),
+    ]
+
+
+def fates_goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
+    """Return the goals of the calm streams of a function of which another has that fault; `silent` stored nothing."""
+    is_fresh = p99_ms is not None and p99_ms < FATE_MS
+    return [
+        Goal(fault, "p99 of the others, from upstream to table", FATE_MS, p99_ms, is_fresh),
+        Goal(fault, "each of the others stores events", None, None, silent == 0),
     ]
 
 

@@ -98,7 +98,7 @@ def _keep_group(invocation: Invocation) -> dict[str, Any]:
     """How the group's function ended; raises a class of `handlers.errors`."""
     # Few stages have groups, and what is imported lengthens each cold start.
     from handlers import group_entry
-    from handlers.group_invocation import GroupTables
+    from handlers.group_hands import GroupTables
     from handlers.group_log import GroupLog
 
     def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:

@@ -23,7 +23,7 @@ from handlers.group.lease import Beat
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.group.rounds import Rounds
-from handlers.group_invocation import AT_ONCE, BEAT_EVERY_MS, YOUNG_MS
+from handlers.group_function import AT_ONCE, BEAT_EVERY_MS, YOUNG_MS
 from handlers.profile.behaviour import Profile
 from handlers.store import control_items
 from handlers.store.batch_get import BatchGet
