@@ -83,7 +83,7 @@ export function streamView(parent, server, id) {
   const loops = [
     repeat(load, EVERY_MS, server.failed),
     repeat(() => events.load(), EVERY_MS, onlyLater),
-    repeat(async () => graph.show(await ask(streamPath(id, '/machine'), 'GET', known)), MACHINE_MS, onlyLater),
+    repeat(async () => graph.show(await ask(streamPath(id, '/machine'), 'GET', tagged)), MACHINE_MS, onlyLater),
     repeat(async () => figures.showCost(await ask(streamPath(id, '/cost'))), COST_MS, onlyLater),
   ];
   const tick = setInterval(() => document.hidden || lanes.tick(), 1000);
