@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import ssl
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,24 +23,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
-
-import yaml
+from typing import Any
 
 from bench.ingest import environment, process
+from bench.memory_parts import FRAMES, certificate, content_type, deployed, resident_mb, share, used_s
 from bench.source import data
-from handlers.framing.decoders import FRAMINGS, Framing
 from local.checkout import ROOT
 from local.functions.sandbox import Sandbox
 from local.stack import Function
 
 GOAL_MB = 90
-# Lambda: "at 1,769 MB, a function has the equivalent of one vCPU".
-MB_PER_CORE = 1769
 STREAM = "bench"
 TICK_S = 0.01
-PERIOD_US = 100_000
-CGROUP = Path("/sys/fs/cgroup/cpu")
 PROFILE = """
 address = "${UPSTREAM_BENCH}"
 allow_private = true
@@ -54,15 +47,6 @@ MOST_FRAME_BYTES = 16 * 1024 * 1024
 STORES = ("items", "log")
 # A read of a body takes so much at once, so an event of `raw` has no more.
 RAW_BYTES = 60 * 1024
-# How each framing delimits a text; `raw` by the chunks of the transfer coding, in which all of them are sent.
-FRAMES: dict[str, Callable[[int, str], str]] = {
-    "sse": lambda number, text: f"id: {number}\ndata: {text}\n\n",
-    "ndjson": lambda _number, text: f"{text}\n",
-    "json-seq": lambda _number, text: f"\x1e{text}\n",
-    "length": lambda _number, text: f"{len(text)}\r\n{text}",
-    "raw": lambda _number, text: text,
-}
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -111,7 +95,7 @@ class Upstream:
         self.asked_s = time.monotonic()
         packer = zlib.compressobj(1, wbits=31) if self._load.is_compressed else None
         handler.send_response(200)
-        handler.send_header("Content-Type", FRAMINGS[cast(Framing, self._load.framing)].accept.partition(",")[0])
+        handler.send_header("Content-Type", content_type(self._load.framing))
         handler.send_header("Transfer-Encoding", "chunked")
         if packer is not None:
             handler.send_header("Content-Encoding", "gzip")
@@ -181,58 +165,6 @@ def serving(upstream: Upstream, context: ssl.SSLContext | None) -> Iterator[str]
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
-    """Return TLS for 127.0.0.1, its key and certificate in one file, and all authorities with it in another."""
-    key, shown = folder / "key.pem", folder / "certificate.pem"
-    usage = "keyUsage=critical,digitalSignature,keyCertSign"
-    extensions = ("subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:TRUE", usage)
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "1", "-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(shown)]
-    command += [part for extension in extensions for part in ("-addext", extension)]
-    subprocess.run(command, check=True, capture_output=True)
-    both, trusted = folder / "both.pem", folder / "trusted.pem"
-    both.write_text(key.read_text() + shown.read_text())
-    authorities = ssl.get_default_verify_paths().cafile
-    trusted.write_text((Path(authorities).read_text() if authorities else "") + shown.read_text())
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    return context, both, trusted
-
-
-def deployed() -> dict[str, str]:
-    """Return the function's environment as serverless.yml has it."""
-    text = (ROOT / "serverless.yml").read_text(encoding="utf-8").replace("!", "")
-    variables: dict[str, str] = yaml.safe_load(text)["functions"]["connectionManager"]["environment"]
-    return variables
-
-
-def used_s(pid: int) -> float:
-    """Return the CPU seconds of a process, user and system; source: proc(5), stat."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def resident_mb(pid: int) -> float:
-    """Return the most memory that a process had resident."""
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-
-
-@contextlib.contextmanager
-def share(memory_mb: int) -> Iterator[Path | None]:
-    """Yield the file that takes the process which may use a core as a function of so many MB may; None for no limit."""
-    if not memory_mb:
-        yield None
-        return
-    group = CGROUP / f"bench-{os.getpid()}"
-    group.mkdir()
-    try:
-        (group / "cpu.cfs_period_us").write_text(f"{PERIOD_US}")
-        (group / "cpu.cfs_quota_us").write_text(f"{PERIOD_US * memory_mb // MB_PER_CORE}")
-        yield group / "cgroup.procs"
-    finally:
-        group.rmdir()
 
 
 async def run(load: Load, memory_mb: int) -> dict[str, Any]:

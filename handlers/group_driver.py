@@ -11,14 +11,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open
-from handlers.connection.inputs import Closed, LeaseRead, StoreFailed
+from handlers.connection.inputs import Arrival, Closed, LeaseRead, StoreFailed
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Report, Step, Steps
-from handlers.driver import Clock
 from handlers.errors import StoreUnavailable, StreamRejected
 from handlers.group.keeping import Kept
 from handlers.group.rounds import Rounds
@@ -41,6 +40,53 @@ INBOXES_BYTES = INBOX_BYTES
 LogReport = Callable[[Profile, Invocation, Report, int], None]
 
 
+class Clock(Protocol):
+    """Epoch milliseconds that never go back."""
+
+    def now_ms(self) -> int:
+        """The time."""
+
+
+class Reader(Protocol):
+    """One opening of an upstream, as `handlers/upstream/reader.py` has it."""
+
+    @property
+    def blocked_ms(self) -> int:
+        """How long it has stood still because the store was slower."""
+
+    @property
+    def taken_s(self) -> float:
+        """How long ago had come what `get` returned last."""
+
+    @property
+    def unread_s(self) -> float | None:
+        """How long ago the oldest had come that still waits; None where none does."""
+
+    def get(self, wait_s: float) -> Arrival | None:
+        """What arrived next, or None."""
+
+    def close(self, join_s: float) -> None:
+        """Closes it; what was read before can still be taken."""
+
+
+# Opens a stream's upstream from a cursor, and reads no more of it at once than its share.
+OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
+
+
+def open_upstream(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> Reader:
+    """Opens it on a socket, read by a thread of its own."""
+    upstream = Upstream(
+        profile.request(stream, cursor, values),
+        connect_timeout_s=profile.connect_timeout_s,
+        stall_after_s=profile.stall_after_s,
+        joins=profile.joins_chunks,
+        rest_s=profile.read_rest_s,
+        shares=share,
+    )
+    upstream.start()
+    return upstream
+
+
 @dataclass(slots=True)
 class _Stream:
     """What is open of one stream."""
@@ -49,7 +95,7 @@ class _Stream:
     invocation: Invocation
     requests: Requests
     values: Secrets = field(default_factory=dict)
-    upstream: Upstream | None = None
+    upstream: Reader | None = None
     blocked_ms: int = 0
 
 
@@ -57,7 +103,15 @@ class GroupDriver:
     """The performer of one function, on the thread that decides; `most` streams may come."""
 
     def __init__(
-        self, store: Store, secrets: SecretValues, clock: Clock, most: Callable[[], int], log_report: LogReport
+        self,
+        store: Store,
+        secrets: SecretValues,
+        clock: Clock,
+        bell: Bell,
+        pool: Pool,
+        opens: OpenUpstream,
+        most: Callable[[], int],
+        log_report: LogReport,
     ) -> None:
         self._store = store
         self._secrets = secrets
@@ -67,8 +121,9 @@ class GroupDriver:
         self._streams: dict[str, _Stream] = {}
         self._news: set[str] = set()
         self._rounds: Rounds[Kept] = Rounds()
-        self.bell = Bell()
-        self._pool = Pool(THREADS, self.bell, STORE)
+        self._bell = bell
+        self._pool = pool
+        self._opens = opens
         self.answered: set[str] = set()  # whose openings are over, for whoever paces them
         self.connected: set[str] = set()
 
@@ -186,7 +241,7 @@ class GroupDriver:
                     self._pool.ask(stream, functools.partial(self._read_secrets, one, anew))
                     return
                 case _:
-                    self._pool.ask(stream, functools.partial(_made, one.requests.of(step)))
+                    self._pool.ask(stream, *one.requests.of(step))
                     return
         except Exception as defect:
             self._rounds.fail(stream, defect, self._clock.now_ms())
@@ -206,17 +261,9 @@ class GroupDriver:
         share = Share(
             CHUNK_BYTES,
             max(CHUNK_BYTES, INBOXES_BYTES // max(1, self._most())),
-            functools.partial(self.bell.ring, stream),
+            functools.partial(self._bell.ring, stream),
         )
-        one.upstream = Upstream(
-            one.profile.request(stream, cursor, one.values),
-            connect_timeout_s=one.profile.connect_timeout_s,
-            stall_after_s=one.profile.stall_after_s,
-            joins=one.profile.joins_chunks,
-            rest_s=one.profile.read_rest_s,
-            shares=share,
-        )
-        one.upstream.start()
+        one.upstream = self._opens(stream, cursor, one.profile, one.values, share)
 
     def _forget_upstream(self, stream: str) -> None:
         one = self._streams[stream]
@@ -231,8 +278,3 @@ class _Values:
     """The values of secrets: no answer of the store."""
 
     secrets: Secrets
-
-
-def _made(requests: list[Callable[[], Any]]) -> Any:
-    """What the last of the requests returns; the first that raises is the last that is made."""
-    return [request() for request in requests][-1]

@@ -20,7 +20,8 @@ from handlers.connection.steps import Invocation
 from handlers.driver import Clock
 from handlers.group.fates import Delays
 from handlers.group_driver import LogReport
-from handlers.group_invocation import GroupTables, ReadProfile, run_group
+from handlers.group_hands import GroupTables, ReadProfile
+from handlers.group_invocation import run_group
 from handlers.settings import load_delays
 
 delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))

@@ -1,72 +1,28 @@
-"""Keeps the streams of a group connected for one invocation: its duties, who is opened when, and how it ends.
+"""Keeps the streams of a group connected for one invocation, on threads: what `group_function.py` needs, performed.
 
-It joins what `handlers/group` decides with the threads that perform it (`handlers/group_driver.py`): the function
-claims the group, beats, reads who belongs to it, begins and ends streams, and buries its own beat at its end, so that
-whoever waits for it need not wait until that has run out. Invariants: `run_group` returns before the deadline, whatever
-the store and the upstreams do; a beat waits for no request of a stream.
+It decides nothing but what is made anew for each invocation. Invariant: `run_group` returns before the deadline,
+whatever the store and the upstreams do.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Outcome, Progress
-from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, renewal_due
-from handlers.connection.manager import LEASE_TTL_READS
-from handlers.connection.steps import Invocation, Report
+from handlers.connection.effects import Outcome
+from handlers.connection.steps import Invocation, Steps
 from handlers.driver import Clock
-from handlers.errors import InvalidRequest, StoreUnavailable
-from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
-from handlers.group.fates import Delays, Fate, raised
-from handlers.group.keeping import Kept, kept
-from handlers.group.lease import Beat, GroupLease
-from handlers.group.pacing import Pacing
-from handlers.group.roster import Roster
-from handlers.group_driver import GroupDriver, LogReport
-from handlers.group_threads import Answered, Pool
+from handlers.group.fates import Delays
+from handlers.group.keeping import Keeps, Kept, kept
+from handlers.group_driver import LogReport, open_upstream
+from handlers.group_function import group_steps
+from handlers.group_hands import Ask, GroupTables, Hands, ReadProfile, Reports
+from handlers.group_threads import Bell, Pool
 from handlers.profile.behaviour import Profile
-from handlers.store import control_items
-from handlers.store.batch_get import KEYS, BatchGet
-from handlers.store.group_store import GroupStore
-from handlers.store.grouped_store import GroupedStore, GroupFunction
-from handlers.store.worker import Worker, hard_stop_ms
-
-# Openings that are young at a time: each is a handshake of TLS, for which the smallest function needs 40 ms.
-AT_ONCE, YOUNG_MS = 8, 1_000
-# A stream that joins or leaves is seen with the next beat, and is to be connected, or closed, 5 s after it was asked.
-BEAT_EVERY_MS = 4_000
-# What a function that has ended waits for requests that are under way.
-END_S = 0.5
-DUTY = "the group"
-
-# The profile of a stream; raises InvalidRequest.
-ReadProfile = Callable[[str], Profile]
-# Tells of a stream that is over: it, the group's execution, and as what it ended.
-Reports = Callable[[str, str, Outcome], None]
-
-
-class GroupTables:
-    """What a function needs of AWS: the store's clients and the names of its tables."""
-
-    def __init__(self, dynamodb: Any, sqs: Callable[[], Any], **names: Any) -> None:
-        self.dynamodb = dynamodb
-        self._sqs = sqs
-        self._names = names
-        self.control_table: str = names["control_table"]
-
-    def group(self, group: str) -> GroupStore:
-        """The group's own records."""
-        return GroupStore(self.dynamodb, self.control_table, group)
-
-    def store(self, who: GroupFunction, now_ms: Callable[[], int]) -> GroupedStore:
-        """What its streams' connections need kept."""
-        return GroupedStore(self.dynamodb, self._sqs, who, now_ms, **self._names)
+from handlers.store.worker import Worker
 
 
 def run_group(
@@ -80,233 +36,28 @@ def run_group(
     reports: Reports,
 ) -> Outcome:
     """As what the function has ended; `invocation.stream_id` is the group. Raises StoreUnavailable."""
-    groups = tables.group(invocation.stream_id)
-    worker = Worker(invocation, clock.now_ms)
+    bell, worker = Bell(), Worker(invocation, clock.now_ms)
+
+    def pool(threads: int, name: str) -> Pool:
+        return Pool(threads, bell, name)
+
+    hands = Hands(clock, secrets, bell, pool, open_upstream, _kept, read_profile, log_report, reports)
+    steps = group_steps(invocation, tables, delays, hands)
+    move: Callable[[], Any] = functools.partial(next, steps)
     try:
-        granted, lease = worker.ask(functools.partial(groups.claim, invocation.execution))
-        if not granted:
-            return STOPPED if lease.stop and lease.execution == invocation.execution else SUPERSEDED
-        function = _Function(invocation, tables, groups, lease, delays, clock)
-        is_ours, function.store.lease = worker.ask(function.first_beat)
-        if not is_ours:
-            return SUPERSEDED
-        try:
-            outcome = function.run(secrets, read_profile, log_report, reports)
-        finally:
-            with contextlib.suppress(StoreUnavailable):  # then its beat runs out
-                worker.ask(function.buries_itself)
-        return renewal_due(outcome) if invocation.is_renewal_due else outcome
+        while True:
+            need = move()
+            try:
+                answer = worker.ask(need.request) if isinstance(need, Ask) else bell.wait(need.for_s)
+                move = functools.partial(steps.send, answer)
+            except Exception as error:
+                move = functools.partial(steps.throw, error)
+    except StopIteration as ended:
+        outcome: Outcome = ended.value
+        return outcome
     finally:
         worker.stop()
 
 
-class _Function:
-    """One function of the group, which has claimed it with `lease`."""
-
-    def __init__(
-        self,
-        invocation: Invocation,
-        tables: GroupTables,
-        groups: GroupStore,
-        lease: GroupLease,
-        delays: Delays,
-        clock: Clock,
-    ) -> None:
-        self._invocation, self._groups, self._delays, self._clock = invocation, groups, delays, clock
-        every_ms, often_ms = invocation.progress_every_ms, invocation.lease_every_ms
-        self._ttl_ms = LEASE_TTL_READS * max(every_ms, often_ms)
-        self._token, self._request_id = lease.token, invocation.request_id
-        who = GroupFunction(
-            invocation.stream_id, lease.token, self._request_id, invocation.execution, invocation.deadline_ms,
-            self._ttl_ms, invocation.died,
-        )  # fmt: skip
-        self.store = tables.store(who, clock.now_ms)
-        self._batches = BatchGet(tables.dynamodb, tables.control_table)
-        self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
-        self._duties = Duties(self._roster, lease.token, min(every_ms, BEAT_EVERY_MS), min(often_ms, BEAT_EVERY_MS))
-        self._pacing = Pacing(AT_ONCE, YOUNG_MS)
-        self._causes: dict[str, Outcome] = {}
-        self._duty: Any = None
-
-    def first_beat(self) -> tuple[bool, GroupLease]:
-        """Makes the function count as alive; whether the group is still the execution's, and the lease."""
-        # Until it has read the members it does not know that all are connected.
-        now_ms = self._clock.now_ms()
-        beat = Beat(self._token, now_ms, now_ms + self._ttl_ms, away=1)
-        return self._groups.first_beat(self._request_id, self._invocation.execution, beat)
-
-    def buries_itself(self) -> None:
-        """Lets nobody wait for a function that has ended; a beat whose answer was lost is asked for once."""
-        lease = self.store.lease
-        for _ in range(2):
-            beat = lease.beats.get(self._request_id)
-            if beat is None or beat.is_buried:
-                return
-            is_done, lease = self._groups.bury(self._request_id, beat)
-            if is_done:
-                return
-
-    def run(self, secrets: SecretValues, read_profile: ReadProfile, log_report: LogReport, reports: Reports) -> Outcome:
-        """As what it has ended, once none of its streams runs any more, or no time is left."""
-        self._read_profile, self._reports = read_profile, reports
-        self._profiles: dict[str, Profile] = {}
-        self._driver = driver = GroupDriver(self.store, secrets, self._clock, self._roster.__len__, log_report)
-        self._pool = Pool(1, driver.bell, DUTY)
-        self._duties.claimed(self.store.lease, self._clock.now_ms())
-        stop_ms = hard_stop_ms(self._invocation.deadline_ms, self._invocation.margin_ms)
-        try:
-            rung: set[str] = set()
-            while (now_ms := self._clock.now_ms()) < stop_ms:
-                is_busy = self._does_duties(now_ms)
-                is_busy = self._opens(now_ms) or is_busy
-                is_busy = driver.turn(rung) or is_busy
-                is_busy = self._ends() or is_busy
-                outcome = self._roster.outcome(self._clock.now_ms())
-                if outcome is not None:
-                    return outcome
-                rung = driver.bell.wait(0 if is_busy else self._wait_s(stop_ms))
-            return EXPIRED
-        finally:
-            wait_s = min(END_S, max(0, stop_ms - self._clock.now_ms()) / 1000)
-            driver.close(wait_s)
-            self._pool.stop(wait_s)
-
-    def _wait_s(self, stop_ms: int) -> float:
-        now_ms = self._clock.now_ms()
-        instants = [stop_ms if now_ms >= self._roster.last_ms else self._roster.last_ms]
-        if self._duty is None:
-            instants.append(self._duties.due_ms)
-        if self._roster.to_open(now_ms):
-            instants.append(self._pacing.due_ms(now_ms) or now_ms)
-        if self._driver.due_ms is not None:
-            instants.append(self._driver.due_ms)
-        return max(0, min(instants) - now_ms) / 1000
-
-    # --- streams ------------------------------------------------------------------------------------------------------
-
-    def _opens(self, now_ms: int) -> bool:
-        for stream in self._driver.answered:
-            self._pacing.done(stream)
-        self._driver.answered.clear()
-        began = False
-        for stream in self._roster.to_open(now_ms):
-            if not self._pacing.may_begin(now_ms):
-                break
-            self._begins(stream, now_ms)
-            began = True
-        return began
-
-    def _begins(self, stream: str, now_ms: int) -> None:
-        roster = self._roster
-        roster.begins(stream)
-        try:
-            profile = self._profile(stream)
-        except InvalidRequest as error:
-            self._has_ended(stream, Kept(Fate.OVER, Report(raised(error), Progress(0, now_ms))))
-            return
-        self._pacing.begins(stream, now_ms)
-        self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
-        (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
-        # What a renewal follows from is the group's.
-        who = replace(self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False)
-        steps = kept(profile, who, now_ms, random.uniform, self._delays, lambda _now_ms: roster.keeps(stream))
-        self._driver.begin(profile, who, steps)
-
-    def _profile(self, stream: str) -> Profile:
-        """Read once for all streams of the same name, for most of a group have one."""
-        name = stream.partition(":")[0]
-        if name not in self._profiles:
-            self._profiles[name] = self._read_profile(stream)
-        self._profiles[name].address_for(stream)
-        return self._profiles[name]
-
-    def _ends(self) -> bool:
-        is_busy = False
-        for stream, what in self._driver.ended():
-            self._pacing.done(stream)
-            if isinstance(what, Exception):  # a defect of what keeps it, which no step of it has raised
-                what = Kept(Fate.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
-            self._has_ended(stream, what)
-            is_busy = True
-        return is_busy
-
-    def _has_ended(self, stream: str, what: Kept) -> None:
-        if what.fate is Fate.RELIEVED:
-            self.store.forget(stream)
-        self._causes[stream] = what.report.outcome
-        self._roster.ended(stream, what.fate)
-        if what.fate is Fate.OVER:
-            self._duties.over(stream)
-
-    # --- duties -------------------------------------------------------------------------------------------------------
-
-    def _beat(self) -> Beat:
-        until_ms, away = self._clock.now_ms() + self._ttl_ms, self._roster.away(self._driver.connected)
-        return Beat(self._token, self.store.beat_at_ms(), until_ms, self.store.turns, away=away)
-
-    def _does_duties(self, now_ms: int) -> bool:
-        answers = list(self._pool.answered())
-        for _, answer in answers:
-            self._takes(answer, now_ms)
-        if self._roster.is_buried:
-            self._driver.fail_waiting("the function counts as dead")
-        duty = self._duties.next(now_ms)
-        if duty is not None:
-            self._duty = duty
-            self._pool.ask(DUTY, self._request(duty))
-        return bool(answers)
-
-    def _request(self, duty: Any) -> Callable[[], Any]:
-        groups = self._groups
-        match duty:
-            case SendBeat():
-                return functools.partial(groups.beat, self._request_id, self._beat(), self.store.lease)
-            case ReadMembers(version):
-                return functools.partial(self._members, version, self.store.lease.size)
-            case ReadRecords():
-                keys = [control_items.key(stream, "lease") for stream in self._roster.running]
-                return functools.partial(self._records, keys)
-            case Remove(stream, joined):
-                return functools.partial(self._removes, stream, joined, self._causes[stream])
-            case EndGroup(version):
-                return functools.partial(groups.ends, self._invocation.execution, version)
-        raise TypeError(f"not a duty: {duty!r}")
-
-    def _members(self, version: int, size: int) -> Mapping[str, str]:
-        members = self._groups.members()
-        if len(members) != size:
-            self._groups.counted(version, len(members), frees=len(members) < size)
-        return members
-
-    def _records(self, keys: list[control_items.Item]) -> list[control_items.Item]:
-        batches = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
-        return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
-
-    def _removes(self, stream: str, joined: str, outcome: Outcome) -> None:
-        """Writes down as what the stream has ended, then frees its place; a person hears of a rejection before both."""
-        if outcome.error:
-            self._reports(stream, self._invocation.execution, outcome)
-        cause = outcome.message if outcome.error else outcome.status
-        self.store.lets_go(stream, joined, outcome.error or "StreamEnded", cause)
-        self._groups.leaves(stream, joined, self._clock.now_ms())
-
-    def _takes(self, answer: Answered, now_ms: int) -> None:
-        duty, self._duty = self._duty, None
-        if answer.error is not None:
-            if not isinstance(answer.error, StoreUnavailable):
-                raise answer.error
-            self._duties.answered(now_ms, None)
-            return
-        match duty:
-            case SendBeat() | EndGroup():
-                _, self.store.lease = answer.value
-                self._duties.answered(now_ms, self.store.lease)
-            case ReadMembers():
-                self._duties.answered(now_ms, answer.value)
-            case ReadRecords():
-                self._duties.read()
-                for stream in self.store.refreshed(answer.value):
-                    self._driver.tell(stream, self.store.known(stream))
-            case Remove(stream, _):
-                self.store.forget(stream)
-                self._duties.removed(stream)
+def _kept(profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
+    return kept(profile, who, now_ms, random.uniform, delays, keeps)

@@ -51,15 +51,15 @@ class Pool:
     def __init__(self, threads: int, bell: Bell, name: str) -> None:
         self._bell = bell
         self._name = name
-        self._requests: queue.SimpleQueue[tuple[str, Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[str, tuple[Callable[[], Any], ...]] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[str, Answered]] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
 
-    def ask(self, whom: str, request: Callable[[], Any]) -> None:
-        """Lets a thread make the request; its answer is among `answered` later."""
-        self._requests.put((whom, request))
+    def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
+        """Lets a thread make the requests, one by one until one raises; the last answer is among `answered` later."""
+        self._requests.put((whom, requests))
 
     def answered(self) -> Iterator[tuple[str, Answered]]:
         """Takes the answers that have come, each with whose it is."""
@@ -76,11 +76,11 @@ class Pool:
 
     def _run(self) -> None:
         while (asked := self._requests.get()) is not None:
-            whom, request = asked
+            whom, requests = asked
             try:
-                answer = Answered(request())
+                answer = Answered([request() for request in requests][-1])
             except Exception as error:
                 answer = Answered(error=error)
             self._answers.put((whom, answer))
-            del asked, request, answer  # and with them events, which may be large, while this waits for the next
+            del asked, requests, answer  # and with them events, which may be large, while this waits for the next
             self._bell.ring(self._name)

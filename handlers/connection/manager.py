@@ -410,7 +410,8 @@ class Manager:
         if record.shows_gaps:
             effects += record.gaps(self.lease_ttl_ms, leaves_some=draining.asks_lease)
         if is_released:
-            effects.append(Release(cursor, progress))
+            is_relieved = self._lease.connected_token > record.fence
+            effects.append(Release(cursor, progress, is_relieved=is_relieved))
         if not draining.asks_lease:
             return [*effects, Finish(draining.outcome)]
         draining.until_ms = self._lifetime.watches_until_ms(now_ms, draining.watch_ms)

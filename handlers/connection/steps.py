@@ -134,7 +134,12 @@ class Await:
     @property
     def until_ms(self) -> int:
         """The first of the two instants; a connection that has not ended always waits for one."""
-        return min(instant for instant in (self.wake_ms, self.lease_ms) if instant is not None)
+        wake_ms, lease_ms = self.wake_ms, self.lease_ms
+        if wake_ms is None or lease_ms is None:
+            instant = lease_ms if wake_ms is None else wake_ms
+            assert instant is not None
+            return instant
+        return min(wake_ms, lease_ms)
 
 
 @dataclass(frozen=True, slots=True)

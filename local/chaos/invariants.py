@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
+from local.chaos import delivery_rules
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.executions import over_as
 from local.chaos.gaps import invented, unrecorded
@@ -45,6 +46,7 @@ COUNTED = (
     "usurped",
     "cross-talk",
     "unrecorded-gaps",
+    *delivery_rules.COUNTED,
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
 CONNECT_MS = 1_000
@@ -125,7 +127,9 @@ def bound_ms(world: World) -> int:
 def violations(world: World) -> list[Violation]:
     """All that was broken in the run of a first stream, which is over, and of those beside it."""
     broken = [violation for one in (world, *world.beside) for violation in _of_stream(one)]
-    return broken + [Violation("cross-talk", text) for text in world.account.crossed]
+    broken += [Violation("cross-talk", text) for text in world.account.crossed]
+    delivery = world.account.delivery
+    return broken + [Violation(*one) for one in (delivery_rules.broken(delivery) if delivery is not None else ())]
 
 
 def _of_stream(world: World) -> list[Violation]:

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from local.chaos.delivery_plan import DeliveryPlan
+from local.chaos.delivery_plan import draw as draw_delivery
 from local.chaos.memory import EVERYTHING, MEMORIES, Memory
 from local.chaos.wire import KEYS
 
@@ -47,7 +49,7 @@ class Schedule:
     event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
     "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie,
     `order` whether items are in the index of it, and `flush_s` how long events wait for a log. `beside` are the other
-    streams of the account, each with the faults that are its own.
+    streams of the account, each with the faults that are its own; `delivery` is where the events of all go next.
     """
 
     seed: int
@@ -70,6 +72,7 @@ class Schedule:
     flush_s: float = 0
     reject_after_s: int = 0
     beside: tuple[Schedule, ...] = ()
+    delivery: DeliveryPlan | None = None
 
     @property
     def is_left_to_default(self) -> bool:
@@ -104,7 +107,8 @@ class Schedule:
         traits += ["items in no order"] if self.store == "items" and self.order == "none" else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         lines = [head, *(f"  {fault}" for fault in self.faults)]
-        return "\n".join([*lines, *(f"beside it, {one}" for one in self.beside)])
+        lines += [f"beside it, {one}" for one in self.beside]
+        return "\n".join([*lines, *([str(self.delivery)] if self.delivery is not None else [])])
 
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
@@ -208,7 +212,7 @@ def generate(seed: int, store: str = "") -> Schedule:
     schedule = _stored(schedule, 0, store)
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(_bearable(fault) for fault in schedule.faults))
-    return schedule
+    return replace(schedule, delivery=draw_delivery(seed))
 
 
 def _stored(schedule: Schedule, number: int, store: str) -> Schedule:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from local import stages
-from local.chaos import invariants
+from local.chaos import delivery, invariants
 from local.chaos.account import Account
 from local.chaos.api_reader import ApiReader
+from local.chaos.delivery_plan import shorter
 from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.faults import strike
 from local.chaos.invariants import Violation
@@ -78,6 +79,10 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
     world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
     for reader in readers:
         reader.end()
+    if schedule.delivery is not None:
+        redeployed_ms = [account.origin_ms + fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"]
+        account.delivery = delivery.run(schedule.delivery, account.stream, account.origin_ms, redeployed_ms)
+        world.log.extend(account.delivery.log)
     return world
 
 
@@ -127,4 +132,9 @@ def _plainer(schedule: Schedule) -> list[Schedule]:
         "memory": EVERYTHING,
         "beside": (),
     }
-    return [replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value]
+    plan = schedule.delivery
+    plans = [None, *shorter(plan)] if plan is not None else []
+    return [
+        *(replace(schedule, delivery=one) for one in plans),
+        *(replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value),
+    ]

@@ -17,7 +17,8 @@ from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
 from handlers.errors import InvalidRequest
 from handlers.group.fates import Delays
-from handlers.group_invocation import GroupTables, run_group
+from handlers.group_hands import GroupTables
+from handlers.group_invocation import run_group
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.settings import plain_aws

@@ -1,0 +1,79 @@
+"""What a group's function needs of whoever performs it, and what it asks of that: plain data and functions.
+
+It decides nothing. Invariant: what performs a function knows nothing of groups, and the function nothing of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.effects import Outcome
+from handlers.connection.steps import Invocation, Steps
+from handlers.group.fates import Delays
+from handlers.group.keeping import Keeps, Kept
+from handlers.group_driver import Clock, LogReport, OpenUpstream
+from handlers.group_threads import Bell, Pool
+from handlers.profile.behaviour import Profile
+from handlers.store.group_store import GroupStore
+from handlers.store.grouped_store import GroupedStore, GroupFunction
+
+# The profile of a stream; raises InvalidRequest.
+ReadProfile = Callable[[str], Profile]
+# Tells of a stream that is over: it, the group's execution, and as what it ended.
+Reports = Callable[[str, str, Outcome], None]
+
+
+class GroupTables:
+    """What a function needs of AWS: the store's clients and the names of its tables."""
+
+    def __init__(self, dynamodb: Any, sqs: Callable[[], Any], **names: Any) -> None:
+        self.dynamodb = dynamodb
+        self._sqs = sqs
+        self._names = names
+        self.control_table: str = names["control_table"]
+
+    def group(self, group: str) -> GroupStore:
+        """The group's own records."""
+        return GroupStore(self.dynamodb, self.control_table, group)
+
+    def store(self, who: GroupFunction, now_ms: Callable[[], int]) -> GroupedStore:
+        """What its streams' connections need kept."""
+        return GroupedStore(self.dynamodb, self._sqs, who, now_ms, **self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Answered by what the request returns; what it raises is thrown in (StoreUnavailable where it takes too long)."""
+
+    request: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Answered by for whom the bell rang, once it has, or so many seconds later."""
+
+    for_s: float
+
+
+Needs = Generator[Ask | Wait, Any, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What a function works with: `pool` makes so many threads under a name, `kept` a stream's steps, and so on.
+
+    `reports` tells a person of a stream that is over, and the group's execution, and as what it ended.
+    """
+
+    clock: Clock
+    secrets: SecretValues
+    bell: Bell
+    pool: Callable[[int, str], Pool]
+    open_upstream: OpenUpstream
+    kept: Callable[[Profile, Invocation, int, Delays, Keeps], Steps[Kept]]
+    read_profile: ReadProfile
+    log_report: LogReport
+    reports: Reports
