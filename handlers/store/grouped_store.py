@@ -250,9 +250,9 @@ class GroupedStore(Store):
         return super().read_lease(stream_id)
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
-        """As a stream's, with what waited to be written."""
+        """As a stream's, with what waited to be written, unless nothing is to be shown."""
         held = self._held(stream_id)
-        reply = super().release(stream_id, fence, held.unsaved | shown, rest)
+        reply = super().release(stream_id, fence, held.unsaved | shown if shown else {}, rest)
         held.lag_ms = None
         return reply
 
