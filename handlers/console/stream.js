@@ -36,12 +36,8 @@ export function streamView(parent, server, id) {
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-<<<<<<< HEAD
-    reason, problem, trouble, figures.node, lanes.node, group.node, events.node, letters.node, graph.node,
-=======
-    reason, problem, trouble, figures.node, lanes.node, events.node, delivery.node, letters.node,
-    graph.node,
->>>>>>> main
+    reason, problem, trouble, figures.node, lanes.node, group.node, events.node, delivery.node,
+    letters.node, graph.node,
   );
   let known = null;
 
