@@ -4,6 +4,7 @@
 import { ask, repeat, streamPath } from './api.js';
 import { announce, confirmed, element, text } from './dom.js';
 import { deadLettersPart } from './dead-letters.js';
+import { deliveryPart } from './delivery.js';
 import { EVERY_MS, eventsPart } from './events.js';
 import { figuresPart } from './figures.js';
 import { graphPart } from './graph.js';
@@ -26,13 +27,15 @@ export function streamView(parent, server, id) {
   const lanes = lanesPart();
   const events = eventsPart(id);
   const letters = deadLettersPart(id);
+  const delivery = deliveryPart();
   const graph = graphPart();
   const tagged = new Map();
   parent.append(
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-    reason, problem, trouble, figures.node, lanes.node, events.node, letters.node, graph.node,
+    reason, problem, trouble, figures.node, lanes.node, events.node, delivery.node, letters.node,
+    graph.node,
   );
   let known = null;
 
@@ -50,6 +53,7 @@ export function streamView(parent, server, id) {
     figures.show(status, timeline);
     lanes.show(status, timeline);
     letters.count(status.counts.dead_lettered);
+    delivery.show(status);
   }
 
   /** A stream that was never started has a page all the same: it can be started there. */
