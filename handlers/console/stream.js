@@ -8,6 +8,7 @@ import { deliveryPart } from './delivery.js';
 import { EVERY_MS, eventsPart } from './events.js';
 import { figuresPart } from './figures.js';
 import { graphPart } from './graph.js';
+import { groupPart } from './group.js';
 import { lanesPart } from './lanes.js';
 import { showStatus } from './streams.js';
 import { HELD, clock } from './words.js';
@@ -25,6 +26,7 @@ export function streamView(parent, server, id) {
   const trouble = element('section', { class: 'card trouble', 'aria-labelledby': 'why', hidden: true });
   const figures = figuresPart();
   const lanes = lanesPart();
+  const group = groupPart(id);
   const events = eventsPart(id);
   const letters = deadLettersPart(id);
   const delivery = deliveryPart();
@@ -34,8 +36,8 @@ export function streamView(parent, server, id) {
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-    reason, problem, trouble, figures.node, lanes.node, events.node, delivery.node, letters.node,
-    graph.node,
+    reason, problem, trouble, figures.node, lanes.node, group.node, events.node, delivery.node,
+    letters.node, graph.node,
   );
   let known = null;
 
@@ -52,6 +54,7 @@ export function streamView(parent, server, id) {
     showTrouble(trouble, status);
     figures.show(status, timeline);
     lanes.show(status, timeline);
+    group.show(status);
     letters.count(status.counts.dead_lettered);
     delivery.show(status);
   }

@@ -4,6 +4,7 @@
 """
 
 import os
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -436,6 +437,40 @@ def test_all_of_it_can_be_done_by_keyboard(service: Service, browser: Chromium) 
     assert [name for name in steps if name][:4] == ["Skip to the content", "Streamkeeper", "← Streams", "Stop"]
     assert steps[-1] == "Stop"
     assert service.ask("GET", "demo")[1]["stop_requested_at"] is None
+
+
+def test_streams_that_share_a_function_stand_together(service: Service, browser: Chromium) -> None:
+    """Below a row of their own in the list; of one its page has the gaps of all, with a mark for each."""
+    client = support.client("dynamodb", f"http://127.0.0.1:{service.port + 1}")
+    table, now_ms = stages.names(STAGE)["control_table"], time.time_ns() // 1_000_000
+    for name in ("shared:a", "shared:b"):
+        lease = {"SK": {"S": "lease"}, "generation": {"N": "1"}, "fence": {"N": "2"}, "group": {"S": "#7"}}
+        client.put_item(TableName=table, Item={"PK": {"S": name}, **lease})
+    times = {"from_ms": {"N": str(now_ms - 90_000)}, "to_ms": {"N": str(now_ms - 60_000)}}
+    gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "closed_by_cursor": {"BOOL": False}} | times
+    client.put_item(TableName=table, Item={"PK": {"S": "shared:b"}, **gap})
+    shown(browser, address(service))
+    rows = browser.do(
+        """await page.locator('.streams tr.group').waitFor();
+        return page.locator('.streams tbody tr').allTextContents()"""
+    )
+    at = rows.index("Group #7: 2 streams in one function, 0 running")
+    assert [row.startswith(name) for row, name in zip(rows[at + 1 :], ("shared:a", "shared:b"), strict=True)] == [
+        True
+    ] * 2
+    assert violations(browser) == []
+    shown(browser, address(service, "streams/shared%3Aa"))
+    found = browser.do(
+        """await page.getByText('It shares a function with other streams (group #7)').click();
+        const row = page.locator('section[aria-label=Function] tbody tr', { hasText: 'shared:b' });
+        await row.waitFor();
+        const said = await page.locator('section[aria-label=Function] [role=status]').textContent();
+        return [await row.locator('td').allTextContents(), await row.locator('rect').count(), said]"""
+    )
+    assert found[0][:3] == ["ended", "1", "30 s"]
+    assert (found[1], found[2].startswith("0 of 2 streams are running, as of ")) == (1, True)
+    assert violations(browser) == []
+    browser.do("await page.goto('about:blank')")
 
 
 def test_a_thousand_streams_are_listed_found_and_left_in_place(service: Service, browser: Chromium) -> None:
