@@ -38,6 +38,12 @@ def _permission(account: Account, physical_id: str, _api: str) -> Any:
     return account.client("lambda").get_policy(FunctionName=f"{match[1]}-connection-{match[2].lower()}")["Policy"]
 
 
+def _alias(account: Account, physical_id: str, _api: str) -> Any:
+    # The ARN of an alias ends with the function's name and its own.
+    function, name = physical_id.split(":")[-2:]
+    return account.client("lambda").get_alias(FunctionName=function, Name=name)["FunctionVersion"]
+
+
 def _metric_filter(account: Account, physical_id: str, _api: str) -> Any:
     filters = account.client("logs").describe_metric_filters()["metricFilters"]
     return physical_id in [one["filterName"] for one in filters]
@@ -86,6 +92,7 @@ LOOKUPS: dict[str, Found] = {
     "AWS::DynamoDB::Table": _asked("dynamodb", "describe_table", "TableName", "Table"),
     "AWS::Events::Rule": _asked("events", "describe_rule", "Name", "ScheduleExpression"),
     "AWS::IAM::Role": _asked("iam", "get_role", "RoleName", "Role"),
+    "AWS::Lambda::Alias": _alias,
     "AWS::Lambda::Function": _asked("lambda", "get_function", "FunctionName", "Configuration"),
     "AWS::Lambda::Permission": _permission,
     "AWS::Logs::LogGroup": _listed("logs", "describe_log_groups", "logGroupNamePrefix", "logGroups"),
