@@ -248,6 +248,7 @@ class CountedGroup:
         self._pacing.begins(stream_id, now_ms)
         profile = self._group.profile
         self._store.lags[stream_id] = profile.flush_ms if profile.store == "log" else 0
+        self._store.stalls[stream_id] = round(1000 * profile.stall_after_s)
         who = replace(self._who, stream_id=stream_id)
         requests = Requests(profile, self._store, who, self._clock.now_ms)
         self._members[stream_id] = _Member(requests, self._wake)
