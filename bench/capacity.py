@@ -8,13 +8,12 @@ does not hold ends the run. The upstream measures, as in bench.handover.
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
+from bench import processes
 from bench.gaps import Gauge
 from bench.goals import Goal
 from bench.stage import Stage, open_stage
@@ -25,7 +24,6 @@ from local.user_error import UserError
 STAGE = "local"
 # A stream that was asked for is connected within this time.
 CONNECTED_MS = 15_000
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,9 @@ class Streams:
             asked_ms[stream.upstream_id] = time.monotonic() * 1000
             await stage.start(stream)
         before = {upstream_id: len(gauge.gaps_ms["handover"]) for upstream_id, gauge in self.gauges.items()}
-        started_s, spent_s = time.monotonic(), _spent_s()
+        started_s, spent_s = time.monotonic(), processes.spent_s()
         await asyncio.sleep(seconds)
-        elapsed_s, spent_s = time.monotonic() - started_s, _spent_s() - spent_s
+        elapsed_s, spent_s = time.monotonic() - started_s, processes.spent_s() - spent_s
         waits_ms = [self.opened_ms[one] - at_ms for one, at_ms in asked_ms.items() if one in self.opened_ms]
         gaps_ms = [ms for one, gauge in self.gauges.items() for ms in gauge.gaps_ms["handover"][before[one] :]]
         # One that is without a connection now has a gap that has not ended.
@@ -87,7 +85,7 @@ class Streams:
             gaps=sum(ms > 0 for ms in gaps_ms) + open_gaps,
             gap_ms=round(max(gaps_ms, default=0), 1),
             cores=round(spent_s / elapsed_s, 2),
-            stream_mb=round(_memory_mb() / most, 1),
+            stream_mb=round(sum(processes.memory_mb(processes.descendants())) / most, 1),
         )
 
 
@@ -126,45 +124,6 @@ def line(row: Row) -> str:
         f"{row.streams:>7}{connected:>18}{row.handovers:>11}{row.gaps:>6}{row.gap_ms:>6.0f} ms{row.cores:>7.2f}"
         f"{row.stream_mb:>13.1f}  {'holds' if row.holds else 'does not hold'}"
     )
-
-
-def _descendants() -> list[int]:
-    """The processes below this one."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-    below = [os.getpid()]
-    for pid in below:
-        below += [child for child, parent in parents.items() if parent == pid]
-    return below[1:]
-
-
-def _spent_s() -> float:
-    """The processor time of this process and of all below it, user and system; source: proc(5), stat."""
-    spent = 0
-    for pid in [os.getpid(), *_descendants()]:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        # Of children that have ended too.
-        spent += sum(int(fields[at]) for at in (11, 12, 13, 14))
-    return spent / _TICKS
-
-
-def _memory_mb() -> float:
-    """The memory of the processes below this one; what several share is counted once. Source: proc(5), smaps_rollup."""
-    total_kb = 0
-    for pid in _descendants():
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total_kb += sum(int(text.split()[1]) for text in lines if text.startswith("Pss:"))
-    return total_kb / 1024
 
 
 def _positive(text: str) -> int:

@@ -22,6 +22,10 @@ HISTORY_MS = 1300
 STALL_MS = 100
 # From the end of a function to the lane's next request, where two are forbidden and the error proves the end.
 DEATH_MS = 1500
+# So often a fleet's streams are handed over while they are watched.
+HANDOVERS = 2
+# From a stream's upstream to the table, whatever another stream of its function does.
+FATE_MS = 1000
 # So many deaths of a kind at least: of fewer a p99 is the greatest alone.
 DEATHS = 100
 
@@ -66,6 +70,30 @@ class Death(Protocol):
         """Events that are missing between the first and the last."""
 
 
+class Fleet(Protocol):
+    """The fields of a fleet's row that the goals read."""
+
+    @property
+    def streams(self) -> int:
+        """How many streams there were."""
+
+    @property
+    def handovers(self) -> float:
+        """How often each was opened while it was watched, in the mean."""
+
+    @property
+    def lost(self) -> int:
+        """Events that were sent and are not stored."""
+
+    @property
+    def strange(self) -> int:
+        """Events that are stored and were not sent so."""
+
+    @property
+    def twice(self) -> int:
+        """Events that are stored again."""
+
+
 @dataclass(frozen=True)
 class Goal:
     """One goal of one row; `limit_ms` and `measured_ms` are None where the goal is not a time."""
@@ -99,11 +127,30 @@ def death_goals(row: Death) -> list[Goal]:
     ]
 
 
+def fleet_goals(row: Fleet) -> list[Goal]:
+    """Return the goals of a fleet of streams that share functions."""
+    name = f"{row.streams} streams"
+    return [
+        Goal(name, "each was handed over, several times", None, None, row.handovers >= HANDOVERS),
+        Goal(name, "no event lost", None, None, row.lost == 0),
+        Goal(name, "each event stored once and as it was sent", None, None, row.strange == row.twice == 0),
+    ]
+
+
 def endpoint_goals(start_ms: float, history_ms: float) -> list[Goal]:
     """Return the goals of the local Step Functions: a start's median, and all pages of a history of 16,000 events."""
     return [
         Goal("endpoint", "the median StartExecution", START_MS, start_ms, start_ms <= START_MS),
         Goal("endpoint", "all pages of a history", HISTORY_MS, history_ms, history_ms <= HISTORY_MS),
+    ]
+
+
+def fates_goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
+    """Return the goals of the calm streams of a function of which another has that fault; `silent` stored nothing."""
+    is_fresh = p99_ms is not None and p99_ms < FATE_MS
+    return [
+        Goal(fault, "p99 of the others, from upstream to table", FATE_MS, p99_ms, is_fresh),
+        Goal(fault, "each of the others stores events", None, None, silent == 0),
     ]
 
 

@@ -11,10 +11,10 @@ counts is the most that was ever resident. Invariant: every event that was sent 
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import ssl
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,24 +24,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import yaml
-
+from bench.group import Plan, running
 from bench.ingest import environment, process
+from bench.memory_parts import FRAMES, certificate, content_type, deployed, resident_mb, share, used_s
 from bench.source import data
-from handlers.framing.decoders import FRAMINGS, Framing
 from local.checkout import ROOT
 from local.functions.sandbox import Sandbox
 from local.stack import Function
 
 GOAL_MB = 90
-# Lambda: "at 1,769 MB, a function has the equivalent of one vCPU".
-MB_PER_CORE = 1769
 STREAM = "bench"
 TICK_S = 0.01
-PERIOD_US = 100_000
-CGROUP = Path("/sys/fs/cgroup/cpu")
 PROFILE = """
 address = "${UPSTREAM_BENCH}"
 allow_private = true
@@ -54,15 +49,6 @@ MOST_FRAME_BYTES = 16 * 1024 * 1024
 STORES = ("items", "log")
 # A read of a body takes so much at once, so an event of `raw` has no more.
 RAW_BYTES = 60 * 1024
-# How each framing delimits a text; `raw` by the chunks of the transfer coding, in which all of them are sent.
-FRAMES: dict[str, Callable[[int, str], str]] = {
-    "sse": lambda number, text: f"id: {number}\ndata: {text}\n\n",
-    "ndjson": lambda _number, text: f"{text}\n",
-    "json-seq": lambda _number, text: f"\x1e{text}\n",
-    "length": lambda _number, text: f"{len(text)}\r\n{text}",
-    "raw": lambda _number, text: text,
-}
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,7 @@ class Upstream:
         self.asked_s = time.monotonic()
         packer = zlib.compressobj(1, wbits=31) if self._load.is_compressed else None
         handler.send_response(200)
-        handler.send_header("Content-Type", FRAMINGS[cast(Framing, self._load.framing)].accept.partition(",")[0])
+        handler.send_header("Content-Type", content_type(self._load.framing))
         handler.send_header("Transfer-Encoding", "chunked")
         if packer is not None:
             handler.send_header("Content-Encoding", "gzip")
@@ -183,58 +169,6 @@ def serving(upstream: Upstream, context: ssl.SSLContext | None) -> Iterator[str]
         server.server_close()
 
 
-def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
-    """Return TLS for 127.0.0.1, its key and certificate in one file, and all authorities with it in another."""
-    key, shown = folder / "key.pem", folder / "certificate.pem"
-    usage = "keyUsage=critical,digitalSignature,keyCertSign"
-    extensions = ("subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:TRUE", usage)
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "1", "-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(shown)]
-    command += [part for extension in extensions for part in ("-addext", extension)]
-    subprocess.run(command, check=True, capture_output=True)
-    both, trusted = folder / "both.pem", folder / "trusted.pem"
-    both.write_text(key.read_text() + shown.read_text())
-    authorities = ssl.get_default_verify_paths().cafile
-    trusted.write_text((Path(authorities).read_text() if authorities else "") + shown.read_text())
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    return context, both, trusted
-
-
-def deployed() -> dict[str, str]:
-    """Return the function's environment as serverless.yml has it."""
-    text = (ROOT / "serverless.yml").read_text(encoding="utf-8").replace("!", "")
-    variables: dict[str, str] = yaml.safe_load(text)["functions"]["connectionManager"]["environment"]
-    return variables
-
-
-def used_s(pid: int) -> float:
-    """Return the CPU seconds of a process, user and system; source: proc(5), stat."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def resident_mb(pid: int) -> float:
-    """Return the most memory that a process had resident."""
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-
-
-@contextlib.contextmanager
-def share(memory_mb: int) -> Iterator[Path | None]:
-    """Yield the file that takes the process which may use a core as a function of so many MB may; None for no limit."""
-    if not memory_mb:
-        yield None
-        return
-    group = CGROUP / f"bench-{os.getpid()}"
-    group.mkdir()
-    try:
-        (group / "cpu.cfs_period_us").write_text(f"{PERIOD_US}")
-        (group / "cpu.cfs_quota_us").write_text(f"{PERIOD_US * memory_mb // MB_PER_CORE}")
-        yield group / "cgroup.procs"
-    finally:
-        group.rmdir()
-
-
 async def run(load: Load, memory_mb: int) -> dict[str, Any]:
     """Return the figures of one function; its share of a core is that of `memory_mb`, 0 for a whole one."""
     upstream = Upstream(load)
@@ -294,6 +228,43 @@ def kinds(framings: Sequence[str], stores: Sequence[str]) -> Iterator[tuple[str,
             yield framing, stores[-1], True
 
 
+GROUP_GOAL_MB = 110
+# What all streams of a group do at once: their frames, and how long their large events are.
+GROUP_KINDS = (("calm", 0), ("flood", 0), ("large", 1024 * 1024), ("unfinished", 1024 * 1024), ("unfinished", 10**7))
+
+
+async def run_group(behaviour: str, large_bytes: int, framing: str, store: str, streams: int, seconds: float) -> float:
+    """Return the most memory that a function ever had whose streams all do that, each over TLS."""
+    plan = Plan({behaviour: streams}, framing, store, is_tls=True, large_bytes=large_bytes)
+    async with running(plan) as function:
+        if behaviour == "calm":
+            await function.until_all_stored(plan.ids)
+        await function.last(seconds)
+        return function.most_mb
+
+
+def measure_groups(options: argparse.Namespace) -> int:
+    """Print what a function takes that keeps so many streams, and return 0; 1 where the goal is missed."""
+    rows = []
+    if not options.json:
+        print(f"{'framing':<10}{'store':<7}{'all streams':<22}{'most_mb':>9}")
+    for framing, store in itertools.product(options.framing, options.store):
+        for behaviour, large_bytes in GROUP_KINDS:
+            what = f"{behaviour} {large_bytes or ''}".strip()
+            most_mb = asyncio.run(run_group(behaviour, large_bytes, framing, store, options.streams, options.seconds))
+            rows.append({"framing": framing, "store": store, "all": what, "most_mb": round(most_mb, 1)})
+            if not options.json:
+                print(f"{framing:<10}{store:<7}{what:<22}{most_mb:>9.1f}", flush=True)
+    most_mb = max(row["most_mb"] for row in rows)
+    if options.json:
+        about = {"goal_mb": GROUP_GOAL_MB, "most_mb": most_mb, "streams": options.streams}
+        print(json.dumps(about | {"rows": rows}, indent=1))
+    else:
+        verdict = "ok" if most_mb < GROUP_GOAL_MB else "missed"
+        print(f"goal: {options.streams} streams below {GROUP_GOAL_MB} MB: {verdict}, {most_mb} MB")
+    return 0 if most_mb < GROUP_GOAL_MB else 1
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, 1 where one of them misses the goal."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description="Measures the function's memory.")
@@ -307,7 +278,11 @@ def main(argv: list[str] | None = None) -> int:
     most = f"the profile's bound (default the greatest, {MOST_FRAME_BYTES})"
     parser.add_argument("--max-frame-bytes", type=int, default=MOST_FRAME_BYTES, help=most)
     parser.add_argument("--share", type=int, default=0, metavar="MB", help="as much of a core as so many MB have")
+    together = "measure a group of so many streams instead, all of which do the same at once"
+    parser.add_argument("--streams", type=int, default=1, metavar="N", help=together)
     options = parser.parse_args(argv)
+    if options.streams > 1:
+        return measure_groups(options)
     rows = []
     names = ("events", "cold_start_s", "cpu_us", "events_per_s", "most_mb")
     if not options.json:

@@ -147,26 +147,27 @@ async def open_stage(
     listener = Listener(upstreams.app, bind(0, "the benchmark's upstream"))
     variables = {"UPSTREAM_DEMO": f"http://{HOST}:{listener.port}"}
     template = osls.template(stage)
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, lock(Path(folder)) as held:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        write_profiles(ROOT / "env" / "streams", folder / "streams")
+        changed = _changed(template, stage, {"STREAMS_DIR": str(folder / "streams")} | dict(environment or {}))
+        with service_of(folder, changed, variables) as service:
+            await listener.start()
+            try:
+                await service.start()
+                yield Stage(stage, service, upstreams, listener.port, folder / "logs")
+            finally:
+                upstreams.close()
+                await service.stop()
+                await listener.close()
+
+
+@contextlib.contextmanager
+def service_of(folder: Path, template: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[Service]:
+    """Yields a service of the template that keeps all in the folder; it is neither started nor stopped."""
+    with lock(folder) as held:
         sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
-        write_profiles(ROOT / "env" / "streams", Path(folder) / "streams")
-        service = Service(
-            Path(folder),
-            _changed(template, stage, {"STREAMS_DIR": str(Path(folder) / "streams")} | dict(environment or {})),
-            sockets,
-            held,
-            variables,
-            _Silence(),
-            _fail,
-        )
-        await listener.start()
-        try:
-            await service.start()
-            yield Stage(stage, service, upstreams, listener.port, Path(folder) / "logs")
-        finally:
-            upstreams.close()
-            await service.stop()
-            await listener.close()
+        yield Service(folder, template, sockets, held, variables, _Silence(), _fail)
 
 
 class _Silence(Screen):

@@ -174,11 +174,13 @@ class Release:
 
     Its cursor is saved by the same write, unless it is None or a newer connection is connected. And so is `rest`, what
     the upstream is owed after it, unless a stop is requested, or others have claimed or written down another since.
+    `is_relieved` says that a newer connection is known to be connected: then only the mark is left to write.
     """
 
     cursor: str | None
     progress: Progress
     rest: RestChange | None = None
+    is_relieved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,6 +328,8 @@ class Store:
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """The reply; `shown` as for a heartbeat is written where no newer connection is connected, the mark always.
 
+        Without any to be shown it is one request: of a connection that knows of a newer one the other would be refused.
+
         `rest` is written where its condition holds, nobody has claimed since, and no stop is requested.
         """
         values = {":fence": number(fence)}

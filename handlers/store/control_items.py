@@ -232,7 +232,12 @@ def lost(item: Item) -> Gap | None:
 
 def live(item: Item) -> Item:
     """A connection's record in the ledger as it stands in the control record: a count of nothing is absent."""
-    return {"M": {name: value for name, value in item.items() if name not in _ABSENT or value != _ABSENT[name]}}
+    return {"M": lean(item)}
+
+
+def lean(item: Item) -> Item:
+    """A connection's record without what counts nothing and says nothing: each byte of it is kept for long."""
+    return {name: value for name, value in item.items() if name not in _ABSENT or value != _ABSENT[name]}
 
 
 def live_record(item: Item) -> Item | None:

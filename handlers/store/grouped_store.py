@@ -259,9 +259,9 @@ class GroupedStore(Store):
         return super().read_lease(stream_id)
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
-        """As a stream's, with what waited to be written."""
+        """As a stream's, with what waited to be written, unless nothing is to be shown."""
         held = self._held(stream_id)
-        self._owed[stream_id] = owed = fence, held.unsaved | shown
+        self._owed[stream_id] = owed = fence, held.unsaved | shown if shown else {}
         reply = super().release(stream_id, *owed, rest)
         self._has_released(stream_id, owed)
         return reply

@@ -34,7 +34,8 @@ class LedgerRecords:
 
     def save(self, stream_id: str, record: Item) -> bool:
         """Whether the record of a connection was written: False where a later one of this connection is there."""
-        record = record | control_items.expiry(control_items.count(record, "seen_ms") or 0, self._keep_days)
+        seen_ms = control_items.count(record, "seen_ms") or 0
+        record = control_items.lean(record) | control_items.expiry(seen_ms, self._keep_days)
         values = values_of(record)
         closed = {} if ":closed_ms" in values else {":closed_ms": control_items.number(-1)}
         # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.

@@ -230,8 +230,8 @@ class Requests:
         return [] if self._unsaved is None else [functools.partial(self._save_record, self._unsaved)]
 
     def _release(self, step: Release) -> LeaseRead:
-        fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)
-        if step.progress.opened_ms is None:
+        fence, shown = step.progress.fence, {} if step.is_relieved else self._shown(step.progress, step.cursor)
+        if shown and step.progress.opened_ms is None:
             # A turn that the upstream has not answered was never marked: it shows itself here for the first time.
             shown = self._found_before() | shown
         reply = self._store.release(self._invocation.stream_id, fence, shown, self._change(step.rest))

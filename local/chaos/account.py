@@ -11,7 +11,9 @@ from typing import Any
 
 from handlers.store.connection_store import Store
 from handlers.store.event_items import stream_of
+from local.chaos.delivery import Delivery
 from local.chaos.deployments import QUEUE_URL
+from local.chaos.table_stream import TableStream
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from local.chaos.unreliable_queue import UnreliableQueue
 from local.replay.dynamodb_expressions import Item
@@ -32,6 +34,8 @@ class Account:
         self.tables = MemoryDynamoDB(self.events_table, self.control_table, on_change=self._changed)
         self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
         self.queue = UnreliableQueue(self.clock, self.dynamodb)
+        self.stream = TableStream(self.clock)  # of the events table
+        self.delivery: Delivery | None = None  # what came of it, when the run is over
         self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late
         self.no_functions_until_ms = 0
         self.no_successors_until_ms = 0
@@ -69,6 +73,8 @@ class Account:
         self.log.append(f"{(self.clock.now_ms() - self.origin_ms) / 1000:>8.3f} s  {text}")
 
     def _changed(self, table: str, key: Key, item: Item) -> None:
+        if table == self.events_table:
+            self.stream.wrote(key, item)
         about = stream_of(item) if table == self.events_table else key[0]
         watch = self._watches.get(about) or self.watch_group(about)
         if watch is None:

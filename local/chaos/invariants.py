@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from local.chaos import group_rules, stream_rules
+from local.chaos import delivery_rules, group_rules, stream_rules
 from local.chaos.executions import outdated, over_as, overdue, unnamed
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered
@@ -37,7 +37,9 @@ def end_ms(world: World) -> int:
 def violations(world: World) -> list[Violation]:
     """All that was broken in the run of a first stream, or of a group, which is over, and of those beside it."""
     broken = [violation for one in (world, *world.beside) for violation in _of(one)]
-    return broken + [Violation("cross-talk", text) for text in world.account.crossed]
+    broken += [Violation("cross-talk", text) for text in world.account.crossed]
+    delivery = world.account.delivery
+    return broken + [Violation(*one) for one in (delivery_rules.broken(delivery) if delivery is not None else ())]
 
 
 def _of(world: World) -> list[Violation]:

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from local.chaos.delivery_plan import DeliveryPlan
+from local.chaos.delivery_plan import draw as draw_delivery
 from local.chaos.memory import EVERYTHING, MEMORIES, Memory
 from local.chaos.wire import KEYS
 
@@ -47,7 +49,7 @@ class Schedule:
     event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
     "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie,
     `order` whether items are in the index of it, and `flush_s` how long events wait for a log. `beside` are the other
-    streams of the account, each with the faults that are its own.
+    streams of the account, each with the faults that are its own; `delivery` is where the events of all go next.
 
     `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
     A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`.
@@ -73,6 +75,7 @@ class Schedule:
     flush_s: float = 0
     reject_after_s: int = 0
     beside: tuple[Schedule, ...] = ()
+    delivery: DeliveryPlan | None = None
     name: str = ""
     joins_ms: int = 0
     together: int = 0
@@ -118,7 +121,8 @@ class Schedule:
             head = f"seed {self.seed}: {', '.join([f'groups of at most {self.together} streams', *ways])}"
             return "\n".join([head, *(f"  {fault}" for fault in self.faults), *map(str, self.group)])
         lines = [head, *(f"  {fault}" for fault in self.faults)]
-        return "\n".join([*lines, *(f"beside it, {one}" for one in self.beside)])
+        lines += [f"beside it, {one}" for one in self.beside]
+        return "\n".join([*lines, *([str(self.delivery)] if self.delivery is not None else [])])
 
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
@@ -226,7 +230,7 @@ def generate(seed: int, store: str = "") -> Schedule:
     schedule = stored(schedule, 0, store)
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(bearable(fault) for fault in schedule.faults))
-    return schedule
+    return replace(schedule, delivery=draw_delivery(seed))
 
 
 def stored(schedule: Schedule, number: int, store: str) -> Schedule:

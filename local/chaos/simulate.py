@@ -11,9 +11,10 @@ from functools import cache
 from typing import Any
 
 from local import stages
-from local.chaos import invariants
+from local.chaos import delivery, invariants
 from local.chaos.account import Account
 from local.chaos.api_reader import ApiReader
+from local.chaos.delivery_plan import shorter
 from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.faults import strike
 from local.chaos.group_world import Group, Member
@@ -107,6 +108,11 @@ def _run(world: World, readers: Sequence[ApiReader], more_ms: int) -> World:
     world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
     for reader in readers:
         reader.end()
+    schedule, account = world.schedule, world.account
+    if schedule.delivery is not None:
+        redeployed_ms = [account.origin_ms + fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"]
+        account.delivery = delivery.run(schedule.delivery, account.stream, account.origin_ms, redeployed_ms)
+        world.log.extend(account.delivery.log)
     return world
 
 
@@ -150,8 +156,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield from (replace(schedule, group=group[:at] + group[at + 1 :]) for at in range(len(group)))
     yield from _without_faults(schedule)
     for at, one in enumerate(group):
-        for shorter in _shorter(one):
-            yield replace(schedule, group=(*group[:at], shorter, *group[at + 1 :]))
+        for plainer in _shorter(one):
+            yield replace(schedule, group=(*group[:at], plainer, *group[at + 1 :]))
     if schedule.skew_ms or schedule.renews:
         plain = tuple(replace(one, skew_ms=0, renews=False) for one in group)
         yield replace(schedule, skew_ms=0, renews=False, group=plain)
@@ -175,4 +181,9 @@ def _plainer(schedule: Schedule) -> list[Schedule]:
         "memory": EVERYTHING,
         "beside": (),
     }
-    return [replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value]
+    plan = schedule.delivery
+    plans = [None, *shorter(plan)] if plan is not None else []
+    return [
+        *(replace(schedule, delivery=one) for one in plans),
+        *(replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value),
+    ]

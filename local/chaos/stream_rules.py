@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
+from local.chaos import delivery_rules
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.gaps import invented, unrecorded
 from local.chaos.losses import lease_ttl_ms, missing
@@ -44,6 +45,7 @@ COUNTED = (
     "cross-talk",
     "unrecorded-gaps",
     "disturbed",
+    *delivery_rules.COUNTED,
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
 CONNECT_MS = 1_000

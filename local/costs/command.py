@@ -16,7 +16,7 @@ from local.costs.model import Costs, Load
 from local.costs.prices import Prices
 from local.user_error import UserError
 
-STORES, ORDERS = ("items", "log"), ("index", "none")
+STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
 # What a counted run can store in seconds; an item holds 400 KB.
 MOST_BYTES = 256 * 1024
 MOST_STREAMS = 1_000_000
@@ -66,6 +66,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--store", default="items", metavar="KIND", help="items or log (default items)")
     parser.add_argument("--order", metavar="KIND", help="with --store items: index or none (default index)")
     parser.add_argument("--flush-s", metavar="S", help="with --store log: for how long events wait for a segment")
+    parser.add_argument("--arrivals", default="random", metavar="KIND", help="random or clock (default random)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -96,6 +97,8 @@ def _load(arguments: argparse.Namespace) -> Load:
         raise UserError(f"--order must be one of {', '.join(ORDERS)}, not {arguments.order!r}.")
     if arguments.flush_s is not None and arguments.store != "log":
         raise UserError("--flush-s belongs to --store log: an item is written at once.")
+    if arguments.arrivals not in ARRIVALS:
+        raise UserError(f"--arrivals must be one of {', '.join(ARRIVALS)}, not {arguments.arrivals!r}.")
     return Load(
         streams=_whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS),
         events_per_s=_number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
@@ -104,6 +107,7 @@ def _load(arguments: argparse.Namespace) -> Load:
         flush_s=None if arguments.flush_s is None else _number("--flush-s", arguments.flush_s, 0, 60),
         order=arguments.order or "index",
         per_function=per_function,
+        arrivals=arguments.arrivals,
     )
 
 
@@ -185,6 +189,7 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
     words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
     rate = f"{load.events_per_s:g} events a second of {load.event_bytes} bytes" if load.events_per_s else "no events"
+    rate += " by a clock" if load.arrivals == "clock" and load.events_per_s else ""
     stored = "an item each" if load.store == "items" else "in segments"
     stored += ", in no index" if load.order == "none" else ""
     shared = "" if load.together == 1 else f", {load.together} in a function"

@@ -24,7 +24,7 @@ from local.replay.scripted_upstream import ScriptedUpstream
 from local.replay.started_executions import VirtualExecutions
 from local.replay.tasks import RunningInvocation, VirtualSandbox
 from states_language import Machine, load
-from states_language.clock import VirtualClock
+from states_language.clock import Clock, VirtualClock
 
 NAMES = stages.names("cost")
 # Counting begins when the first connection is open and its first requests are made.
@@ -83,11 +83,19 @@ class CountedSandbox(VirtualSandbox):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream as it is counted: how many events a second it has, how large they are, and its profile."""
+    """A stream as it is counted: how many events a second it has, how large they are, and its profile.
+
+    They come at random, or by a clock.
+    """
 
     profile: Profile
     events_per_s: float
     event_bytes: int
+    is_clocked: bool = False
+
+    def upstream(self, clock: Clock, connect_ms: int, seed: int = 1) -> SteadyUpstream:
+        """Who sends them."""
+        return SteadyUpstream(clock, self.events_per_s, self.event_bytes, connect_ms, seed, self.is_clocked)
 
 
 def machine_of(source: Scenario) -> Machine:
@@ -102,7 +110,7 @@ def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) ->
     executions = VirtualExecutions(machine, clock, latencies)
 
     async def run() -> Counted:
-        upstream = SteadyUpstream(clock, stream.events_per_s, stream.event_bytes, latencies.connect_ms())
+        upstream = stream.upstream(clock, latencies.connect_ms())
         sandbox = CountedSandbox(clock, stream.profile, upstream, source.settings, NAMES, executions)
         executions.begin(INPUT, sandbox.perform)
         await clock.sleep_until(clock.now_ms() + WARM_UP_MS)

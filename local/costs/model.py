@@ -43,7 +43,7 @@ PARTS = ("lambda", "step_functions", "events", "control_writes", "reads", "stora
 class Load:
     """What is asked about: streams of a stage with so many events each, stored in one way.
 
-    `per_function` of them, or all where there are fewer, share a function.
+    Events arrive at `random`, or by a `clock`. `per_function` of them, or all where there are fewer, share a function.
     """
 
     streams: int
@@ -53,6 +53,7 @@ class Load:
     flush_s: float | None
     order: str = "index"
     per_function: int = 1
+    arrivals: str = "random"
 
     @property
     def together(self) -> int:
@@ -151,7 +152,8 @@ def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
     taken.
     """
     machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
-    still, moving = (Stream(profile(source, load), each, load.event_bytes) for each in (0.0, rate))
+    asked, is_clocked = profile(source, load), load.arrivals == "clock"
+    still, moving = (Stream(asked, each, load.event_bytes, is_clocked) for each in (0.0, rate))
     length_s = _stretch_s(rate, load.event_bytes, load.flush_s or 0.0)
     if known is not None:
         idle, functions = known.idle, known.functions

@@ -30,6 +30,7 @@ HEAVY_PACKED = Load(1, 100, 200, "log", 1)
 TOGETHER = (
     Load(100, 0, 200, "log", 60, per_function=100),
     Load(100, 1 / 60, 200, "log", 60, per_function=100),
+    Load(100, 1 / 60, 200, "log", 60, per_function=100, arrivals="clock"),
     Load(100, 1, 200, "log", 5, per_function=100),
 )
 PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
@@ -71,7 +72,7 @@ class Quoted:
             "without an order": self.unordered.stream_month["sum"],
             "an idle one of a hundred": self.together[0].stream_month["sum"],
             "one of a hundred at an event a minute": self.together[1].stream_month["sum"],
-            "one of a hundred at an event a second": self.together[2].stream_month["sum"],
+            "one of a hundred at an event a second": self.together[3].stream_month["sum"],
             "a stage": self.idle.fixed_month["sum"],
             "a million events": million["sum"],
             "with ¼ vCPU and an address": self.idle.beside["fargate"],
@@ -123,7 +124,8 @@ def _tables(found: Quoted) -> dict[str, list[str]]:
         streams.append(f"| {_name(part)} | {amounts} | {WHY[part].format(**found.words)} |")
     sums = " | ".join(f"**{column['sum']:.2f}**" for column in columns)
     streams.append(f"| **a stream** | {sums} | |")
-    shared = ["| part | idle | an event a minute, 60 s | 1 event/s, 5 s |", "|---|---:|---:|---:|"]
+    heads = "idle | an event a minute, 60 s | the same by a clock | 1 event/s, 5 s"
+    shared = [f"| part | {heads} |", "|---|---:|---:|---:|---:|"]
     for part in (*PARTS, "sum"):
         figures = [f"{one.stream_month[part]:.4f}" for one in found.together]
         if part == "sum":

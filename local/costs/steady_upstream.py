@@ -5,9 +5,10 @@ from event to event as a feed's does: some names of few, some of many, numbers a
 events at the same instants; who asks for what came after an id gets that first.
 
 Events come at random, as those of many sources do (a Poisson process): some soon one after another, some late. Those of
-a clock would fall on the very instants at which segments are due that were begun a whole number of events before. Where
-many come in a second it makes no difference, and they come evenly. Invariant: the same `seed` gives the same instants,
-whoever is connected.
+a clock (`is_clocked`) are each a little late, by what the network takes. Else they would fall on the very instants at
+which segments are due that were begun a whole number of events before; so they come before that about every other time.
+Where many come in a second it makes no difference, and they come evenly. Invariant: the same `seed` gives the same
+instants, whoever is connected.
 """
 
 import hashlib
@@ -24,6 +25,8 @@ from states_language.clock import Clock
 
 # Events that come closer together are read from a socket at once.
 TICK_MS = 20
+# How late a clock's event comes at the most.
+LATE_MS = 200
 _NAMES = ("edit", "new", "log", "categorize")
 
 
@@ -46,8 +49,17 @@ class Link:
 class SteadyUpstream:
     """Sends `events_per_s` events of `event_bytes` bytes of JSON each; an opening is answered after `connect_ms`."""
 
-    def __init__(self, clock: Clock, events_per_s: float, event_bytes: int, connect_ms: int, seed: int = 1) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        events_per_s: float,
+        event_bytes: int,
+        connect_ms: int,
+        seed: int = 1,
+        is_clocked: bool = False,
+    ) -> None:
         self._clock = clock
+        self._is_clocked = is_clocked
         self._draws = random.Random(seed)
         self._instants_ms: list[float] = []
         self._origin_ms = clock.now_ms()
@@ -99,7 +111,11 @@ class SteadyUpstream:
         """Draws when events come until there is one that is to come."""
         while not self._instants_ms or self._instants_ms[-1] <= age_ms:
             last_ms = self._instants_ms[-1] if self._instants_ms else 0.0
-            self._instants_ms.append(last_ms + self._draws.expovariate(self._events_per_s / 1000))
+            if self._is_clocked:
+                tick_ms = (len(self._instants_ms) + 1) * 1000 / self._events_per_s
+                self._instants_ms.append(max(last_ms, tick_ms + self._draws.uniform(0, LATE_MS)))
+            else:
+                self._instants_ms.append(last_ms + self._draws.expovariate(self._events_per_s / 1000))
 
     def _tick(self) -> None:
         for link in list(self._links):

@@ -8,7 +8,6 @@ is read; records of one shard are handled one batch after the other, in their or
 """
 
 import asyncio
-import base64
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from local.aws_endpoints import STREAMS, Endpoints
 from local.functions.pool import TooManyRequests, UnknownFunction
 from local.functions.sandbox import Answer
 from local.stack import EventSource
+from local.stream_records import Record, as_event
 
 # Lambda polls a shard four times a second.
 POLL_S = 0.25
@@ -33,7 +33,6 @@ _DIGITS = 21
 _GONE = ("TrimmedDataAccessException", "ResourceNotFoundException")
 
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -200,21 +199,6 @@ def failed(payload: bytes, numbers: Sequence[str]) -> str | None:
     if not named <= set(numbers):
         return None
     return next((number for number in numbers if number in named), "")
-
-
-def as_event(record: Record) -> Record:
-    """The record as Lambda hands it to a function: bytes in Base64, the time as epoch seconds."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, bytes):
-            return base64.b64encode(value).decode()
-        if isinstance(value, dict):
-            return {name: plain(inner) for name, inner in value.items()}
-        return [plain(inner) for inner in value] if isinstance(value, list) else value
-
-    written = dict(record["dynamodb"])
-    written["ApproximateCreationDateTime"] = written["ApproximateCreationDateTime"].timestamp()
-    return {**record, "dynamodb": plain(written)}
 
 
 def matches(record: Mapping[str, Any], filters: Iterable[Mapping[str, Any]]) -> bool:

@@ -305,6 +305,15 @@ class Service:
         folder = self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
         return profile_files.check(stream_id, folder, self._upstream_variables)
 
+    def client(self, service: str) -> Any:
+        """A client of one of AWS's services as the run has it."""
+        return self._endpoints.client(service)
+
+    @property
+    def tables_url(self) -> str:
+        """Where the tables answer, whoever plays them."""
+        return self._endpoints.of("dynamodb")
+
     @property
     def enforces_permissions(self) -> bool:
         """Whether what a role does not allow is refused."""

@@ -17,10 +17,10 @@ from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.known_executions import KnownExecution, ended
 from local.stepfunctions.machines import Machines, Started
 from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
-from local.stepfunctions.redrives import NOT_KEPT, TOO_MANY_EVENTS, Redrive, obstacle, repeated
+from local.stepfunctions.redrives import NOT_KEPT, Redrive, open_runs, repeated
 from states_language import Execution, Machine, Perform
 from states_language.clock import Clock
-from states_language.place import Redriven
+from states_language.place import TOO_MANY_EVENTS, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.tasks.nested import Ended
@@ -141,6 +141,10 @@ class Executions:
             self._close(known)
         return known
 
+    def now_ms(self) -> int:
+        """Returns the time of the executions' clock."""
+        return self._clock.now_ms()
+
     def not_redrivable(self, known: KnownExecution) -> str | None:
         """Returns why an execution cannot be redriven; None where it can."""
         entry = self.machines.get(known.opening.machine_arn)
@@ -175,7 +179,7 @@ class Executions:
         for record in self._records.read():
             known = KnownExecution(
                 record.opening, record.path, None, record.closing, serial=self._next_serial(),
-                redrives=record.redrives, obstacle=record.obstacle,
+                redrives=record.redrives, open_runs=record.open_runs,
             )  # fmt: skip
             self._known[record.opening.arn] = known
             if record.closing is None:
@@ -248,7 +252,7 @@ class Executions:
             live.status, stopped_ms, output, live.error, live.cause, known.map_runs, live.record.count
         )
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
-        known.obstacle = obstacle(part)
+        known.open_runs = open_runs(part)
         if known.journal is not None:
             if live.status != "SUCCEEDED":
                 known.journal.part(part)

@@ -18,7 +18,7 @@ from typing import Any
 
 from local.observers import harmless
 from local.stepfunctions.machines import ROLE
-from local.stepfunctions.redrives import NOT_KEPT, Redrive, obstacle
+from local.stepfunctions.redrives import Redrive, open_runs
 from local.stepfunctions.stored_events import StoredEvents, WrittenEvents
 from states_language.place import Part
 
@@ -63,14 +63,14 @@ class Closing:
 class Record:
     """An execution on disk; `closing` is None for one that ran when the service ended.
 
-    obstacle: why it cannot go on from where it stood, None where it can.
+    open_runs: the Map Runs that are open where it stood, None where that is not known.
     """
 
     opening: Opening
     closing: Closing | None
     path: Path
     redrives: list[Redrive] = field(default_factory=list)
-    obstacle: str | None = NOT_KEPT
+    open_runs: frozenset[str] | None = None
 
 
 class Journal:
@@ -205,7 +205,7 @@ def _record(path: Path) -> Record | None:
         elif "redrive" in line:
             redrives.append(Redrive(**line["redrive"]))
             closing, part = None, None
-    return None if opening is None else Record(opening, closing, path, redrives, obstacle(part))
+    return None if opening is None else Record(opening, closing, path, redrives, open_runs(part))
 
 
 def _number(path: Path) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from local.stepfunctions import map_runs
 from local.stepfunctions.journals import Closing, Journal, Opening
-from local.stepfunctions.redrives import NOT_KEPT, Redrive, reason
+from local.stepfunctions.redrives import Redrive, reason
 from states_language import Execution
 from states_language.tasks.nested import Ended
 
@@ -20,7 +20,8 @@ from states_language.tasks.nested import Ended
 class KnownExecution:
     """One execution of the registry; `live` is None once it has ended, `serial` counts in the order of starts.
 
-    obstacle: why it cannot go on from where it ended. earlier_runs: the Map Runs from before the last redrive.
+    open_runs: the Map Runs that are open where it ended, None where that is not known. earlier_runs: the Map Runs from
+    before the last redrive.
     """
 
     opening: Opening
@@ -31,7 +32,7 @@ class KnownExecution:
     serial: int = 0
     listeners: list[Callable[[Ended], None]] = field(default_factory=list, repr=False)
     redrives: list[Redrive] = field(default_factory=list)
-    obstacle: str | None = NOT_KEPT
+    open_runs: frozenset[str] | None = None
     earlier_runs: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
@@ -45,7 +46,7 @@ class KnownExecution:
     def map_runs(self) -> list[dict[str, Any]]:
         """Its Map Runs, described; times in milliseconds."""
         if self.live is not None:
-            return [*self.earlier_runs, *map_runs.described(self.live)]
+            return map_runs.joined(self.earlier_runs, map_runs.described(self.live))
         return self.closing.map_runs if self.closing is not None else []
 
     def not_redrivable(self, now_ms: int, deleting: bool) -> str | None:
@@ -54,7 +55,7 @@ class KnownExecution:
         return reason(
             status=self.status, started_ms=self.opening.started_ms, now_ms=now_ms, deleting=deleting,
             stopped_ms=closing.stopped_ms if closing is not None else now_ms,
-            events=closing.events if closing is not None else 0, kept=self.obstacle,
+            events=closing.events if closing is not None else 0, is_kept=self.open_runs is not None,
         )  # fmt: skip
 
     @property

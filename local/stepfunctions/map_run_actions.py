@@ -6,11 +6,15 @@ Invariant: times are epoch seconds.
 from typing import Any
 
 from local.stepfunctions.executions import Executions
+from local.stepfunctions.known_executions import KnownExecution
 from local.stepfunctions.pages import page
 from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
+from local.stepfunctions.redrives import NOT_OPEN, TOO_OLD, not_ended
+from states_language.place import PERIOD_MS
 
 _LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
-_CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate")
+_CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount", "redriveDate")
+_INTERNAL = ("executions", "stateMachineArn", "express")
 
 
 class MapRunActions:
@@ -35,7 +39,7 @@ class MapRunActions:
 
     def _describe(self, parameters: Parameters) -> Answer:
         run = find(self._executions, arn(parameters, "mapRunArn", "mapRun"))
-        return _dated({key: value for key, value in run.items() if key not in ("executions", "stateMachineArn")})
+        return _dated({key: value for key, value in run.items() if key not in _INTERNAL})
 
     def _update(self, parameters: Parameters) -> Answer:
         map_run_arn = arn(parameters, "mapRunArn", "mapRun")
@@ -64,9 +68,15 @@ def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
 def children(executions: Executions, parameters: Parameters) -> Answer:
     """Returns ListExecutions' answer for a Map Run, newest first: the first thousand of its executions."""
     run = find(executions, arn(parameters, "mapRunArn", "mapRun"))
-    wanted = parameters.get("statusFilter")
-    numbered = [(number, one) for number, one in enumerate(run["executions"]) if wanted in (None, one["status"])]
-    shown, rest = page(parameters, "executions", numbered, lambda one: one[0], descending=True)
+    wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter")
+    numbered = [
+        (number, one)
+        for number, one in enumerate(run["executions"])
+        if wanted in (None, one["status"])
+        and redriven in (None, "REDRIVEN" if one.get("redriveCount") else "NOT_REDRIVEN")
+    ]
+    asked = f"executions {run['mapRunArn']} {wanted} {redriven}"
+    shown, rest = page(parameters, asked, numbered, lambda one: one[0], descending=True)
     named = [{key: one[key] for key in _CHILD if key in one} | {"mapRunArn": run["mapRunArn"]} for _, one in shown]
     return {"executions": [_dated(one) for one in named]} | rest
 
@@ -82,9 +92,24 @@ def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict
                     description = {key: value for key, value in one.items() if key != "events"}
                     data = [key for key in ("input", "output") if key in description]
                     description |= {f"{key}Details": {"included": True} for key in data}
-                    description |= {"mapRunArn": run["mapRunArn"], "redriveCount": 0, "redriveStatus": "NOT_REDRIVABLE"}
+                    description |= {"mapRunArn": run["mapRunArn"], "redriveCount": one.get("redriveCount", 0)}
+                    description |= _redrive_status(executions, known, run, one)
                     return _dated(description), one.get("events")
     return None
+
+
+def _redrive_status(
+    executions: Executions, known: KnownExecution, run: dict[str, Any], one: dict[str, Any]
+) -> dict[str, str]:
+    """Whether a redrive of the parent, by the Map Run, runs this execution again, and why not."""
+    reason = not_ended(one["status"]) or one.get("redriveStatusReason") or executions.not_redrivable(known)
+    if reason is None and not run.get("express") and executions.now_ms() - one["stopDate"] > PERIOD_MS:
+        reason = TOO_OLD
+    if reason is None and run["mapRunArn"] not in (known.open_runs or ()):
+        reason = NOT_OPEN
+    if reason is None:
+        return {"redriveStatus": "REDRIVABLE_BY_MAP_RUN"}
+    return {"redriveStatus": "NOT_REDRIVABLE", "redriveStatusReason": reason}
 
 
 def stop_child(executions: Executions, execution_arn: str, error: str | None, cause: str | None) -> int:

@@ -7,23 +7,45 @@ milliseconds since 1970.
 from collections import Counter
 from typing import Any
 
+from local.stepfunctions.redrives import TOO_LONG
 from states_language import Execution
 from states_language.distributed.report import ChildExecution, MapRunReport
+from states_language.place import TOO_MANY_EVENTS
 from states_language.values import compact
 
 MOST_EXECUTIONS = 1000
 MOST_HISTORIES = 100
+UNSUCCESSFUL = frozenset({"FAILED", "TIMED_OUT", "ABORTED"})
 UNBOUNDED = 2**31 - 1
 """AWS's MaxConcurrency of a Map without one (measured by others)."""
 _COUNTED = {"RUNNING": "running", "SUCCEEDED": "succeeded", "FAILED": "failed"} | {
     "TIMED_OUT": "timedOut",
     "ABORTED": "aborted",
+    "PENDING_REDRIVE": "pendingRedrive",
 }
 
 
 def described(execution: Execution) -> list[dict[str, Any]]:
     """Returns the descriptions of the Map Runs of an execution, with DescribeMapRun's names."""
     return [_description(run, execution) for run in execution.map_runs]
+
+
+def joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the Map Runs from before a redrive and those of it; one that is redriven stands where it stood."""
+    later = {run["mapRunArn"]: run for run in now}
+    again = [_again(run, later.pop(run["mapRunArn"], run)) for run in earlier]
+    return [*again, *later.values()]
+
+
+def _again(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """The description of a Map Run that is redriven; its executions have the events from before the redrive too."""
+    before = {one["executionArn"]: one.get("events", []) for one in earlier["executions"]}
+    for one in now["executions"] if now is not earlier else ():
+        if "events" in one:
+            first = one["events"][0]["id"] if one["events"] else None
+            kept = [event for event in before.get(one["executionArn"], ()) if first is None or event["id"] < first]
+            one["events"] = kept + one["events"]
+    return now
 
 
 def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
@@ -39,9 +61,18 @@ def _description(run: MapRunReport, above: Execution) -> dict[str, Any]:
         "toleratedFailurePercentage": float(run.tolerated_percentage or 0),
         "executionCounts": _counts(statuses, len(run.executions)),
         "itemCounts": _items(run, statuses),
-        "redriveCount": 0,
-        "executions": [_child(one, at < MOST_HISTORIES) for at, one in enumerate(run.executions[:MOST_EXECUTIONS])],
+        "redriveCount": run.redrives,
+        "express": run.express,
+        "executions": [
+            _child(one, run, at < MOST_HISTORIES) for at, one in enumerate(run.executions[:MOST_EXECUTIONS])
+        ],
     }
+    full = sum(_is_full(one, run) for one in run.executions)
+    answer["executionCounts"]["failuresNotRedrivable"] = full
+    if not run.batched:
+        answer["itemCounts"]["failuresNotRedrivable"] = full
+    if run.redriven_ms is not None:
+        answer["redriveDate"] = run.redriven_ms
     if run.stopped_ms is None:
         return answer
     for counts in (answer["executionCounts"], answer["itemCounts"]):
@@ -60,11 +91,16 @@ def _items(run: MapRunReport, statuses: "Counter[str]") -> dict[str, int]:
 def _counts(statuses: "Counter[str]", total: int) -> dict[str, int]:
     counts = {name: statuses[name] for name in _COUNTED.values()}
     pending = max(statuses["pending"], total - sum(counts.values()))
-    none = dict.fromkeys(("resultsWritten", "failuresNotRedrivable", "pendingRedrive"), 0)
+    none = dict.fromkeys(("resultsWritten", "failuresNotRedrivable"), 0)
     return {**counts, "pending": pending, "total": total, **none}
 
 
-def _child(execution: ChildExecution, with_history: bool) -> dict[str, Any]:
+def _is_full(execution: ChildExecution, run: MapRunReport) -> bool:
+    """Whether its history is too long for a redrive; an Express execution starts afresh."""
+    return not run.express and execution.event_count >= TOO_MANY_EVENTS and execution.status in UNSUCCESSFUL
+
+
+def _child(execution: ChildExecution, run: MapRunReport, with_history: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine_arn,
@@ -72,7 +108,12 @@ def _child(execution: ChildExecution, with_history: bool) -> dict[str, Any]:
         "status": execution.status,
         "startDate": execution.started_ms,
         "input": compact(execution.input),
+        "redriveCount": execution.redrives,
     }
+    if execution.redriven_ms is not None:
+        answer["redriveDate"] = execution.redriven_ms
+    if _is_full(execution, run):
+        answer["redriveStatusReason"] = TOO_LONG
     if execution.status == "SUCCEEDED":
         answer["output"] = compact(execution.output)
     texts = {"error": execution.error, "cause": execution.cause}

@@ -16,7 +16,25 @@ _AT_ONCE = 100
 _EVENT = b'{"event":'
 
 
-class StoredEvents(Sequence[dict[str, Any]]):
+class _Events(Sequence[dict[str, Any]]):
+    """Events of which `_read` returns the slice that is asked for."""
+
+    def _read(self, part: slice) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, slice):
+            return self._read(at)
+        return self._read(slice(at, at + 1 or None))[0]
+
+
+class StoredEvents(_Events):
     """The events in a journal, in their order; each is read when it is asked for."""
 
     def __init__(self, path: Path) -> None:
@@ -29,23 +47,13 @@ class StoredEvents(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, at: int) -> dict[str, Any]: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
-
-    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(at, slice):
-            return self._read(self._places[at])
-        return self._read(self._places[at : at + 1 or None])[0]
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for begin in range(0, len(self), _AT_ONCE):
             yield from self[begin : begin + _AT_ONCE]
 
-    def _read(self, places: Sequence[int]) -> list[dict[str, Any]]:
-        """The events at these places, which go upwards: one read and one text of JSON for all of them."""
+    def _read(self, part: slice) -> list[dict[str, Any]]:
+        """The events of a slice, whose places go upwards: one read and one text of JSON for all of them."""
+        places = self._places[part]
         if not places:
             return []
         with self._path.open("rb") as file:
@@ -57,7 +65,7 @@ class StoredEvents(Sequence[dict[str, Any]]):
         return [line["event"] for line in json.loads(text.decode("utf-8", "replace"))]
 
 
-class WrittenEvents(Sequence[dict[str, Any]]):
+class WrittenEvents(_Events):
     """The events of an execution that runs, each kept as the text that was written of it.
 
     The garbage collector walks through dictionaries again and again, and never through texts.
@@ -73,18 +81,9 @@ class WrittenEvents(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._texts)
 
-    @overload
-    def __getitem__(self, at: int) -> dict[str, Any]: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
-
-    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(at, slice):
-            events: list[dict[str, Any]] = json.loads(b"[" + b",".join(self._texts[at]) + b"]")
-            return events
-        event: dict[str, Any] = json.loads(self._texts[at])
-        return event
+    def _read(self, part: slice) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = json.loads(b"[" + b",".join(self._texts[part]) + b"]")
+        return events
 
 
 @functools.lru_cache(maxsize=_MOST_PLACES_KEPT)

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench.gaps import DROP, HANDOVER, KILL, summary
-from bench.goals import Goal, death_goals, goals
+from bench.goals import Goal, death_goals, fates_goals, goals
 
 
 @dataclass(frozen=True)
@@ -82,3 +82,10 @@ def test_a_death_is_followed_in_time() -> None:
     assert [[goal.met for goal in death_goals(row)] for row in rows] == [
         [True, True, True], [False, True, True], [True, False, True], [True, True, False],
     ]  # fmt: skip
+
+
+def test_the_others_are_stored_within_a_second() -> None:
+    """Below it by their p99, and each of them; where nothing was stored both goals are missed."""
+    assert [goal.met for goal in fates_goals("flood", 999.9, 0)] == [True, True]
+    assert [goal.met for goal in fates_goals("flood", 1000.0, 0)] == [False, True]
+    assert [goal.met for goal in fates_goals("flood", None, 99)] == [False, False]

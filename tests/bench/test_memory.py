@@ -5,11 +5,12 @@ import json
 import pytest
 
 from bench import memory
+from bench.memory_parts import FRAMES
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("framing", sorted(memory.FRAMES))
+@pytest.mark.parametrize("framing", sorted(FRAMES))
 def test_a_function_of_128_mb_has_room(framing: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As many events as go over TLS, and large ones up to the bound: all stored in less than 90 MB, in both stores."""
     assert memory.main(["--json", "--framing", framing, "--seconds", "2", "--large", "2"]) == 0

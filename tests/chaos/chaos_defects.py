@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from handlers.connection.backoff import Pace
 from handlers.store.connection_store import Reply
 from handlers.store.event_writer import STORED
-from tests.chaos import ledger_defects, log_defects, order_defects
+from tests.chaos import delivery_defects, ledger_defects, log_defects, order_defects
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
     CoversPastTheClose,
@@ -73,6 +73,7 @@ DEFECTS = [
     *ledger_defects.OF_THE_LEDGER,
     *log_defects.OF_THE_LOG,
     *order_defects.OF_THE_ORDER,
+    *delivery_defects.OF_THE_DELIVERY,
     Defect("the tail is emitted as an event", {"torn"}, manager=EmitsTheTail),
     Defect("the cursor is saved before its events", {"cursor-ahead"}, manager=SavesTheCursorFirst),
     Defect(

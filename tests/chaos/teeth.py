@@ -11,6 +11,7 @@ from tests.chaos import chaos_defects, model_defects
 from tests.handlers import test_refusals
 from tests.handlers.api import test_standing, test_status
 from tests.handlers.connection import test_waiting
+from tests.handlers.deliver import test_invocation, test_sinks
 from tests.handlers.framing import test_events
 from tests.handlers.segments import test_log
 from tests.handlers.store import test_event_items, test_unordered
@@ -167,6 +168,27 @@ ELSEWHERE = {
         test_standing,
         "test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing",
     ),
+    "an event that waits counts as delivered": (test_invocation, "test_one_stream_that_waits_holds_up_no_other"),
+    "a stream goes on behind what waits": (test_invocation, "test_nothing_overtakes_what_waits"),
+    "a request holds several of a stream": (
+        test_invocation,
+        "test_without_the_order_a_request_holds_several_of_a_stream",
+    ),
+    "poison waits": (
+        test_invocation,
+        "test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried",
+    ),
+    "nobody looks whether the queue took it": (test_invocation, "test_an_event_that_cannot_be_buried_waits"),
+    "of a segment the first event is sent": (test_invocation, "test_an_item_and_a_segment_become_what_get_shows"),
+    "two streams share a deduplication id": (
+        test_sinks,
+        "test_a_queue_that_compares_across_groups_gets_an_id_of_stream_and_key",
+    ),
+    "a batch with poison is buried": (
+        test_invocation,
+        "test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried",
+    ),
+    "what one sink took counts for the other": (test_invocation, "test_each_sink_is_remembered_by_itself"),
 }
 # tests/handlers/connection/test_ledger_teeth.py
 OF_THE_LEDGER = {

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from states_language import DefinitionError, Execution, TaskCall, TaskFailure
+from states_language import DefinitionError, Execution, Machine, TaskCall, TaskFailure
+from states_language.place import Redriven
 from tests.states_language.machines import line, machine, types
 
 CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
@@ -322,3 +323,63 @@ def test_a_percentage_that_is_none_fails_the_execution(share: Any, cause: str) -
     execution = machine(("M", state)).execute({"l": [1], "p": share})
     assert (execution.error, (execution.cause or "").endswith(f"#2). {cause}")) == ("States.Runtime", True)
     assert types(execution)[2:] == ["MapStateStarted", "ExecutionFailed"]
+
+
+def test_what_a_redriven_run_cannot_do_yet_it_does_then() -> None:
+    """Items that could not be read are read, results that could not be written are written, by the same Map Run."""
+    reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
+    writer = {"Resource": PUT, "Parameters": {"Bucket": "b"}}
+    bucket, full = Bucket(), True
+
+    async def perform(call: TaskCall) -> Any:
+        if full and call.action == "putObject":
+            raise TaskFailure("S3.AccessDenied", "Access Denied")
+        return await bucket.perform(call)
+
+    unread = machine(
+        ("M", distributed(ItemReader={**reader, "ReaderConfig": {"InputType": "JSON"}}, ResultWriter=writer))
+    )
+    first = unread.execute(perform=perform)
+    assert first.error == "States.ItemReaderFailed"
+    bucket.objects["k"] = "[1, 2]"
+    second = redriven(unread, first, 1, perform)
+    assert (second.error, second.map_runs[0].redrives) == ("States.ResultWriterFailed", 1)
+    full = False
+    third = redriven(unread, second, 2, perform)
+    assert (third.status, third.map_runs[0].arn) == ("SUCCEEDED", first.map_runs[0].arn)
+    assert [one.redrives for one in third.map_runs[0].executions] == [0, 0]
+
+
+def test_a_failure_of_the_definition_begins_another_run() -> None:
+    """States.Runtime leaves no Map Run to redrive, nor does a run that was redriven a thousand times."""
+    broken = machine(("M", distributed(ItemSelector={"x.$": "$.missing"})))
+    first = broken.execute([1])
+    again = redriven(broken, first, 1)
+    assert first.error == again.error == "States.Runtime"
+    assert [run.redrives for run in again.map_runs] == [0]
+    failing = machine(("M", distributed(("F", {"Type": "Fail", "Error": "Always"}))))
+    last = failing.execute([1])
+    last.part["place"]["within"]["run"]["redrives"] = 999
+    assert redriven(failing, last, 1).error == "States.ExceedToleratedFailureThreshold"
+    last.part["place"]["within"]["run"]["redrives"] = 1000
+    assert redriven(failing, last, 1).error == "States.Runtime"
+
+
+def test_an_execution_whose_history_is_full_counts_as_failed() -> None:
+    """It is not redriven, and an execution that ended more than 14 days ago is not either."""
+    failing = machine(("M", distributed(("F", {"Type": "Fail", "Error": "Always"}), ToleratedFailureCount=1)))
+    last = failing.execute([1, 2, 3])
+    full, old, other = last.part["place"]["within"]["run"]["executions"]
+    full["events"], old["stopped_ms"], other["events"] = 24_999, 0, 24_998
+    again = redriven(failing, last, 1)
+    assert [one.redrives for one in again.map_runs[0].executions] == [0, 0, 0]
+    old["stopped_ms"] = full["stopped_ms"]
+    again = redriven(failing, last, 1)
+    assert [one.redrives for one in again.map_runs[0].executions] == [0, 1, 1]
+
+
+def redriven(failed: Machine, last: Execution, count: int, perform: Any = None) -> Execution:
+    """Return the execution that a redrive of the last one comes to."""
+    before = Redriven(json.loads(json.dumps(last.part)), count, last.started_ms, last.event_count)
+    again: Execution = failed.execute(last.input, perform=perform, redriven=before)
+    return again

@@ -35,7 +35,7 @@ class Execution:
     None where there is none. history: events in the wire shape of GetExecutionHistory, times in milliseconds; of one
     that is redriven those since then.
     transitions: states entered, retries and redrives. part: where it stood when it ended without success.
-    started_ms, stopped_ms: of the clock; stopped_ms is None while it runs.
+    started_ms, stopped_ms, redriven_ms: of the clock; stopped_ms is None while it runs. redrives: how often so far.
     """
 
     def __init__(
@@ -71,8 +71,9 @@ class Execution:
         self.started_ms = now_ms if redriven is None else redriven.started_ms
         self.stopped_ms: int | None = None
         self.background: set[asyncio.Future[Any]] = set()
-        redrive = () if redriven is None else (redriven.count, now_ms)
-        self.context = execution_context(identity, self.input, self.started_ms, *redrive)
+        self.redrives = 0 if redriven is None else redriven.count
+        self.redriven_ms = None if redriven is None else now_ms
+        self.context = execution_context(identity, self.input, self.started_ms, self.redrives, self.redriven_ms)
         self.whole_context = context
         before = 0 if redriven is None else redriven.events
         self.record = History(clock.now_ms, on_event, limit=history_limit, keep=keep_history, before=before)
@@ -103,6 +104,11 @@ class Execution:
         return self.record.events
 
     @property
+    def event_count(self) -> int:
+        """Return how many events it has, those from before a redrive too."""
+        return self.record.count
+
+    @property
     def path(self) -> list[str]:
         """Return the names of the states entered so far, those of branches too, in the order of the history."""
         return [event[ENTERED]["name"] for event in self.history if ENTERED in event]
@@ -117,6 +123,24 @@ class Execution:
         if self.status == "RUNNING":
             error, cause = (None if text is None else well_formed(text) for text in (error, cause))
             self._end("ABORTED", "ExecutionAborted", 0, failure(error, cause), error, cause)
+
+    def left(self) -> dict[str, Any]:
+        """Return what a redrive of its Map Run finds of it, as JSON; what runs is aborted next, which is an event."""
+        runs = self.status == "RUNNING"
+        return {
+            "name": self.name,
+            "arn": self.arn,
+            "status": "ABORTED" if runs else self.status,
+            "output": self.output,
+            "error": self.error,
+            "cause": self.cause,
+            "started_ms": self.started_ms,
+            "stopped_ms": self.clock.now_ms() if self.stopped_ms is None else self.stopped_ms,
+            "redrives": self.redrives,
+            "redriven_ms": self.redriven_ms,
+            "events": self.event_count + runs,
+            "part": self._stands() if runs else self.part,
+        }
 
     # ---- for branches and states ----
 
@@ -182,6 +206,9 @@ class Execution:
             self.output = output
             self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload("output", text), None, None)
 
+    def _stands(self) -> Part:
+        return self._root.part() or self.part
+
     def _time_out(self) -> None:
         self._end("TIMED_OUT", "ExecutionTimedOut", 0, None, None, None)
 
@@ -201,7 +228,7 @@ class Execution:
         self.stopped_ms = self.clock.now_ms()
         self._deadline.cancel()
         if status != "SUCCEEDED":
-            self.part = self._root.part() or self.part
+            self.part = self._stands()
         self._root.kill()
         self.record.add(kind, previous_id, details)
         self._ended.set()

@@ -2,9 +2,11 @@
 
 A part is what is known of one line of states: `{"output": …}` once it has ended, `{}` before its first state, else
 `{"place": …}`. A place names the state that is open, with its input, the events before and at its entry, and the
-variables; `within` has the parts of its branches or iterations. Invariant: a place refers to data, never copies it.
+variables; `within` has the parts of its branches or iterations, or the executions of its Map Run. Invariant: a place
+refers to data, never copies it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,8 +14,12 @@ Part = dict[str, Any]
 Place = dict[str, Any]
 Within = dict[str, Any]
 
-MAP_RUN = "map_run"
-"""The member of `within` that names an open Map Run, which no redrive goes on from."""
+MAP_RUN = "run"
+"""The member of `within` that says where an open Map Run stands."""
+
+TOO_MANY_EVENTS = 24_999
+PERIOD_MS = 14 * 86_400_000
+"""How many events an execution has, and how long ago it ended, that is redriven no more (API reference)."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,10 @@ class Parts:
         return parts
 
 
-def holds_map_run(part: Part) -> bool:
-    """Return whether a Map Run is open in this part."""
+def open_map_runs(part: Part) -> Iterator[str]:
+    """Yield the ARNs of the Map Runs that are open in this part, which a redrive of the execution redrives."""
     within = part.get("place", {}).get("within") or {}
-    return MAP_RUN in within or any(holds_map_run(inner) for inner in within.get("parts", ()))
+    if MAP_RUN in within:
+        yield within[MAP_RUN]["arn"]
+    for inner in within.get("parts", ()):
+        yield from open_map_runs(inner)

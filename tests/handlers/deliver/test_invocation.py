@@ -250,3 +250,25 @@ def test_without_the_order_a_request_holds_several_of_a_stream() -> None:
     world.targets = (Target("sqs", "orders.fifo", in_order=False),)
     world.run(made)
     assert world.batches == [["0", "1", "2", "3", "4", "5"]]
+
+
+def test_nothing_overtakes_what_waits() -> None:
+    """Behind an event that waits none of its stream is sent, though the sink would take it now."""
+    world = World(most=1)
+    answers = iter([{0: Refusal("away")}])
+    world.answer = lambda _: next(answers, TAKE)
+    made = [item_record("a", event(str(n), at_ms=NOW_MS + n), n) for n in range(3)]
+    assert world.run(made).failed_at == made[0]["dynamodb"]["SequenceNumber"]
+    assert world.taken == []
+    world.run_all(made)
+    assert [one.key for one in world.taken] == ["0", "1", "2"]
+
+
+def test_each_sink_is_remembered_by_itself() -> None:
+    """What one sink took, the other gets later."""
+    world = World()
+    world.targets = (TARGET, Target("sqs", "other.fifo"))
+    answers = iter([TAKE, {0: Refusal("away")}])
+    world.answer = lambda _: next(answers, TAKE)
+    world.run_all([item_record("a", event("1"), 1)])
+    assert [one.key for one in world.taken] == ["1", "1"]

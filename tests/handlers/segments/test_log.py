@@ -102,6 +102,22 @@ def test_a_writer_reads_what_another_wrote() -> None:
     assert world.keys() == ["k1", "k2", "k3"]
 
 
+def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
+    """As the connection before it does when it leaves: a read is cheaper than a write that is refused."""
+    world = World()
+    older, newer = world.log(1), world.log(2)
+    older.write(0, events(1))
+    newer.opens()
+    older.write(1, events(2))
+    puts: list[str] = []
+    put_item = world.tables.put_item
+    world.tables.put_item = lambda **request: puts.append(request["Item"]["SK"]["S"]) or put_item(**request)  # type: ignore[method-assign, func-returns-value]
+    assert newer.write(0, events(2)) == Written(0, 1)
+    assert newer.write(1, events(2, 3)) == Written(1, 1)
+    assert puts == ["segment#000000000003"]
+    assert world.keys() == ["k1", "k2", "k3"]
+
+
 def test_two_writers_number_their_segments_without_a_hole() -> None:
     """Else one would not meet what the other writes."""
     world = World()

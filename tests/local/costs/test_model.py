@@ -1,5 +1,6 @@
 """What the pages quote is what the command says now, and every amount follows from what was used."""
 
+import itertools
 import json
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,8 @@ from local.costs.model import PARTS, Costs, Load, Usage
 from local.costs.month import Month, Months
 from local.costs.page import IDLE, Quoted
 from local.costs.prices import MILLION
+from local.costs.steady_upstream import LATE_MS, SteadyUpstream
+from states_language.clock import VirtualClock
 
 LISTED = prices.read()
 # What a replay would say; the pages are held to a real one.
@@ -152,6 +155,7 @@ def test_what_the_settings_change() -> None:
             "--store log --order none",
             "--order belongs to --store items: a log is in order by itself, and has no index",
         ),
+        ("--arrivals noon", "--arrivals must be one of random, clock, not 'noon'"),
         ("--flush-s 1", "--flush-s belongs to --store log: an item is written at once"),
         ("--store log --flush-s 61", "--flush-s must be a number from 0 to 60, not '61'"),
         (
@@ -211,3 +215,25 @@ def test_streams_share_functions_as_evenly_as_can_be(
     assert found["stream_month"]["step_functions"] == pytest.approx(6_500 * 25 / MILLION / 2)
     assert main(["cost", "--per-function", "2", "--events-per-s", "0"]) == 0
     assert "2 streams of the stage prod, 2 in a function, each with no events" in capsys.readouterr().out
+
+
+def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
+    """One in each interval, so that the next comes sooner or later than an interval behind it."""
+    clock = VirtualClock(seed=1)
+    upstream = SteadyUpstream(clock, 1 / 60, 200, 0, is_clocked=True)
+
+    async def instants() -> list[int]:
+        before = clock.now_ms()
+        late: list[int] = []
+        for tick in range(1, 31):
+            await clock.sleep_until(before + tick * 60_000 - 1)
+            assert upstream.sent() == tick - 1
+            while upstream.sent() < tick:
+                await clock.sleep_until(clock.now_ms() + 10)
+            late.append(clock.now_ms() - before - tick * 60_000)
+        return late
+
+    late = clock.run(instants())
+    assert max(late) <= LATE_MS + 10
+    sooner = sum(after < before for before, after in itertools.pairwise(late))
+    assert 0 < sooner < 29

@@ -30,6 +30,24 @@ def line(**states: dict[str, Any]) -> dict[str, Any]:
     return {"StartAt": next(iter(states)), "States": states}
 
 
+def distributed(kind: str = "STANDARD", at_once: int = 0, **inner: dict[str, Any]) -> dict[str, Any]:
+    """A Map whose items are executions of their own."""
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": kind}}
+    return {"Type": "Map", "MaxConcurrency": at_once, "ItemProcessor": {**config, **line(**inner)}, "End": True}
+
+
+def the_run(states: Any, execution: str) -> str:
+    """The ARN of the one Map Run of an execution."""
+    (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
+    return str(run["mapRunArn"])
+
+
+def executions_of(states: Any, run: str, **wanted: str) -> list[dict[str, Any]]:
+    """The executions of a Map Run described, oldest first."""
+    listed = states.list_executions(mapRunArn=run, **wanted)["executions"]
+    return [states.describe_execution(executionArn=one["executionArn"]) for one in reversed(listed)]
+
+
 def answer(states: Any, activity: str, *, failing: str | None = None) -> Any:
     """Takes the next task and ends it, with its input as the result, or without success where that is `failing`."""
     task = states.get_activity_task(activityArn=activity)
@@ -140,6 +158,100 @@ def test_only_the_failed_iterations_of_a_map_run_again(states: Any, worker: str)
     ]  # fmt: skip
 
 
+def test_only_the_unsuccessful_executions_of_a_map_run_run_again(states: Any, worker: str) -> None:
+    """The Map Run and each execution of it keep their ARNs; the failed one goes on where it stood, the last begins."""
+    mapped = distributed(at_once=1, A={"Type": "Pass", "Next": "T"}, T=work(worker))
+    execution = started(states, created(states, "redrive-run", line(M=mapped)), ["a", "b", "c"])
+    assert [answer(states, worker, failing="b") for _ in range(2)] == ["a", "b"]
+    assert over(states, execution)["redriveStatus"] == "REDRIVABLE"
+    run, before = the_run(states, execution), len(history(states, execution))
+    done, failed = executions_of(states, run)
+    assert (done["redriveStatus"], done["redriveStatusReason"]) == (
+        "NOT_REDRIVABLE",
+        "Execution is SUCCEEDED and cannot be redriven",
+    )
+    assert (failed["status"], failed["redriveStatus"], failed["redriveCount"]) == ("FAILED", "REDRIVABLE_BY_MAP_RUN", 0)
+    former = history(states, failed["executionArn"])
+    states.redrive_execution(executionArn=execution)
+    assert [answer(states, worker) for _ in range(2)] == ["b", "c"]
+    assert json.loads(over(states, execution)["output"]) == ["a", "b", "c"]
+    assert the_run(states, execution) == run
+    assert [(one["type"], one.get("mapRunRedrivenEventDetails")) for one in history(states, execution)[before:]] == [
+        ("ExecutionRedriven", None),
+        ("MapRunRedriven", {"mapRunArn": run, "redriveCount": 1}),
+        *((kind, None) for kind in ("MapRunSucceeded", "MapStateSucceeded", "MapStateExited", "ExecutionSucceeded")),
+    ]
+    described = states.describe_map_run(mapRunArn=run)
+    assert (described["status"], described["redriveCount"], "redriveDate" in described) == ("SUCCEEDED", 1, True)
+    assert described["executionCounts"] == described["itemCounts"]
+    assert {name: count for name, count in described["itemCounts"].items() if count} == {
+        "succeeded": 3,
+        "total": 3,
+        "resultsWritten": 3,
+    }
+    (again,) = executions_of(states, run, redriveFilter="REDRIVEN")
+    assert (again["executionArn"], again["redriveCount"]) == (failed["executionArn"], 1)
+    events = history(states, again["executionArn"])
+    assert (events[: len(former)], [one["id"] for one in events]) == (former, list(range(1, len(events) + 1)))
+    assert [one["type"] for one in events[len(former) :]] == [
+        "ExecutionRedriven", "ActivityScheduled", "ActivityStarted", "ActivitySucceeded", "TaskStateExited",
+        "ExecutionSucceeded",
+    ]  # fmt: skip
+
+
+def test_an_express_execution_of_a_map_run_starts_afresh(states: Any, worker: str) -> None:
+    """Under its ARN and from its first state; while one waits for its turn its status is PENDING_REDRIVE."""
+    mapped = distributed("EXPRESS", 1, T=work(worker, Next="U"), U=work(worker)) | {"ToleratedFailureCount": 1}
+    execution = started(states, created(states, "redrive-express", line(M=mapped)), ["a", "b"])
+    assert [answer(states, worker, failing="b"), answer(states, worker, failing="a")] == ["a", "a"]
+    assert answer(states, worker, failing="b") == "b"
+    assert over(states, execution)["status"] == "FAILED"
+    run = the_run(states, execution)
+    failed = executions_of(states, run)
+    assert [one["redriveStatus"] for one in failed] == ["REDRIVABLE_BY_MAP_RUN"] * 2
+    states.redrive_execution(executionArn=execution)
+    assert answer(states, worker) == "a"
+    assert [one["status"] for one in executions_of(states, run)] == ["RUNNING", "PENDING_REDRIVE"]
+    assert states.describe_map_run(mapRunArn=run)["executionCounts"]["pendingRedrive"] == 1
+    assert [answer(states, worker) for _ in range(3)] == ["a", "b", "b"]
+    assert json.loads(over(states, execution)["output"]) == ["a", "b"]
+    again = executions_of(states, run)
+    assert [(one["executionArn"], one["redriveCount"]) for one in again] == [(one["executionArn"], 0) for one in failed]
+    task = ["TaskStateEntered", "ActivityScheduled", "ActivityStarted", "ActivitySucceeded", "TaskStateExited"]
+    for one in again:
+        kinds = [event["type"] for event in history(states, one["executionArn"])]
+        assert kinds == ["ExecutionStarted", *task, *task, "ExecutionSucceeded"]
+
+
+def test_a_map_run_is_redriven_by_the_next_service_too(tmp_path: Path) -> None:
+    """A run that was stopped keeps its executions on disk, with where each of them stood."""
+    wait = {"Type": "Wait", "SecondsPath": "$", "End": True}
+    definition = line(M=distributed(at_once=1, A={"Type": "Pass", "Next": "W"}, W=wait))
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        execution = started(states, created(states, "kept-run", definition), [0, 600, 1])
+        assert until(lambda: len(states.list_map_runs(executionArn=execution)["mapRuns"]) == 1)
+        run = the_run(states, execution)
+        assert until(lambda: len(executions_of(states, run, statusFilter="RUNNING")) == 1)
+        assert until(lambda: len(executions_of(states, run)) == 2)
+        states.stop_execution(executionArn=execution)
+        before = [history(states, one["executionArn"]) for one in executions_of(states, run)]
+        assert [one["status"] for one in executions_of(states, run)] == ["SUCCEEDED", "ABORTED"]
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        first, second = executions_of(states, run)
+        assert [one["redriveStatus"] for one in (first, second)] == ["NOT_REDRIVABLE", "REDRIVABLE_BY_MAP_RUN"]
+        states.redrive_execution(executionArn=execution)
+        assert until(lambda: states.describe_map_run(mapRunArn=run)["executionCounts"]["running"] == 1)
+        states.stop_execution(executionArn=execution)
+        described = states.describe_map_run(mapRunArn=run)
+        assert (described["status"], described["redriveCount"]) == ("ABORTED", 1)
+        after = [history(states, one["executionArn"]) for one in executions_of(states, run)]
+        assert after[0] == before[0]
+        assert [one["type"] for one in after[1][len(before[1]) :]] == ["ExecutionRedriven", "ExecutionAborted"]
+        assert after[1][: len(before[1])] == before[1]
+
+
 def test_retries_start_anew_and_a_map_within_a_parallel_goes_on(states: Any, worker: str) -> None:
     """A Task with one retry has it again after a redrive, however deep it lies."""
     retried = work(worker, Retry=[{"ErrorEquals": ["Broken"], "MaxAttempts": 1, "IntervalSeconds": 1}])
@@ -202,21 +314,23 @@ def test_a_client_token_makes_a_request_repeatable(states: Any) -> None:
 
 
 def test_what_cannot_go_on_is_refused_with_the_reason_that_its_description_gives(states: Any) -> None:
-    """A success, one that runs, a Map Run and its executions, an unknown one, and one of an Express machine."""
+    """A success, one that runs, one of a Map Run that was caught, an unknown one, and one of an Express machine."""
     done = started(states, created(states, "redrive-done", line(P={"Type": "Pass", "End": True})))
     running = started(states, created(states, "redrive-running", line(W={"Type": "Wait", "Seconds": 600, "End": True})))
-    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
-    mapped = {"Type": "Map", "ItemProcessor": {**config, **line(F={"Type": "Fail"})}, "End": True}
-    of_map = started(states, created(states, "redrive-map-run", line(M=mapped)), [1])
+    mapped = {**distributed(F={"Type": "Fail"}), "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Y"}]}
+    of_map = started(states, created(states, "redrive-caught", line(M=mapped, Y={"Type": "Fail"})), [1])
     over(states, done), over(states, of_map)
-    for execution in (done, running, of_map):
+    for execution in (done, running):
         described = states.describe_execution(executionArn=execution)
         refused = refusal(states.redrive_execution, executionArn=execution)
         assert described["redriveStatus"] == "NOT_REDRIVABLE"
         assert refused == ("ExecutionNotRedrivable", described["redriveStatusReason"] + ".")
-    (run,) = states.list_map_runs(executionArn=of_map)["mapRuns"]
-    (one,) = states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
-    assert refusal(states.redrive_execution, executionArn=one["executionArn"])[0] == "ExecutionNotRedrivable"
+    (one,) = executions_of(states, the_run(states, of_map))
+    assert (one["redriveStatus"], one["redriveStatusReason"]) == ("NOT_REDRIVABLE", redrives.NOT_OPEN)
+    assert refusal(states.redrive_execution, executionArn=one["executionArn"]) == (
+        "ExecutionNotRedrivable",
+        f"{redrives.OF_MAP_RUN}.",
+    )
     assert refusal(states.redrive_execution, executionArn=done + "x")[0] == "ExecutionDoesNotExist"
     express = done.replace(":execution:", ":express:") + ":x"
     assert refusal(states.redrive_execution, executionArn=express)[0] == "InvalidArn"
@@ -262,12 +376,12 @@ CAN: dict[str, Any] = {"status": "FAILED", "started_ms": 0, "stopped_ms": 0, "no
         ({"events": 24_999}, "Execution history event limit exceeded"),
         ({"stopped_ms": 365 * DAY, "now_ms": 365 * DAY}, "Execution has exceeded the max execution time"),
         ({"deleting": True}, "State machine is in DELETING status"),
-        ({"kept": redrives.NOT_KEPT}, redrives.NOT_KEPT),
+        ({"is_kept": False}, redrives.NOT_KEPT),
     ],
 )
 def test_the_limits_of_a_redrive(known: dict[str, Any], reason: str | None) -> None:
     """14 days after the end, a year after the start, and 24,998 events."""
-    assert redrives.reason(**({**CAN, "deleting": False, "kept": None} | known)) == reason
+    assert redrives.reason(**({**CAN, "deleting": False, "is_kept": True} | known)) == reason
 
 
 def test_a_token_is_known_for_fifteen_minutes_and_for_ten_redrives() -> None:

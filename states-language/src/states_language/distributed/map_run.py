@@ -1,13 +1,14 @@
 """Runs a distributed Map: each item, or batch of items, is an execution of its own.
 
 It bounds how many run at once, names them, counts failures, and adds four events to the history of the parent
-execution, however many items there are. Its bounds may change while it runs. Invariant: when it ends or is aborted,
-none of its executions runs on.
+execution, however many items there are. Its bounds may change while it runs. A redrive of the parent runs again what
+had not succeeded, under the same names. Invariant: when it ends or is aborted, none of its executions runs on.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from states_language.branch import Branch
@@ -15,18 +16,28 @@ from states_language.clock import uuid4
 from states_language.definition.fields import Fields
 from states_language.distributed.item_batcher import Batcher
 from states_language.distributed.item_reader import Reader
-from states_language.distributed.report import MapRunReport
+from states_language.distributed.report import FormerExecution, MapRunReport
 from states_language.distributed.result_writer import Writer
 from states_language.execution import Execution
 from states_language.failures import EvaluationError, StateError
 from states_language.history import failure
 from states_language.machine import Machine
-from states_language.place import MAP_RUN, Within
+from states_language.place import MAP_RUN, Redriven, Within
 from states_language.states.amounts import Amount
 from states_language.states.iterations import ItemEnvironment
 
 MOST_AT_ONCE = 10_000
 """Executions of one run at a time, whatever MaxConcurrency says (Developer Guide)."""
+
+MOST_REDRIVES = 1000
+"""Redrives of one run (Developer Guide)."""
+
+STARTED_ANEW = ("States.DataLimitExceeded", "States.Runtime")
+"""After these a redrive starts another Map Run (Developer Guide)."""
+
+BOUNDS = ("max_concurrency", "tolerated_count", "tolerated_percentage")
+KEPT = ("name", "arn", "machine_name", "machine_arn", "started_ms", "total", *BOUNDS)
+"""What a redrive keeps of a report."""
 
 THRESHOLD = "States.ExceedToleratedFailureThreshold"
 THRESHOLD_CAUSE = "The specified tolerated failure threshold was exceeded"
@@ -47,9 +58,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Distribution:
-    """The fields of a distributed Map. machine: what each execution runs."""
+    """The fields of a distributed Map. machine: what each execution runs. express: whether each is an Express one."""
 
     machine: Machine
+    express: bool
     label: str | None
     tolerance: Tolerance
     reader: Reader | None
@@ -58,21 +70,49 @@ class Distribution:
 
 
 class MapRun:
-    """One attempt of a distributed Map, with its report."""
+    """One attempt of a distributed Map, with its report. within: where an earlier one stood, whose redrive this is."""
 
-    def __init__(self, distribution: Distribution, branch: Branch, raw: Any, narrowed: Any, at_once: int) -> None:
+    def __init__(
+        self,
+        distribution: Distribution,
+        branch: Branch,
+        raw: Any,
+        narrowed: Any,
+        at_once: int,
+        within: Within | None = None,
+    ) -> None:
         self.distribution = distribution
         self.branch = branch
         self.raw, self.narrowed = raw, narrowed
-        above = branch.execution.identity
-        count, percentage = distribution.tolerance.numbers(raw, narrowed, branch)
         reader = distribution.reader
         self.most_items = reader.most(raw, narrowed, branch) if reader else None
+        former = (within or {}).get(MAP_RUN)
+        self.report = self._report(at_once) if former is None else self._report_again(former)
+        if within is not None:
+            branch.last_id = within["last_id"]
+        self._began_id = branch.last_id
+        self._batches: list[tuple[Any, int]] | None = None
+        self._outputs: list[Any] = []
+        self._waiting: deque[int] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._running = 0
+        if former is not None and former["batches"] is not None:
+            self._batches = [(data, size) for data, size in former["batches"]]
+            self.report.executions = [
+                FormerExecution(kept, self.report.machine_arn, data)
+                for kept, (data, _) in zip(former["executions"], self._batches, strict=False)
+            ]
+        branch.execution.map_runs.append(self.report)
+
+    def _report(self, at_once: int) -> MapRunReport:
+        branch, distribution = self.branch, self.distribution
+        count, percentage = distribution.tolerance.numbers(self.raw, self.narrowed, branch)
         label = distribution.label or uuid4(branch.random)
         name = uuid4(branch.random)
-        prefix = above.machine_arn.rpartition(":stateMachine:")[0]
+        above = branch.execution.identity
         machine_name = f"{above.machine_name}/{label}"
-        self.report = MapRunReport(
+        prefix = above.machine_arn.rpartition(":stateMachine:")[0]
+        return MapRunReport(
             name=name,
             arn=f"{prefix}:mapRun:{machine_name}:{name}",
             machine_name=machine_name,
@@ -81,44 +121,76 @@ class MapRun:
             tolerated_count=count,
             tolerated_percentage=percentage,
             batched=distribution.batcher is not None,
+            express=distribution.express,
             started_ms=branch.clock.now_ms(),
             changed=self._changed,
         )
-        self._batches: list[tuple[Any, int]] = []
-        self._outputs: list[Any] = []
-        self._workers: set[asyncio.Task[None]] = set()
-        self._running = 0
-        branch.execution.map_runs.append(self.report)
+
+    def _report_again(self, former: dict[str, Any]) -> MapRunReport:
+        kept = {name: former[name] for name in KEPT}
+        redrives = former["redrives"] + 1
+        return replace(self._report(0), **kept, redrives=redrives, redriven_ms=self.branch.clock.now_ms())
 
     async def run(self, items: list[Any], select: Callable[[Any, Any], Any]) -> Any:
         """Return the outputs, the ResultWriter's result, or, not raised, the StateError of a run that failed."""
-        branch, parts = self.branch, self.distribution
-        branch.add("MapRunStarted", {"mapRunArn": self.report.arn})
+        branch, report = self.branch, self.report
+        if report.redrives > MOST_REDRIVES:
+            raise branch.fatal("States.Runtime", f"The Map Run has been redriven {MOST_REDRIVES} times.")
+        if report.redrives:
+            branch.add("MapRunRedriven", {"mapRunArn": report.arn, "redriveCount": report.redrives})
+        else:
+            branch.add("MapRunStarted", {"mapRunArn": report.arn})
         branch.children = [self]
         try:
-            if parts.reader is not None:
-                items = await parts.reader.read(self.raw, self.narrowed, branch, self.most_items)
-            chosen = [select(ItemEnvironment(branch, index, item), item) for index, item in enumerate(items)]
-            batches = [(item, 1) for item in chosen]
-            if parts.batcher is not None:
-                batches = parts.batcher.batches(chosen, self.raw, self.narrowed, branch)
-            self.report.total = len(items)
+            batches = self._batches
+            if batches is None:
+                batches = self._batches = await self._batched(items, select)
             outputs = await self._all(batches)
-            if parts.writer is not None:
-                outputs = await parts.writer.write(self.report, self.raw, self.narrowed, branch)
+            if self.distribution.writer is not None:
+                outputs = await self.distribution.writer.write(report, self.raw, self.narrowed, branch)
         except (StateError, EvaluationError) as problem:
             self._end("FAILED")
             refusal = branch.refused(problem) if isinstance(problem, EvaluationError) else problem
             if not isinstance(refusal, StateError):
+                branch.group = None
                 raise refusal from None
+            if refusal.error in STARTED_ANEW:
+                branch.group = None
             branch.add("MapRunFailed", failure(refusal.error, refusal.cause))
             return refusal
         self._end("SUCCEEDED")
         branch.add("MapRunSucceeded")
         return outputs
 
+    async def _batched(self, items: list[Any], select: Callable[[Any, Any], Any]) -> list[tuple[Any, int]]:
+        """Return the input of each execution, and how many items it has."""
+        branch, parts = self.branch, self.distribution
+        if parts.reader is not None:
+            items = await parts.reader.read(self.raw, self.narrowed, branch, self.most_items)
+        chosen = [select(ItemEnvironment(branch, index, item), item) for index, item in enumerate(items)]
+        self.report.total = len(items)
+        if parts.batcher is not None:
+            return parts.batcher.batches(chosen, self.raw, self.narrowed, branch)
+        return [(item, 1) for item in chosen]
+
+    def _line_up(self, batches: list[tuple[Any, int]]) -> None:
+        """Let those wait first that are redriven, then those that never began; both in the order of the items."""
+        report, now_ms = self.report, self.branch.clock.now_ms()
+        self._outputs = [None] * len(batches)
+        for index, former in enumerate(report.executions):
+            if not isinstance(former, FormerExecution):
+                continue
+            if former.status == "SUCCEEDED":
+                self._outputs[index] = (former.output,)
+            elif former.can_go_on(report.express, now_ms):
+                former.pending = True
+                self._waiting.append(index)
+            else:
+                report.failed += batches[index][1]
+        self._waiting.extend(range(len(report.executions), len(batches)))
+
     async def _all(self, batches: list[tuple[Any, int]]) -> list[Any]:
-        self._batches, self._outputs = batches, [None] * len(batches)
+        self._line_up(batches)
         try:
             self._add_workers()
             while self._workers:
@@ -139,9 +211,8 @@ class MapRun:
         return min(self.report.max_concurrency or MOST_AT_ONCE, MOST_AT_ONCE)
 
     def _add_workers(self) -> None:
-        waiting = len(self._batches) - len(self.report.executions)
         working = sum(not worker.done() for worker in self._workers)
-        for _ in range(min(self._at_once - working, waiting)):
+        for _ in range(min(self._at_once - working, len(self._waiting))):
             self._workers.add(asyncio.get_running_loop().create_task(self._work()))
 
     def _changed(self) -> None:
@@ -152,11 +223,11 @@ class MapRun:
 
     async def _work(self) -> None:
         report = self.report
-        # Executions begin in the order of the items, so their number is the place of the next.
-        while not report.too_many and self._running < self._at_once and len(report.executions) < len(self._batches):
-            index = len(report.executions)
+        while not report.too_many and self._running < self._at_once and self._waiting:
+            index = self._waiting.popleft()
+            assert self._batches is not None
             data, size = self._batches[index]
-            execution = self._start(data)
+            execution = self._start(index, data)
             self._running += 1
             await execution.wait()
             self._running -= 1
@@ -167,29 +238,42 @@ class MapRun:
             if report.too_many:
                 self.kill()
 
-    def _start(self, data: Any) -> Execution:
-        above = self.branch.execution
+    def _start(self, index: int, data: Any) -> Execution:
+        above, executions = self.branch.execution, self.report.executions
+        former = executions[index] if index < len(executions) else None
+        redriven = None
+        if isinstance(former, FormerExecution) and not self.report.express:
+            redriven = Redriven(former.part, former.redrives + 1, former.started_ms, former.event_count)
         execution = self.distribution.machine.start(
             data,
             clock=above.clock,
             perform=above.perform,
-            name=uuid4(self.branch.random),
+            name=uuid4(self.branch.random) if former is None else former.name,
             machine_name=self.report.machine_name,
             machine_arn=self.report.machine_arn,
             role_arn=above.identity.role_arn,
             latencies=above.latencies,
             lanes=above.lanes,
+            redriven=redriven,
         )
-        self.report.executions.append(execution)
+        # Executions begin in the order of the items, so their number is the place of the next.
+        executions[index : index + 1] = [execution]
         return execution
 
     def _end(self, status: str) -> None:
         self.report.status = status
         self.report.stopped_ms = self.branch.clock.now_ms()
+        for execution in self.report.executions:
+            if isinstance(execution, FormerExecution):
+                execution.pending = False
 
     def left(self) -> Within:
-        """Return its ARN."""
-        return {MAP_RUN: self.report.arn}
+        """Return where its executions stand; those that run are aborted next."""
+        report = self.report
+        run = {name: getattr(report, name) for name in KEPT} | {"redrives": report.redrives, "batches": self._batches}
+        run["executions"] = [execution.left() for execution in report.executions]
+        within = {"last_id": self._began_id, MAP_RUN: run}
+        return within if self._batches is None else {**within, "items": []}
 
     # ---- abortion, as a child of the branch ----
 

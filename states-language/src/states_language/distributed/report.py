@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from states_language.history import Event
+from states_language.place import PERIOD_MS, TOO_MANY_EVENTS, Part
 
 
 class ChildExecution(Protocol):
@@ -13,13 +14,24 @@ class ChildExecution(Protocol):
     name: str
     arn: str
     machine_arn: str
-    status: str
     input: Any
     output: Any
     error: str | None
     cause: str | None
     started_ms: int
     stopped_ms: int | None
+    redrives: int
+    redriven_ms: int | None
+
+    @property
+    def status(self) -> str:
+        """Return its status as ListExecutions has it."""
+        ...
+
+    @property
+    def event_count(self) -> int:
+        """Return how many events it has, those from before its last redrive too."""
+        ...
 
     @property
     def history(self) -> list[Event]:
@@ -30,14 +42,60 @@ class ChildExecution(Protocol):
         """Abort it at once, if it runs."""
         ...
 
+    def left(self) -> dict[str, Any]:
+        """Return what a redrive of the Map Run finds of it, as JSON."""
+        ...
+
+
+class FormerExecution:
+    """An execution of a Map Run from before a redrive.
+
+    kept: what `left` returned. part: where it stood. pending: whether it waits to be redriven.
+    """
+
+    def __init__(self, kept: dict[str, Any], machine_arn: str, input_: Any) -> None:
+        self.kept = kept
+        self.name: str = kept["name"]
+        self.arn: str = kept["arn"]
+        self.machine_arn, self.input = machine_arn, input_
+        self.output: Any = kept["output"]
+        self.error: str | None = kept["error"]
+        self.cause: str | None = kept["cause"]
+        self.started_ms: int = kept["started_ms"]
+        self.stopped_ms: int | None = kept["stopped_ms"]
+        self.redrives: int = kept["redrives"]
+        self.redriven_ms: int | None = kept["redriven_ms"]
+        self.event_count: int = kept["events"]
+        self.part: Part = kept["part"]
+        self.history: list[Event] = []
+        self.pending = False
+
+    @property
+    def status(self) -> str:
+        """Return how it ended, PENDING_REDRIVE while it waits."""
+        return "PENDING_REDRIVE" if self.pending else str(self.kept["status"])
+
+    def stop(self, error: str | None = None, cause: str | None = None) -> None:
+        """Leave it as it is: it has ended."""
+
+    def left(self) -> dict[str, Any]:
+        """Return what it was made of."""
+        return self.kept
+
+    def can_go_on(self, express: bool, now_ms: int) -> bool:
+        """Return whether a redrive of the Map Run runs it again; an Express execution always starts afresh."""
+        if self.kept["status"] == "SUCCEEDED":
+            return False
+        return express or (self.event_count < TOO_MANY_EVENTS and now_ms - self.kept["stopped_ms"] <= PERIOD_MS)
+
 
 @dataclass
 class MapRunReport:
-    """One attempt of a distributed Map.
+    """One attempt of a distributed Map, which redrives go on with.
 
     status: RUNNING, SUCCEEDED, FAILED or ABORTED. tolerated_count, tolerated_percentage: how many items may fail, None
-    for an absent field. batched: whether an execution may have several items. total, failed: items. changed: is called
-    after `update`.
+    for an absent field. batched: whether an execution may have several items. express: whether executions are. total,
+    failed: items. changed: is called after `update`.
     """
 
     name: str
@@ -48,7 +106,10 @@ class MapRunReport:
     tolerated_count: float | None
     tolerated_percentage: float | None
     batched: bool
+    express: bool
     started_ms: int
+    redrives: int = 0
+    redriven_ms: int | None = None
     stopped_ms: int | None = None
     status: str = "RUNNING"
     total: int = 0

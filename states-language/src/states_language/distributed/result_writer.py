@@ -95,7 +95,7 @@ def _in_full(execution: ChildExecution, run: MapRunReport) -> dict[str, Any]:
         "Input": compact(execution.input),
         "InputDetails": {"Included": True},
         "Name": execution.name,
-        "RedriveCount": 0,
+        "RedriveCount": execution.redrives,
         "StartDate": written(execution.started_ms),
         "StateMachineArn": run.machine_arn,
         "Status": execution.status,

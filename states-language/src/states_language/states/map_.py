@@ -31,7 +31,8 @@ from states_language.values import MISSING, compact
 INLINE = "INLINE"
 DISTRIBUTED = "DISTRIBUTED"
 ONLY_DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter", "Label")
-EXECUTION_TYPES = ("STANDARD", "EXPRESS")
+EXPRESS = "EXPRESS"
+EXECUTION_TYPES = ("STANDARD", EXPRESS)
 LONGEST_LABEL = 40
 NO_CONCURRENCY = "Expected non-negative integer for {name}, got '{number}' instead."
 _NO_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
@@ -58,6 +59,7 @@ class Map(Retrying):
         self.at_once = Amount(fields, "MaxConcurrency", 0)
         self.distribution = Distribution(
             machine=Machine(self.line, None, {}),
+            express=self.express,
             label=label,
             tolerance=Tolerance(fields),
             reader=Reader(fields) if "ItemReader" in fields else None,
@@ -80,6 +82,7 @@ class Map(Retrying):
             raise config.fail("Mode", f"must be {INLINE} or {DISTRIBUTED}")
         self.distributed = mode == DISTRIBUTED
         kind = config.string("ExecutionType")
+        self.express = kind == EXPRESS
         if self.distributed and kind not in EXECUTION_TYPES:
             raise config.fail("ExecutionType", f"must be one of {', '.join(EXECUTION_TYPES)}")
         config.close("ProcessorConfig")
@@ -116,15 +119,16 @@ class Map(Retrying):
         narrowed = self.flow.narrowed(data, branch)
         at_once = int(self.at_once.bounded(data, narrowed, branch, whole=True, negative=NO_CONCURRENCY) or 0)
         within = branch.take_within()
-        if within is not None:
+        if within is not None and "items" in within:
             items = within["items"]
         else:
             items = [] if self.distribution.reader else self._find_items(data, narrowed, branch)
+        if within is None:
             branch.add("MapStateStarted", {"length": len(items)})
         select = self.select(data, narrowed)
         try:
             if self.distributed:
-                branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once)
+                branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once, within)
                 outcome = await run.run(items, select)
             else:
                 branch.group = iterations = Iterations(branch, self.line, items, select, at_once, within)

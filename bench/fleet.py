@@ -1,0 +1,405 @@
+"""`python -m bench.fleet`: keeps a thousand local streams connected by ten functions, and compares every event.
+
+The service is that of `make run` with the limits of a function shortened, so that several handovers happen; functions,
+tables and sockets are real. The upstream is a process of its own (`bench/fleet_peers.py`), which also counts what the
+functions request of the tables. At the end what lies in the tables is compared with what the upstream has sent, event
+by event. Invariant: after a run, one that was interrupted too, no process and no file of it is left.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import processes
+from bench.fleet_peers import data
+from bench.goals import fleet_goals
+from bench.stage import service_of
+from handlers.store.segment_reader import SegmentReader
+from local import stages
+from local.checkout import ROOT
+from local.costs import model, month, prices
+from local.costs.model import Load
+from local.listener import HOST, port_of
+from local.service import osls
+from local.service.lifecycle import Service
+from local.user_error import UserError
+
+# The API knows the profiles that are shipped, so it is one of their names.
+STAGE, PROFILE = "fleet", "demo-log"
+FLUSH_S = 5
+EVENT_BYTES = 210
+# What else differs from the stage `local`: it asks as often as `prod` does, and lanes get out of step.
+SETTINGS = {
+    "lease_every_s": 2,
+    "progress_every_s": 5,
+    "jitter_s": 5,
+    "start_allowance_s": 30,
+    "unconnected_after_s": 60,
+}
+# POSTs at a time, and after how long one that was answered by 503 or 429 is sent again.
+AT_ONCE, AGAIN_S = 4, 2.0
+TRIES = 10
+# For how long it waits for the last stream to connect, and for the last event to be stored.
+CONNECTED_S, STORED_S = 600, 120
+LOOK_EVERY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of a run; see docs/bench.md."""
+
+    streams: int
+    functions: int
+    connected_s: float
+    seconds: float
+    handovers: float
+    gaps: int
+    gap_ms: float
+    sent: int
+    lost: int
+    strange: int
+    twice: int
+    requests: dict[str, float]
+    functions_cpu_ms: float
+    service_cpu_ms: float
+    function_mb: float
+    stream_mb: float
+    usd_month: float
+
+
+class Peers:
+    """The process of the upstream and the counter."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.ports: dict[str, int] = {}
+
+    async def ask(self, line: str) -> Any:
+        """The answer to a line, None where it has none."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        return await self.read() if line in ("look", "report") else None
+
+    async def read(self) -> Any:
+        """The next line that it prints."""
+        assert self._process.stdout is not None
+        return json.loads(await self._process.stdout.readline())
+
+
+@contextlib.asynccontextmanager
+async def open_peers(streams: int, every_s: float) -> AsyncIterator[Peers]:
+    """Yields the process, which ends with this one."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.fleet_peers", "--streams", str(streams), "--every", str(every_s),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=2**28, start_new_session=True,
+    )  # fmt: skip
+    peers = Peers(process)
+    try:
+        peers.ports = await peers.read()
+        yield peers
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterator[Service]:
+    """Yields the running service, whose functions ask the tables by way of the counter."""
+    profile = f"""
+        address = "${{UPSTREAM_FLEET}}/{{name}}"
+        allow_private = true
+        framing = "sse"
+        overlap_s = 1
+        stall_after_s = {min(900, round(3 * options.every) + 30)}
+        resume = {{ header = "Last-Event-ID" }}
+        store = "log"
+        flush_s = {FLUSH_S}
+    """
+    with tempfile.TemporaryDirectory(prefix="fleet-") as name:
+        folder = Path(name)
+        (folder / "streams").mkdir()
+        (folder / "streams" / f"{PROFILE}.toml").write_text(profile)
+        (folder / "project").mkdir()
+        template = await asyncio.to_thread(_template, folder / "project", options)
+        counter = {"AWS_ENDPOINT_URL_DYNAMODB": f"http://{HOST}:{peers.ports['tables']}"}
+        for resource in template["Resources"].values():
+            if resource["Type"] == "AWS::Lambda::Function":
+                own = {"STREAMS_DIR": str(folder / "streams")}
+                is_manager = str(resource["Properties"]["FunctionName"]).endswith("-connection-manager")
+                resource["Properties"]["Environment"]["Variables"] |= own | (counter if is_manager else {})
+        variables = {"UPSTREAM_FLEET": f"http://{HOST}:{peers.ports['upstream']}"}
+        with service_of(folder / "data", template, variables) as service:
+            host, _, port = service.tables_url.rpartition("/")[2].partition(":")
+            await peers.ask(f"tables {host} {port}")
+            try:
+                await service.start()
+                yield service
+            finally:
+                await service.stop()
+
+
+def _template(project: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The compiled template of the stage, which is `local` with limits of its own."""
+    osls.snapshot(ROOT, project)
+    settings = SETTINGS | {"streams_per_function": options.per_function, "function_timeout_s": options.function_s}
+    settings |= {"wait_s": options.function_s - 15, "margin_s": 5}
+    text = (project / "env" / "local.yml").read_text()
+    for name, value in settings.items():
+        text = re.sub(rf"^{name}: \S+", f"{name}: {value}", text, flags=re.MULTILINE)
+    (project / "env" / f"{STAGE}.yml").write_text(text)
+    return osls.template(STAGE, project)
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+async def measure(options: argparse.Namespace) -> Row:
+    """Returns the figures; raises UserError where the service cannot start, or refuses streams."""
+    async with open_peers(options.streams, options.every) as peers, open_service(options, peers) as service:
+        begun_s = time.monotonic()
+        await _start_all(options.streams, port_of(service.sockets.api))
+        connected = await _connected(peers, options.streams)
+        connected_s = time.monotonic() - begun_s
+        if connected < options.streams:
+            raise UserError(f"{connected} of {options.streams} streams are connected after {CONNECTED_S} s.")
+        watched = await _watched(peers, options.seconds)
+        await peers.ask("quiet")
+        client = service.client("dynamodb")
+        left, strange, twice, sent = await _compared(peers, client)
+        after = await peers.ask("look")
+    usd = await asyncio.to_thread(_usd_month, options)
+    minutes = options.streams * watched["seconds"] / 60
+    return Row(
+        streams=options.streams,
+        functions=-(-options.streams // options.per_function),
+        connected_s=round(connected_s, 1),
+        seconds=round(watched["seconds"], 1),
+        handovers=round(watched["openings"] / options.streams, 2),
+        gaps=after["gaps"],
+        gap_ms=after["gap_ms"],
+        sent=sent,
+        lost=left,
+        strange=strange,
+        twice=twice,
+        requests={name: round(count / minutes, 3) for name, count in sorted(watched["requests"].items())},
+        functions_cpu_ms=round(watched["functions_s"] * 1000 / minutes, 1),
+        service_cpu_ms=round(watched["service_s"] * 1000 / minutes, 1),
+        function_mb=round(watched["function_mb"], 1),
+        stream_mb=round(watched["mb"] / options.streams, 2),
+        usd_month=round(usd, 4),
+    )
+
+
+async def _start_all(streams: int, port: int) -> None:
+    """Returns once each POST was answered; raises UserError with the sentence of one that is refused for good."""
+    begun, gate = 0, asyncio.Semaphore(AT_ONCE)
+
+    async def start(number: int) -> None:
+        nonlocal begun
+        async with gate:
+            for _ in range(TRIES):
+                refusal = await asyncio.to_thread(_post, f"http://{HOST}:{port}/connections/{PROFILE}:{number}")
+                if not refusal:
+                    break
+                await asyncio.sleep(AGAIN_S)
+            else:
+                raise UserError(f"{PROFILE}:{number} could not be started: {refusal}")
+        begun += 1
+        if begun % 100 == 0:
+            _says(f"{begun} of {streams} streams are started")
+
+    tasks = [asyncio.create_task(start(number)) for number in range(streams)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _post(address: str) -> str:
+    """The refusal of a POST that is to be sent again, "" where the stream is started; UserError for another."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=60):
+            return ""
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            text = refusal.read().decode(errors="replace")
+        if refusal.code in (429, 503) and "problems/full" not in text:
+            return f"{refusal.code} {text}"
+        raise UserError(f"{address} was answered by {refusal.code}: {text}") from None
+
+
+async def _connected(peers: Peers, streams: int) -> int:
+    """How many streams are connected, once all are or the time is over."""
+    until_s = time.monotonic() + CONNECTED_S
+    while True:
+        connected: int = (await peers.ask("look"))["connected"]
+        if connected == streams or time.monotonic() > until_s:
+            return connected
+        _says(f"{connected} of {streams} streams are connected")
+        await asyncio.sleep(2)
+
+
+async def _watched(peers: Peers, seconds: float) -> dict[str, Any]:
+    """What the fleet did and used in so many seconds."""
+    before, begun_s = await peers.ask("look"), time.monotonic()
+    spent, memory = _Spent(), list[list[float]]()
+    while (elapsed_s := time.monotonic() - begun_s) < seconds:
+        await asyncio.sleep(min(LOOK_EVERY_S, seconds - elapsed_s))
+        memory.append(await asyncio.to_thread(lambda: processes.memory_mb(processes.functions())))
+        spent.look()
+        now = await peers.ask("look")
+        _says(
+            f"{time.monotonic() - begun_s:.0f} of {seconds:g} s: {now['connected']} connected, "
+            f"{now['openings'] - before['openings']} openings, {now['sent'] - before['sent']} events"
+        )
+    requests = Counter(now["requests"])
+    requests.subtract(before["requests"])
+    return {
+        "seconds": time.monotonic() - begun_s,
+        "openings": now["openings"] - before["openings"],
+        "requests": requests,
+        "functions_s": spent.functions_s,
+        "service_s": spent.service_s,
+        "function_mb": max((most for sample in memory for most in sample), default=0.0),
+        "mb": sum(sum(sample) for sample in memory) / len(memory),
+    }
+
+
+class _Spent:
+    """Processor time since it was made: of functions, those that have ended too, and of the service with its tables."""
+
+    def __init__(self) -> None:
+        self._before, self._ended_s = self._by_pid(), processes.ended_spent_s()
+        self.functions_s = self.service_s = 0.0
+
+    def _by_pid(self) -> dict[bool, float]:
+        functions = set(processes.functions())
+        others = {pid for pid in processes.descendants() if "fleet_peers" not in processes.command(pid)}
+        return {
+            True: sum(map(processes.own_spent_s, functions)),
+            False: sum(map(processes.own_spent_s, {processes.OWN, *others} - functions)),
+        }
+
+    def look(self) -> None:
+        """Adds up until now: of children that end, functions are the only ones."""
+        now = self._by_pid()
+        self.functions_s = now[True] - self._before[True] + processes.ended_spent_s() - self._ended_s
+        self.service_s = now[False] - self._before[False]
+
+
+# --- what was stored --------------------------------------------------------------------------------------------------
+
+
+async def _compared(peers: Peers, client: Any) -> tuple[int, int, int, int]:
+    """How many events are lost, were never sent, are there twice; and how many were sent."""
+    report: list[tuple[list[int], list[float]]] = await peers.ask("report")
+    reader = SegmentReader(client, f"{stages.SERVICE}-{STAGE}-events", lambda _key: None)
+    until_s = time.monotonic() + STORED_S
+    missing = dict(enumerate(set(numbers) for numbers, _ in report))
+    strange = twice = 0
+    while missing and time.monotonic() < until_s:
+        strange = twice = 0
+        for number in list(missing):
+            stored = await asyncio.to_thread(_stored, reader, number)
+            sent = {(one, data(number, one)) for one in report[number][0]}
+            strange += len(set(stored) - sent)
+            twice += len(stored) - len(set(stored))
+            missing[number] = {one for one, _ in sent - set(stored)}
+            if missing[number] == set() and strange == twice == 0:
+                del missing[number]
+        if missing:
+            _says(f"{sum(map(len, missing.values()))} events are not stored yet")
+            await asyncio.sleep(2)
+    lost = sum(map(len, missing.values()))
+    return lost, strange, twice, sum(len(numbers) for numbers, _ in report)
+
+
+def _stored(reader: SegmentReader, number: int) -> list[tuple[int, str]]:
+    """The number and the body of each event of a stream that is stored, in their order."""
+    entries = reader.entries(f"{PROFILE}:{number}", time.time_ns() // 1_000_000, "", sys.maxsize)
+    return [(int(event.key), str(event.data)) for _, event in entries if event is not None]
+
+
+def _usd_month(options: argparse.Namespace) -> float:
+    """What one of the streams costs a month on AWS, as `streamkeeper cost` says."""
+    together = options.per_function
+    load = Load(
+        options.streams, 1 / options.every, EVENT_BYTES, "log", FLUSH_S, per_function=together, arrivals="clock"
+    )
+    source = month.scenario("prod")
+    return model.costs(source, month.replayed(source), load, prices.read()).stream_month["sum"]
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _says(text: str) -> None:
+    print(f"bench.fleet: {text}", file=sys.stderr, flush=True)
+
+
+def lines(row: Row) -> list[str]:
+    """The figures as a person reads them."""
+    requests = ", ".join(f"{name} {count:g}" for name, count in row.requests.items())
+    return [
+        f"{row.streams} streams in {row.functions} functions, all connected after {row.connected_s:g} s",
+        f"{row.seconds:g} s: {row.handovers:g} openings a stream, {row.gaps} gaps, the longest {row.gap_ms:g} ms",
+        f"{row.sent} events sent: {row.lost} lost, {row.strange} never sent, {row.twice} stored twice",
+        f"requests to the tables, a stream and minute: {sum(row.requests.values()):.2f} ({requests})",
+        f"CPU, a stream and minute: {row.functions_cpu_ms:g} ms in functions, {row.service_cpu_ms:g} ms beside them",
+        f"memory: {row.stream_mb:g} MB a stream, the largest function {row.function_mb:g} MB",
+        f"on AWS a stream costs {row.usd_month:.3f} US dollars a month (streamkeeper cost)",
+    ]
+
+
+def _at_least(least: float) -> Any:
+    def number(text: str) -> float:
+        value = float(text) if text.replace(".", "", 1).isdigit() and text.isascii() else -1.0
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be a number of at least {least:g}, not {text!r}")
+        return int(value) if value == int(value) else value
+
+    return number
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the figures and return 0; 2 where it cannot run, 130 where somebody ends it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description="Keeps a fleet of streams connected.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--streams", type=_at_least(1), default=1000, help="how many (default 1000)")
+    parser.add_argument("--per-function", type=_at_least(1), default=100, help="how many share a function (100)")
+    parser.add_argument("--seconds", type=_at_least(1), default=240, help="how long to watch them (default 240)")
+    parser.add_argument("--every", type=_at_least(1), default=10, help="seconds from event to event (default 10)")
+    parser.add_argument("--function-s", type=_at_least(20), default=90, help="a function's limit (default 90)")
+    options = parser.parse_args(argv)
+    try:
+        row = asyncio.run(measure(options))
+    except UserError as mistake:
+        print(f"bench.fleet: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        _says("ended before the figures were known; nothing of it is left")
+        return 130
+    judged = fleet_goals(row)
+    if options.json:
+        print(json.dumps(asdict(row) | {"goals": [asdict(goal) for goal in judged]}, indent=1))
+        return 0
+    print("\n".join([*lines(row), "", *(goal.line for goal in judged)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

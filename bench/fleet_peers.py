@@ -1,0 +1,205 @@
+"""`python -m bench.fleet_peers`: what a fleet's functions talk to: their upstream, and a counter before the tables.
+
+Both are in a process of their own, so that its work is not taken for theirs. The upstream serves any number of streams
+(`/0`, `/1` …) as server-sent events: each has an event every so many seconds, at moments of its own, and resumes behind
+an id. It remembers each event that it has written to anybody. The counter passes on to the tables what it gets, and
+counts the requests by their operation. Invariant: an event is in what `report` says before a byte of it is sent.
+
+The first line that it prints has both ports. Then it answers lines: `tables HOST PORT` says where the counter leads to,
+`quiet` ends the events, `look` is answered by what there was until now, `report` by all that was sent.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import heapq
+import json
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+HOST = "127.0.0.1"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+# Neighbours are due at moments that are spread over the interval.
+_GOLDEN = 0.618033988749895
+_OPERATION = re.compile(rb"x-amz-target: *DynamoDB_\d+\.(\w+)\r\n", re.IGNORECASE)
+_LONGEST = 80  # of such a line
+_READ = 64 * 1024
+
+
+def data(stream: int, number: int) -> str:
+    """The body of an event: some 200 bytes that no other event has."""
+    text = f"Event {number} of stream {stream}. " * 8
+    return json.dumps({"stream": stream, "n": number, "text": text[:160]})
+
+
+def frame(stream: int, number: int) -> bytes:
+    """The event as a chunk of the answer."""
+    text = f"id: {number}\ndata: {data(stream, number)}\n\n".encode()
+    return b"%x\r\n%s\r\n" % (len(text), text)
+
+
+@dataclass(slots=True)
+class Served:
+    """One stream: who is connected, what was sent, and for how long nobody was connected in between."""
+
+    number: int
+    phase: float
+    peers: set[asyncio.StreamWriter] = field(default_factory=set)
+    sent: set[int] = field(default_factory=set)
+    openings: int = 0
+    left_s: float | None = None
+    gaps_ms: list[float] = field(default_factory=list)
+
+
+class Upstream:
+    """All streams, each with an event every `every_s`."""
+
+    def __init__(self, streams: int, every_s: float) -> None:
+        self._every_s = every_s
+        self._origin_s = time.monotonic()
+        self.streams = [Served(number, number * _GOLDEN % 1) for number in range(streams)]
+        self._is_quiet = False
+        self._last_s = 0.0
+
+    def _newest(self, stream: Served) -> int:
+        """The number of the stream's newest event."""
+        now_s = self._last_s if self._is_quiet else time.monotonic()
+        return max(0, int((now_s - self._origin_s) / self._every_s - stream.phase) + 1)
+
+    def quiet(self) -> None:
+        """Has no event from now on."""
+        self._is_quiet, self._last_s = True, time.monotonic()
+
+    async def run(self) -> None:
+        """Sends each event to whoever is connected when it happens."""
+        due = [(self._origin_s + one.phase * self._every_s, one.number) for one in self.streams]
+        heapq.heapify(due)
+        while not self._is_quiet:
+            at_s, number = heapq.heappop(due)
+            await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+            if not self._is_quiet:
+                stream = self.streams[number]
+                event = round((at_s - self._origin_s) / self._every_s - stream.phase) + 1
+                self._send(stream, event, stream.peers)
+            heapq.heappush(due, (at_s + self._every_s, number))
+
+    def _send(self, stream: Served, event: int, peers: set[asyncio.StreamWriter]) -> None:
+        if peers:
+            stream.sent.add(event)
+        for peer in peers:
+            peer.write(frame(stream.number, event))
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers one connection until its client ends it."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            stream = self.streams[int(head.split()[1].rsplit(b"/", 1)[1])]
+            cursor = re.search(rb"last-event-id: *(\d+)", head, re.IGNORECASE)
+            writer.write(HEAD)
+            newest = self._newest(stream)
+            for number in range(int(cursor[1]) + 1 if cursor else newest + 1, newest + 1):
+                self._send(stream, number, {writer})
+            if stream.left_s is not None and not stream.peers:
+                stream.gaps_ms.append((time.monotonic() - stream.left_s) * 1000)
+            stream.peers.add(writer)
+            stream.openings += 1
+            try:
+                while await reader.read(_READ):
+                    pass
+            finally:
+                stream.peers.discard(writer)
+                stream.left_s = time.monotonic()
+        writer.close()
+
+    def look(self) -> dict[str, Any]:
+        """What there was until now, in all."""
+        gaps_ms = [gap_ms for one in self.streams for gap_ms in one.gaps_ms]
+        return {
+            "connected": sum(bool(one.peers) for one in self.streams),
+            "openings": sum(one.openings for one in self.streams),
+            "sent": sum(len(one.sent) for one in self.streams),
+            "gaps": len(gaps_ms),
+            "gap_ms": round(max(gaps_ms, default=0.0), 1),
+        }
+
+
+class Counted:
+    """Passes connections on to the tables, and counts the requests by operation."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        self.tables = ("", 0)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Passes one connection on until one side ends it."""
+        with contextlib.suppress(OSError):
+            there, back = await asyncio.open_connection(*self.tables)
+            answers = asyncio.create_task(_passes(there, writer))
+            with contextlib.suppress(OSError):
+                rest = b""
+                while piece := await reader.read(_READ):
+                    rest = self._counts(rest + piece)
+                    back.write(piece)
+                    await back.drain()
+            back.close()
+            await answers
+        writer.close()
+
+    def _counts(self, read: bytes) -> bytes:
+        """What may be the beginning of a line that is not read whole."""
+        end = 0
+        for match in _OPERATION.finditer(read):
+            self.requests[match[1].decode()] += 1
+            end = match.end()
+        return read[max(end, len(read) - _LONGEST) :]
+
+
+async def _passes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await reader.read(_READ):
+            writer.write(piece)
+            await writer.drain()
+        writer.close()
+
+
+async def serve(streams: int, every_s: float) -> None:
+    """Serves until its standard input ends."""
+    upstream, counted = Upstream(streams, every_s), Counted()
+    servers = [await asyncio.start_server(one.serve, HOST, 0, backlog=1024) for one in (upstream, counted)]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    _say({"upstream": ports[0], "tables": ports[1]})
+    events = asyncio.create_task(upstream.run())
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while words := (await lines.readline()).decode().split():
+        match words:
+            case ["tables", host, port]:
+                counted.tables = host, int(port)
+            case ["quiet"]:
+                upstream.quiet()
+            case ["look"]:
+                _say(upstream.look() | {"requests": counted.requests})
+            case ["report"]:
+                _say([[sorted(one.sent), one.gaps_ms] for one in upstream.streams])
+    events.cancel()
+
+
+def _say(what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def main() -> None:
+    """Serve until the standard input ends."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet_peers")
+    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--every", type=float, default=10.0, help="seconds from one event of a stream to the next")
+    options = parser.parse_args()
+    asyncio.run(serve(options.streams, options.every))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""`python -m bench.flood`: measures what one stream of a group costs the others that does something to its function.
+
+A function keeps calm streams, and one more whose upstream floods, sends events of 10 MB, drips, stalls, lies, ends or
+refuses. What counts is how long each event of a calm stream takes from its upstream to the table, beside the same
+function without the other. Each run is a function, an upstream and a table of its own, in three processes. Invariant:
+of no stream is an event missing or twice.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import asdict, dataclass, replace
+
+from bench.gaps import Summary, summary
+from bench.goals import Goal, fates_goals
+from bench.group import Plan, running
+
+ALONE = "none"
+FAULTS = ("flood", "large", "drip", "stall", "lies", "ends", "refuses")
+HEAD = "other      events   p50 ms   p99 ms  most ms   times   stored requests/s   cores      MB"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run: what the other stream did, and how long the events of the calm ones took.
+
+    `times` is their p99 by that of the run without the other, `silent` how many of them stored nothing. `stored` are
+    the items of the other, and `requests` what the table was asked a second.
+    """
+
+    fault: str
+    lags: Summary
+    times: float
+    silent: int
+    stored: int
+    requests: float
+    cores: float
+    most_mb: float
+
+    @property
+    def line(self) -> str:
+        """The row of the table."""
+        lags = "".join(f"{lag_ms or 0:>9.1f}" for lag_ms in (self.lags.p50_ms, self.lags.p99_ms, self.lags.most_ms))
+        spent = f"{self.requests:>11}{self.cores:>8.2f}{self.most_mb:>8.1f}"
+        return f"{self.fault:<9}{self.lags.count:>8}{lags}{self.times:>8.1f}{self.stored:>9}{spent}"
+
+
+async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: float, share_mb: int) -> Row:
+    """Return the row of one run; `beside_ms` is the p99 of the run without, 0 where this is it."""
+    asked = replace(plan, streams={"calm": calm} if fault == ALONE else {"calm": calm, fault: 1})
+    async with running(asked, share_mb) as function:
+        watch, names = function.watch, asked.of("calm")
+        await function.until_all_stored(names)
+        watch.forget()
+        cpu_s = function.cpu_s
+        await function.last(seconds)
+        lags = summary([lag_ms for name in names for lag_ms in watch.lags_ms[name]])
+        return Row(
+            fault,
+            lags,
+            times=round((lags.p99_ms or 0) / (beside_ms or lags.p99_ms or 1), 2),
+            silent=sum(not watch.lags_ms[name] for name in names),
+            stored=sum(watch.items[name] for name in asked.ids if name not in names),
+            requests=round(watch.requests / seconds, 1),
+            cores=round((function.cpu_s - cpu_s) / seconds, 2),
+            most_mb=round(function.most_mb, 1),
+        )
+
+
+def goals_of(rows: list[Row]) -> list[Goal]:
+    """Return the goals with their verdicts."""
+    return [goal for row in rows for goal in fates_goals(row.fault, row.lags.p99_ms, row.silent)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the rows and return 0, 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.flood", description="Measures the fates of streams apart.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--calm", type=int, default=99, metavar="N", help="calm streams (default 99)")
+    parser.add_argument("--seconds", type=float, default=10, help="how long each run is measured (default 10)")
+    parser.add_argument("--events-per-s", type=float, default=1, help="of each calm stream (default 1)")
+    parser.add_argument("--event-bytes", type=int, default=200, help="bytes of JSON in an event (default 200)")
+    parser.add_argument("--store", choices=("items", "log"), default="items", help="which store (default items)")
+    parser.add_argument("--faults", nargs="*", choices=FAULTS, default=list(FAULTS), help="what the other does")
+    parser.add_argument("--share", type=int, default=0, metavar="MB", help="as much of a core as so many MB have")
+    options = parser.parse_args(argv)
+    # What waits for more to come is no lag: a log is written at once.
+    fields = "flush_s = 0\n" if options.store == "log" else ""
+    plan = Plan({}, "sse", options.store, options.events_per_s, options.event_bytes, fields=fields)
+    if not options.json:
+        print(HEAD)
+    rows: list[Row] = []
+    for fault in (ALONE, *options.faults):
+        beside_ms = rows[0].lags.p99_ms or 0 if rows else 0
+        rows.append(asyncio.run(measure(fault, options.calm, options.seconds, plan, beside_ms, options.share)))
+        if not options.json:
+            print(rows[-1].line, flush=True)
+    goals = goals_of(rows)
+    if options.json:
+        print(json.dumps({"rows": [asdict(row) for row in rows], "goals": [asdict(goal) for goal in goals]}, indent=1))
+    else:
+        print(*(goal.line for goal in goals), sep="\n")
+    return 0 if all(goal.met for goal in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Decides whether a run's events were delivered: what is missing, overtaken, forged, or buried without a reason.
+
+It reads what the run wrote with the code that readers read it with, and not with that of the delivery. Invariant: a
+violation is one sentence with the sink and the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from handlers.deliver import known_sinks
+from handlers.deliver.invocation import GIVE_UP_MS
+from handlers.profile.deliver_field import Target
+from handlers.store.event_items import StoredEvent, stored_event, stream_of
+from handlers.store.segment_items import LOG_SUFFIX, is_segment, stored_events
+from local.chaos.delivery import Delivery
+from local.chaos.table_stream import Write
+
+COUNTED = ("undelivered", "overtaken", "forged", "buried")
+Name = tuple[str, str]  # stream and key
+
+
+class _Stored(NamedTuple):
+    """An event, where its first write stands, and in which shard and partition."""
+
+    event: StoredEvent
+    name: Name
+    at_ms: int
+    shards: tuple[int, ...]
+    partition: str
+
+
+def broken(delivery: Delivery) -> list[tuple[str, str]]:
+    """What was broken, each with its kind, one of COUNTED."""
+    stored = _stored(delivery)
+    texts = [("forged", text) for text in delivery.sinks.misused]
+    if not delivery.is_over:
+        texts.append(("undelivered", "Lambda calls again and again, and comes to no end"))
+    for target in delivery.plan.targets:
+        arrived: dict[Name, int] = {}
+        for at, (label, event) in enumerate(delivery.sinks.arrived):
+            if label == target.label:
+                name = event["stream"], event["key"]
+                arrived.setdefault(name, at)
+                if not _is_whole(event, stored.get(name)):
+                    texts.append(("forged", f"{label} has another {name} than the table"))
+        texts += _missing(delivery, target, stored, arrived)
+        if known_sinks.sink(target.kind).PROMISES.order != "none" and target.in_order:
+            texts += _overtaken(target, stored, arrived)
+    return texts
+
+
+def _stored(delivery: Delivery) -> dict[Name, _Stored]:
+    """Every event that was ever stored, in the order of the writes."""
+    writes = sorted(
+        ((write, shard) for shard in delivery.shards for write in shard.writes), key=lambda one: one[0].number
+    )
+    stored: dict[Name, _Stored] = {}
+    for write, shard in writes:
+        for event in _events(write):
+            name = stream_of(write.item), event.key
+            if event.dead_letter is None and name not in stored:
+                stored[name] = _Stored(event, name, write.at_ms, shard.of, write.key[0])
+    return stored
+
+
+def _events(write: Write) -> Iterator[StoredEvent]:
+    if not write.key[0].endswith(LOG_SUFFIX):
+        yield stored_event(write.item, _absent)
+    elif is_segment(write.item):
+        yield from stored_events(write.item, _absent)
+
+
+def _absent(_key: str) -> None:
+    return None
+
+
+def _is_whole(event: dict[str, str], stored: _Stored | None) -> bool:
+    """Whether what arrived is what was stored: the chaos's events are texts."""
+    if stored is None:
+        return False
+    one = stored.event
+    return (event["position"], event.get("data"), event.get("id")) == (one.position, one.data, one.id)
+
+
+def _missing(
+    delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
+) -> Iterator[tuple[str, str]]:
+    """What neither the sink nor the queue has, and what the queue has though the sink would have taken it."""
+    letters = {(one.stream_id, one.key): (one, at) for one, at in delivery.letters if one.label == target.label}
+    was_long_away = any(fault.kind == "away" and fault.for_ms >= GIVE_UP_MS for fault in delivery.plan.faults)
+    for name in stored:
+        if name not in arrived and name not in letters:
+            yield "undelivered", f"{target.label} never got {name}, nor did the dead-letter queue"
+    for name, (letter, at_ms) in letters.items():
+        if name not in stored:
+            yield "forged", f"the dead-letter queue has {name}, which was never stored"
+            continue
+        is_old = was_long_away and at_ms - stored[name].at_ms >= GIVE_UP_MS
+        if not is_old and name not in delivery.sinks.poison:
+            yield "buried", f"{target.label} would have taken {name}: {letter.reason}"
+
+
+def _overtaken(target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]) -> Iterator[tuple[str, str]]:
+    """Events that came before one that stands before them: by position, and in the writes of one line of shards."""
+    before: dict[Name, list[tuple[int, _Stored]]] = {}
+    for name, one in stored.items():
+        at = arrived.get(name)
+        if at is None:
+            continue  # poison, or given up: nothing waits for it
+        earlier = before.setdefault((one.name[0], one.partition), [])
+        for latest, other in reversed(earlier):
+            if latest < at:
+                break
+            is_one_line = other.shards == one.shards[: len(other.shards)]
+            if arrived[other.name] > at and other.event.position < one.event.position and is_one_line:
+                yield "overtaken", f"{target.label} got {name} before {other.name}"
+                break
+        # Beside each the latest arrival until then: where that is past, so are all.
+        earlier.append((max(at, earlier[-1][0]) if earlier else at, one))

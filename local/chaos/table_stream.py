@@ -1,0 +1,102 @@
+"""The stream of a run's events table: a record of each write, in shards that split.
+
+A shard has the writes of its partition keys in their order. One that splits ends, and two others go on; Lambda reads
+these when it has read all of the first ("Lambda processes parent shards before child shards"). It is split by partition
+keys, or in the middle of the keys of one: by sort keys, as DynamoDB may where a partition key is hot. Invariant: each
+write is in one shard, and all that a shard has are behind those of its parent.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from handlers.store.segment_items import LOG_SUFFIX
+from local.replay.dynamodb_expressions import Item
+from local.replay.table import Key
+from local.stream_records import Record, as_event
+from states_language.clock import Clock
+
+
+class Write(NamedTuple):
+    """One write of an item, which is as it was then."""
+
+    number: int
+    at_ms: int
+    kind: str
+    key: Key
+    item: Item
+
+    def record(self) -> Record:
+        """The record as a function gets it."""
+        names = {"PK": {"S": self.key[0]}, "SK": {"S": self.key[1]}}
+        written = {
+            "Keys": names,
+            "NewImage": self.item,
+            "SequenceNumber": f"{self.number:021d}",
+            # "to the second".
+            "ApproximateCreationDateTime": datetime.fromtimestamp(self.at_ms // 1000, UTC),
+        }
+        return as_event({"eventName": self.kind, "eventSource": "aws:dynamodb", "dynamodb": written})
+
+
+@dataclass(eq=False)
+class Shard:
+    """`number` counts the shards; `of` are its ancestors' and its own number."""
+
+    number: int
+    parent: Shard | None = None
+    writes: list[Write] = field(default_factory=list)
+    children: tuple[Shard, ...] = ()
+    by_sort_key: bool = False
+
+    @property
+    def of(self) -> tuple[int, ...]:
+        """The numbers of its ancestors and its own."""
+        return (*(self.parent.of if self.parent is not None else ()), self.number)
+
+    def child_of(self, key: Key) -> Shard:
+        """The child that has the key's writes from the split on."""
+        if self.by_sort_key and key[0].endswith(LOG_SUFFIX):
+            return self.children[1]  # sort keys of a log only grow: all come behind any middle
+        text = key[1] if self.by_sort_key else f"{self.number}{key[0]}"
+        return self.children[zlib.crc32(text.encode()) % 2]
+
+
+class TableStream:
+    """All that was written to one table, as it comes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._keys: set[Key] = set()
+        self.writes: list[Write] = []
+
+    def wrote(self, key: Key, item: Item) -> None:
+        """Adds a write of the item."""
+        kind = "MODIFY" if key in self._keys else "INSERT"
+        self._keys.add(key)
+        self.writes.append(Write(len(self.writes) + 1, self._clock.now_ms(), kind, key, item))
+
+    def shards(self, splits: Iterable[tuple[int, int]]) -> list[Shard]:
+        """The writes in two shards at first; `splits` are instants and what chooses the shard that splits then."""
+        shards = [Shard(0), Shard(1)]
+        waiting = sorted(splits)
+        for write in self.writes:
+            while waiting and waiting[0][0] <= write.at_ms:
+                _split(shards, waiting.pop(0)[1])
+            shard = shards[zlib.crc32(write.key[0].encode()) % 2]
+            while shard.children:
+                shard = shard.child_of(write.key)
+            shard.writes.append(write)
+        return shards
+
+
+def _split(shards: list[Shard], value: int) -> None:
+    living = [shard for shard in shards if not shard.children]
+    shard = living[value % len(living)]
+    shard.children = tuple(Shard(len(shards) + n, shard) for n in range(2))
+    shard.by_sort_key = bool(value >> 8 & 1)
+    shards += shard.children

@@ -1,0 +1,203 @@
+"""The AWS services that a run delivers to, in memory: what the clients of handlers/deliver/sinks call, and its faults.
+
+A request may be refused or lost, done without an answer, or refused in part; the function may be killed before it is
+done or behind it. Invariant: without a fault a request is taken whole but for its poison, which no fault excuses; what
+was taken is in `arrived`, in the order in which it was.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+# A quick answer, and one of a sink that is slow.
+QUICK_MS, SLOW_MS = 20, 9_000
+# SQS: "the deduplication interval".
+DEDUPLICATED_MS = 5 * 60_000
+POISON_OF = 23
+Entries = list[dict[str, Any]]
+
+
+class Killed(BaseException):
+    """The function was killed: nothing in it may catch this."""
+
+
+class VirtualSinks:
+    """All sinks of a run. `now_ms` is moved by each request; `until_ms` says until when each fault holds."""
+
+    def __init__(self, seed: int, *, has_poison: bool) -> None:
+        self._draws = random.Random(seed)
+        self._has_poison = has_poison
+        self.now_ms = 0
+        self.until_ms: dict[str, int] = {}
+        self.dies_in: int | None = None  # so many steps later, each half a request
+        self.arrived: list[tuple[str, dict[str, Any]]] = []  # of which service, and the event
+        self.poison: set[tuple[str, str]] = set()  # stream and key of what was refused for good
+        self.misused: list[str] = []
+        self._deduplicated: dict[tuple[str, str, str], int] = {}
+
+    def client(self, _service: str) -> Any:
+        """The client of a service; one has the methods of all."""
+        return self
+
+    def step(self) -> None:
+        """Half a request is over; the function may be killed here."""
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in < 0:
+                self.dies_in = None
+                raise Killed
+
+    def holds(self, fault: str, of_ten: int = 10) -> bool:
+        """Whether the fault meets this request; so many of ten are met while it holds."""
+        return self.now_ms < self.until_ms.get(fault, 0) and self._draws.randrange(10) < of_ten
+
+    def is_poison(self, text: str | bytes) -> bool:
+        """Whether no sink will ever take the event."""
+        if not self._has_poison:
+            return False
+        content = text if isinstance(text, bytes) else text.encode()
+        if zlib.crc32(content.rstrip(b"\n")) % POISON_OF:
+            return False
+        event = json.loads(text)
+        self.poison.add((event["stream"], event["key"]))
+        return True
+
+    # --- the services ---------------------------------------------------------------------------------------------
+
+    def get_queue_url(self, *, QueueName: str) -> dict[str, Any]:
+        """As boto3's; the name is the address."""
+        return {"QueueUrl": QueueName}
+
+    def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: list[str]) -> dict[str, Any]:
+        """As boto3's."""
+        scope = "messageGroup" if QueueUrl.startswith("groups") else "queue"
+        return {"Attributes": dict.fromkeys(AttributeNames, scope)}
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> dict[str, Any]:
+        """As boto3's."""
+
+        def take(at: int) -> None:
+            self._queue(QueueUrl, Entries[at])
+
+        texts = [entry["MessageBody"] for entry in Entries]
+        codes = self._each("SendMessageBatch", texts, take, "InvalidMessageContents")
+        return {"Failed": [{"Id": Entries[at]["Id"], "Code": code} for at, code in codes.items()]}
+
+    def _queue(self, url: str, entry: dict[str, Any]) -> None:
+        """Drops what came within five minutes under the same id, as the queue's scope has it."""
+        group = entry["MessageGroupId"]
+        about = url, group if url.startswith("groups") else "", entry["MessageDeduplicationId"]
+        if self.now_ms - self._deduplicated.get(about, -DEDUPLICATED_MS) < DEDUPLICATED_MS:
+            return
+        self._deduplicated[about] = self.now_ms
+        event = json.loads(entry["MessageBody"])
+        if url.startswith("groups") and (group, about[2]) != (event["stream"], event["key"]):
+            self.misused.append(f"the event {event['key']} came as {about[2]} of the group {group}")
+        self.arrived.append((f"sqs:{url}", event))
+
+    def put_events(self, *, Entries: Entries) -> dict[str, Any]:
+        """As boto3's."""
+        texts, bus = [entry["Detail"] for entry in Entries], Entries[0]["EventBusName"]
+        codes = self._each(
+            "PutEvents", texts, lambda at: self._take(f"eventbridge:{bus}", texts[at]), "MalformedDetail"
+        )
+        return {"Entries": [{"ErrorCode": codes.get(at)} for at in range(len(texts))]}
+
+    def put_records(self, *, StreamName: str, Records: Entries) -> dict[str, Any]:
+        """As boto3's."""
+        texts = [record["Data"] for record in Records]
+        codes = self._each("PutRecords", texts, lambda at: self._take(f"kinesis:{StreamName}", texts[at]))
+        return {"Records": [{"ErrorCode": codes.get(at)} for at in range(len(texts))]}
+
+    def put_record_batch(self, *, DeliveryStreamName: str, Records: Entries) -> dict[str, Any]:
+        """As boto3's."""
+        texts = [record["Data"] for record in Records]
+        codes = self._each("PutRecordBatch", texts, lambda at: self._take(f"firehose:{DeliveryStreamName}", texts[at]))
+        return {"RequestResponses": [{"ErrorCode": codes.get(at)} for at in range(len(texts))]}
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_rest: Any) -> dict[str, Any]:
+        """As boto3's."""
+        lines = gzip.decompress(Body).splitlines()
+        self._whole("PutObject", lines, lambda at: self._take(f"s3:{Bucket}", lines[at]), "EntityTooLarge")
+        if any(f"raw/{json.loads(line)['stream'].replace('#', '%23')}/" not in Key for line in lines):
+            self.misused.append(f"an object is called {Key} and holds another stream's events")
+        return {}
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
+        """As boto3's; a function that fails in part names one event, and has processed those before it."""
+        events = json.loads(Payload)["events"]
+        texts = [json.dumps(event) for event in events]
+        named = self._draws.randrange(len(events)) if self.holds("part", 4) else len(events)
+        done = texts[:named]
+        self._whole(
+            "Invoke",
+            texts,
+            lambda at: self._take(f"lambda:{FunctionName}", texts[at]),
+            "InvalidRequestContentException",
+            len(done),
+        )
+        failures = [{"itemIdentifier": event["key"]} for event in events[named : named + 1]]
+        return {"Payload": io.BytesIO(json.dumps({"batchItemFailures": failures}).encode())}
+
+    # --- what meets a request ---------------------------------------------------------------------------------------
+
+    def _take(self, label: str, text: str | bytes) -> None:
+        self.arrived.append((label, json.loads(text)))
+
+    def _begin(self, operation: str) -> None:
+        self.now_ms += SLOW_MS if self.holds("slow sink") else QUICK_MS
+        self.step()
+        if self.holds("away"):
+            raise _error(operation, "ServiceUnavailable")
+
+    def _end(self) -> None:
+        self.step()
+        if self.holds("no answers", 4):
+            raise ReadTimeoutError(endpoint_url="https://sink.invalid")
+
+    def _whole(
+        self,
+        operation: str,
+        texts: Sequence[str | bytes],
+        take: Callable[[int], None],
+        final: str,
+        count: int | None = None,
+    ) -> None:
+        """A request that is taken whole, or the first `count` of it, or not at all."""
+        self._begin(operation)
+        if any(map(self.is_poison, texts)):
+            raise _error(operation, final)
+        if count is None and self.holds("part", 4):
+            raise _error(operation, "SlowDown")
+        for at in range(len(texts) if count is None else count):
+            take(at)
+        self._end()
+
+    def _each(
+        self, operation: str, texts: Sequence[str | bytes], take: Callable[[int], None], final: str = ""
+    ) -> dict[int, str]:
+        """The codes of what was refused, by its place; without a `final` code poison is the whole request's fault."""
+        self._begin(operation)
+        poison = {at for at, text in enumerate(texts) if self.is_poison(text)}
+        if poison and not final:
+            raise _error(operation, "InvalidArgumentException")
+        codes = dict.fromkeys(poison, final)
+        for at in range(len(texts)):
+            if at not in poison and self.holds("part", 3):
+                codes[at] = "InternalFailure"
+            elif at not in poison:
+                take(at)
+        self._end()
+        return codes
+
+
+def _error(operation: str, code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "no"}}, operation)
