@@ -25,8 +25,6 @@ from states_language import Execution
 
 # How far behind the newest event one may be written: a reader asks again from there (docs/store.md).
 FOLLOWED_MS = 15_000
-# What a connection counts.
-COUNTS = ("stored", "duplicates", "dead_lettered")
 
 
 class Holder:
