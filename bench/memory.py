@@ -11,6 +11,7 @@ counts is the most that was ever resident. Invariant: every event that was sent 
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import ssl
@@ -25,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from bench.group import Plan, running
 from bench.ingest import environment, process
 from bench.memory_parts import FRAMES, certificate, content_type, deployed, resident_mb, share, used_s
 from bench.source import data
@@ -226,6 +228,43 @@ def kinds(framings: Sequence[str], stores: Sequence[str]) -> Iterator[tuple[str,
             yield framing, stores[-1], True
 
 
+GROUP_GOAL_MB = 110
+# What all streams of a group do at once: their frames, and how long their large events are.
+GROUP_KINDS = (("calm", 0), ("flood", 0), ("large", 1024 * 1024), ("unfinished", 1024 * 1024), ("unfinished", 10**7))
+
+
+async def run_group(behaviour: str, large_bytes: int, framing: str, store: str, streams: int, seconds: float) -> float:
+    """Return the most memory that a function ever had whose streams all do that, each over TLS."""
+    plan = Plan({behaviour: streams}, framing, store, is_tls=True, large_bytes=large_bytes)
+    async with running(plan) as function:
+        if behaviour == "calm":
+            await function.until_all_stored(plan.ids)
+        await function.last(seconds)
+        return function.most_mb
+
+
+def measure_groups(options: argparse.Namespace) -> int:
+    """Print what a function takes that keeps so many streams, and return 0; 1 where the goal is missed."""
+    rows = []
+    if not options.json:
+        print(f"{'framing':<10}{'store':<7}{'all streams':<22}{'most_mb':>9}")
+    for framing, store in itertools.product(options.framing, options.store):
+        for behaviour, large_bytes in GROUP_KINDS:
+            what = f"{behaviour} {large_bytes or ''}".strip()
+            most_mb = asyncio.run(run_group(behaviour, large_bytes, framing, store, options.streams, options.seconds))
+            rows.append({"framing": framing, "store": store, "all": what, "most_mb": round(most_mb, 1)})
+            if not options.json:
+                print(f"{framing:<10}{store:<7}{what:<22}{most_mb:>9.1f}", flush=True)
+    most_mb = max(row["most_mb"] for row in rows)
+    if options.json:
+        about = {"goal_mb": GROUP_GOAL_MB, "most_mb": most_mb, "streams": options.streams}
+        print(json.dumps(about | {"rows": rows}, indent=1))
+    else:
+        verdict = "ok" if most_mb < GROUP_GOAL_MB else "missed"
+        print(f"goal: {options.streams} streams below {GROUP_GOAL_MB} MB: {verdict}, {most_mb} MB")
+    return 0 if most_mb < GROUP_GOAL_MB else 1
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, 1 where one of them misses the goal."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description="Measures the function's memory.")
@@ -239,7 +278,11 @@ def main(argv: list[str] | None = None) -> int:
     most = f"the profile's bound (default the greatest, {MOST_FRAME_BYTES})"
     parser.add_argument("--max-frame-bytes", type=int, default=MOST_FRAME_BYTES, help=most)
     parser.add_argument("--share", type=int, default=0, metavar="MB", help="as much of a core as so many MB have")
+    together = "measure a group of so many streams instead, all of which do the same at once"
+    parser.add_argument("--streams", type=int, default=1, metavar="N", help=together)
     options = parser.parse_args(argv)
+    if options.streams > 1:
+        return measure_groups(options)
     rows = []
     names = ("events", "cold_start_s", "cpu_us", "events_per_s", "most_mb")
     if not options.json:

@@ -8,12 +8,14 @@ all. What was named is remembered in the function's memory alone, so a new sandb
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 # A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
 MESSAGE_BYTES = 60_000
 # What a run answers; Lambda refuses more than 6 MB.
 MOST_NAMES = 1000
+# Of a group's streams a sentence names so many, and counts the others.
+MOST_OF_GROUP = 20
 # A line of a function's log has 256 KB at most.
 LINE_BYTES = 100_000
 
@@ -50,6 +52,24 @@ def unconnected(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     head = "These streams should be connected and are not:"
     foot = f"In all, {_streams(count)} away. GET /connections/{{streamId}} shows why; docs/runbook.md says what to do."
     return f"Streamkeeper: {_streams(len(fresh))} not connected", _text(head, fresh, foot)
+
+
+def of_groups(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """What is said of each stream beside for how long it is away: how many of its group are, so `groups` says."""
+    return {
+        stream_id: f", one of {len(stream_ids)} that are away in the group {group_id}"
+        for group_id, stream_ids in groups.items()
+        for stream_id in stream_ids
+    }
+
+
+def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
+    """The sentence about a group, and which of its streams are away; as it is where none are."""
+    if not stream_ids:
+        return sentence
+    named = ", ".join(json.dumps(one) for one in sorted(stream_ids)[:MOST_OF_GROUP])
+    more = len(stream_ids) - MOST_OF_GROUP
+    return f"{sentence}; {_streams(len(stream_ids))} away with it: {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:

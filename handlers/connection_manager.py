@@ -103,7 +103,7 @@ def _keep_group(invocation: Invocation) -> dict[str, Any]:
 
     def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
         logger.append_keys(stream_id=who.stream_id)
-        _log(profile.name, report, blocked_ms)
+        _log(profile.name, report, blocked_ms, invocation.stream_id)
         logger.append_keys(stream_id=invocation.stream_id)
 
     log = GroupLog(log_one)
@@ -120,7 +120,7 @@ def _keep_group(invocation: Invocation) -> dict[str, Any]:
     finally:
         for profile, values in log.summed():
             logger.info("newer connections have taken over", extra={"profile": profile, **values})
-            _print(document_of(values, "StreamTakenOver", profile=profile, **_metrics()))
+            _print(document_of(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
 
 
 def read_event(event: object) -> tuple[str, str, str]:
@@ -174,7 +174,7 @@ def read_profile(stream_id: str, settings: Settings) -> Profile:
     return profile
 
 
-def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
+def _log(profile_name: str, report: Report, blocked_ms: int, group: str = "") -> None:
     """Writes one log line and one metrics document about the connection."""
     outcome, progress = report.outcome, report.progress
     logger.info(
@@ -192,7 +192,7 @@ def _log(profile_name: str, report: Report, blocked_ms: int) -> None:
         logger.warning("stuck at its cursor", extra={"same_ends": report.same_ends, "ended_by": progress.ended_by})
     if progress.conflicts:
         logger.warning("known keys came with other bodies", extra={"conflicts": progress.conflicts})
-    _print(document(report, blocked_ms, profile=profile_name, **_metrics()))
+    _print(document(report, blocked_ms, profile=profile_name, group=group, **_metrics()))
 
 
 def _metrics() -> dict[str, Any]:

@@ -6,8 +6,10 @@ each at a price a month, the stage says:
     "stage"     what came of all streams together: stored events and what went wrong, where it is not 0
     "profile"   all of them for each profile, 0 included
 
+Of a stream that shares a function the document names the group, by which queries of the log sum up.
+
 Pure. Source: "Specification: Embedded metric format", CloudWatch User Guide. Invariant: a document holds the profile's
-name and numbers, nothing that the upstream sent.
+name, the group and numbers, nothing that the upstream sent.
 """
 
 from typing import Any, Literal
@@ -53,18 +55,21 @@ def kept(values: dict[str, int], by: By) -> list[str]:
 
 
 def document(
-    report: Report, blocked_ms: int, *, profile: str, service: str, namespace: str, by: By, now_ms: int
+    report: Report, blocked_ms: int, *, profile: str, service: str, namespace: str, by: By, now_ms: int, group: str = ""
 ) -> dict[str, Any]:
     """The document of a connection that has ended."""
     values, outcome = numbers(report, blocked_ms), report.outcome.error or report.outcome.status
-    return document_of(values, outcome, profile=profile, service=service, namespace=namespace, by=by, now_ms=now_ms)
+    said: dict[str, Any] = {"service": service, "namespace": namespace, "by": by, "now_ms": now_ms, "group": group}
+    return document_of(values, outcome, profile=profile, **said)
 
 
 def document_of(
-    values: dict[str, int], outcome: str, *, profile: str, service: str, namespace: str, by: By, now_ms: int
-) -> dict[str, Any]:
+    values: dict[str, int], outcome: str, *, profile: str, service: str, namespace: str, by: By, now_ms: int,
+    group: str = "",
+) -> dict[str, Any]:  # fmt: skip
     """The document of numbers that are known, of one connection or of several that ended alike."""
-    fields = {"profile": profile, "service": service, "outcome": outcome, **values}
+    place = {"group": group} if group else {}
+    fields = {"profile": profile, **place, "service": service, "outcome": outcome, **values}
     if not (names := kept(values, by)):
         return fields
     directive = {

@@ -37,6 +37,7 @@ from handlers.api import (
     status,
     stream_pages,
 )
+from handlers.api.conditional import conditional
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
 from handlers.api.layout import laid_out
@@ -102,15 +103,16 @@ class LambdaContext(Protocol):
 def handler(event: object, lambda_context: LambdaContext) -> Answer:
     """The answer as the Lambda proxy takes it: 200 or 202 with a body, else a problem of handlers/api/problems.py.
 
-    400: the stream id or the query is malformed; 404: there is no such stream; 405: another method; 429: DynamoDB
-    throttles; 503: it does not answer.
+    304: the client has the answer to its GET already; 400: the stream id or the query is malformed; 404: there is no
+    such stream; 405: another method; 429: DynamoDB throttles; 503: it does not answer.
     """
     fields = event if isinstance(event, Mapping) else {}
     method, stream_id = read_event(event)
     api_request_id = read_request_id(fields)
     logger.append_keys(request_id=lambda_context.aws_request_id, api_request_id=api_request_id)
     try:
-        return _answer(method, stream_id, fields)
+        answer = _answer(method, stream_id, fields)
+        return conditional(answer, read_header(fields, "if-none-match")) if method == "GET" else answer
     except ProfileError as error:
         problem = Problem("bad-stream-id", str(error), "streamId")
     except BadQuery as error:

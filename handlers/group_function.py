@@ -22,6 +22,7 @@ from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, renewal_due
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
+from handlers.framing.room import Room, SharedRoom
 from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate, raised
 from handlers.group.keeping import Kept
@@ -32,6 +33,7 @@ from handlers.group_driver import STORE, THREADS, GroupDriver
 from handlers.group_hands import Ask, GroupTables, Hands, Needs, Wait
 from handlers.group_threads import Answered
 from handlers.profile.behaviour import Profile
+from handlers.profile.parse import MAX_FRAME_BYTES
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
 from handlers.store.group_store import GroupStore
@@ -42,6 +44,9 @@ from handlers.store.worker import hard_stop_ms
 AT_ONCE, YOUNG_MS = 8, 1_000
 # A stream that joins or leaves is seen with the next beat, and is to be connected, or closed, 5 s after it was asked.
 BEAT_EVERY_MS = 4_000
+# What has come of frames that have not ended, and what is not stored yet, of all streams: as much as one may hold that
+# has a function of its own. 128 MB have room for three times as much, which decoding and compressing take.
+ROOM_BYTES = MAX_FRAME_BYTES
 # What a function that has ended waits for requests that are under way.
 END_S = 0.5
 DUTY = "the group"
@@ -96,6 +101,7 @@ class _Function:
         self._duties = Duties(self._roster, lease.token, min(every_ms, BEAT_EVERY_MS), min(often_ms, BEAT_EVERY_MS))
         self._pacing = Pacing(AT_ONCE, YOUNG_MS)
         self._causes: dict[str, Outcome] = {}
+        self._room = SharedRoom(ROOM_BYTES, self._roster.__len__)
         self._duty: Any = None
 
     def first_beat(self) -> tuple[bool, GroupLease]:
@@ -182,7 +188,10 @@ class _Function:
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
         # What a renewal follows from is the group's.
-        who = replace(self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False)
+        room = Room(self._room, stream)
+        who = replace(
+            self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, room=room
+        )  # fmt: skip
         steps = self._hands.kept(profile, who, now_ms, self._delays, lambda _now_ms: roster.keeps(stream))
         self._driver.begin(profile, who, steps)
 
@@ -208,6 +217,7 @@ class _Function:
         if what.fate is Fate.RELIEVED:
             self.store.forget(stream)
         self._causes[stream] = what.report.outcome
+        self._room.holds(stream, 0)
         self._roster.ended(stream, what.fate)
         if what.fate is Fate.OVER:
             self._duties.over(stream)

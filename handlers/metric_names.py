@@ -51,6 +51,19 @@ LONGEST = Metric(
     "LongestUnconnected", "streamkeeper_unconnected_longest_seconds", "gauge", "s",
     "For how long the stream that is away longest has been.",
 )  # fmt: skip
+# In CloudWatch the documents of connections have the field `group`, by which the dashboard sums them up.
+GROUP = Metric(
+    "", "streamkeeper_stream_group", "gauge", "{stream}",
+    "1 of each stream and the group in which it shares a function: joins sum other metrics up by group.",
+    ("stream", "group"),
+)  # fmt: skip
+GROUP_STREAMS = Metric(
+    "", "streamkeeper_group_streams", "gauge", "{stream}", "Streams that share the function of a group.", ("group",)
+)
+GROUP_UNCONNECTED = Metric(
+    "", "streamkeeper_group_unconnected", "gauge", "{stream}",
+    "Those of a group's streams that should be connected and are not.", ("group",),
+)  # fmt: skip
 RUNNING = Metric("", "streamkeeper_executions_running", "gauge", "{execution}", "Executions that run on this machine.")
 
 
@@ -69,7 +82,7 @@ LAG = Metric(
 
 ALL = (
     *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, ENDED, SENT, WAITED, UNDELIVERED),
-    *(WANTED, UNCONNECTED, LONGEST, RUNNING, LAG),
+    *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, LAG),
 )
 # Fields of a connection's document that are times: no counter of the local run has them.
 TIMES = ("BlockedMs", "ConnectMs")

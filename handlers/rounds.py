@@ -42,7 +42,8 @@ class Seen:
     """What one look saw; `is_whole` is whether it came to the end of the streams.
 
     `wanted` counts the streams that should be connected, `missing` those of them that are not, and `longest_ms` is the
-    longest of that. `away_ms` has those that have not been for too long, `damage` what cannot be read of a lease.
+    longest of that. `away_ms` has those that have not been for too long, `damage` what cannot be read of a lease, and
+    `groups` of each group those of its streams that are not connected, whatever for how long.
     """
 
     wanted: int = 0
@@ -51,6 +52,7 @@ class Seen:
     is_whole: bool = False
     away_ms: dict[str, int] = field(default_factory=dict)
     damage: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: "Seen") -> None:
         """Takes in what was seen of other streams."""
@@ -59,6 +61,8 @@ class Seen:
         self.longest_ms = max(self.longest_ms, other.longest_ms)
         self.away_ms |= other.away_ms
         self.damage |= other.damage
+        for group_id, stream_ids in other.groups.items():
+            self.groups.setdefault(group_id, []).extend(stream_ids)
 
 
 @dataclass
@@ -170,6 +174,8 @@ class Rounds:
         # Where neither instant can be read, nobody knows for how long.
         if length_ms and (lease.started_at_ms or lease.expires_at_ms):
             seen.missing += 1
+            if group_id is not None:
+                seen.groups.setdefault(group_id, []).append(stream_id)
             seen.longest_ms = max(seen.longest_ms, length_ms)
             if length_ms >= self._away_after_ms:
                 seen.away_ms[stream_id] = length_ms

@@ -17,7 +17,7 @@ the alarm treats missing data as a breach, and before it asks anybody else, who 
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -130,7 +130,7 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     metrics.flush_metrics()
     named = tell(seen)
     dead_letters = count_dead_letters()
-    orphans = mend(now_ms, began_s + ASK_S)
+    orphans = mend(now_ms, began_s + ASK_S, seen.groups)
     return {
         "is_whole": seen.is_whole,
         "wanted": wanted,
@@ -143,7 +143,8 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 
 def tell(seen: Seen) -> list[str]:
     """Names the streams that are not well in the log, and in a message those who were not named yet: their ids."""
-    away = {stream_id: f"for {length_ms // 1000} s" for stream_id, length_ms in seen.away_ms.items()}
+    others = alerts.of_groups(seen.groups)
+    away = {one: f"for {length_ms // 1000} s{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
     damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
     if not seen.is_whole:
         logger.error("not every stream was looked at: the next run goes on with the rest")
@@ -190,8 +191,11 @@ def count_dead_letters() -> int | None:
         return None
 
 
-def mend(now_ms: int, late_at_s: float) -> list[str]:
-    """The ids of those of the suspects whose turn it is that are orphaned; for each one was started if it may be."""
+def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """The ids of those of the suspects whose turn it is that are orphaned; for each one was started if it may be.
+
+    `groups` has the streams of each group that are away: the log names them beside an orphaned group.
+    """
     states = StepFunctions(step_functions, settings.state_machine_arn, memory().pace.take)
     orphans = Orphans(states, memory().leases.read, states.youngest, may_start=lambda _: True)
     orphaned = []
@@ -208,7 +212,7 @@ def mend(now_ms: int, late_at_s: float) -> list[str]:
         if orphan is not None:
             orphaned.append(stream_id)
             fields = {"stream_id": stream_id, "execution": orphan.execution, "started": orphan.started}
-            logger.error(orphan.sentence, extra=fields)
+            logger.error(alerts.with_streams(orphan.sentence, groups.get(stream_id, ())), extra=fields)
     if orphaned:
         # In no other run: a metric is paid for by the hours in which it has data.
         metrics.add_metric("Orphaned", MetricUnit.Count, len(orphaned))

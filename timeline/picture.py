@@ -32,6 +32,18 @@ def draw(
     return lines
 
 
+def draw_gaps(streams: Sequence[Sequence[Gap]], until_ms: int, width: int = 96) -> list[str]:
+    """Returns a line for each stream with its gaps, numbered from 1, as wide and in the scale of `draw`."""
+    width = max(20, width)
+    lines = []
+    for number, gaps in enumerate(streams, 1):
+        cells = [NOTHING] * width
+        for gap in gaps:
+            _fill(cells, gap.from_ms, gap.to_ms, until_ms, GAP)
+        lines.append(f"{number:>6} {''.join(cells).rstrip()}")
+    return lines
+
+
 def _lane(lane: str, spans: Sequence[Span], connections: Sequence[Connection], until_ms: int, width: int) -> str:
     cells = [NOTHING] * width
     for span in spans:

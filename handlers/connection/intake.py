@@ -16,9 +16,10 @@ from handlers.connection.judging import is_confirmed, is_expired, judge, refused
 from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.reading import Reading, read
 from handlers.connection.record import Record
-from handlers.framing.decoders import FrameTooLong, FramingError, Oversize
+from handlers.framing.decoders import Decoded, FrameTooLong, FramingError, Oversize
 from handlers.framing.events import StreamEvent
 from handlers.framing.marks import Kind
+from handlers.framing.room import Room
 from handlers.profile.behaviour import Profile
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class End(NamedTuple):
 class Intake:
     """Of one connection; it is fed what the upstream sent, in order."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, room: Room | None = None) -> None:
         self._profile = profile
+        self._room = room
+        self._unstored_bytes = 0
         self._decoder = profile.decoder()
         self._discards = False
         self._told_unfinished = False
@@ -79,10 +82,7 @@ class Intake:
         """Returns what is to be stored and written down of the bytes, and what in them ends the connection."""
         if self._discards:
             return [], None
-        try:
-            frames, failure = self._decoder.feed(data), None
-        except FramingError as error:
-            frames, failure = error.frames, error
+        frames, failure = self._decoded(data)
         before_ms = record.liveness.heard()
         last_id = self._decoder.last_event_id
         reading = read(
@@ -100,6 +100,7 @@ class Intake:
         record.frames += reading.frames
         record.bytes += len(data)
         writes = self._writes(now_ms, reading.events, record)
+        self.stored(record)
         if reading.cursor is not None:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
@@ -108,6 +109,31 @@ class Intake:
             return losses + writes, None
         self._discards = True
         return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)
+
+    def _decoded(self, data: bytes) -> tuple[Decoded, FramingError | None]:
+        """Returns the frames that the bytes complete, as far as there is room for them, and why no more can follow."""
+        decoder, room = self._decoder, self._room
+        most_bytes = 0
+        if room is not None:
+            most_bytes = room.most_bytes(decoder.held_bytes + self._unstored_bytes)
+            decoder.allows(most_bytes - self._unstored_bytes)
+            most_bytes = min(most_bytes, decoder.held_bytes + self._unstored_bytes + len(data))
+        try:
+            frames, failure = decoder.feed(data), None
+        except FramingError as error:
+            frames, failure = error.frames, error
+        if room is not None:
+            if frames:
+                # What was decoded is held on until it is stored.
+                self._unstored_bytes = max(self._unstored_bytes, most_bytes - decoder.held_bytes)
+            room.holds(decoder.held_bytes + self._unstored_bytes)
+        return frames, failure
+
+    def stored(self, record: Record) -> None:
+        """Records that a write is answered, or that none was needed: what was held for it is free."""
+        if self._room is not None and record.pending.is_stored:
+            self._unstored_bytes = 0
+            self._room.holds(self._decoder.held_bytes)
 
     def gathers(self, flush_ms: int) -> None:
         """From now on events wait for so long, to be written together: the stream's events lie in a log."""
@@ -124,7 +150,10 @@ class Intake:
     def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:
         """Returns the write of what waits, where it is due or the connection leaves."""
         waiting = self._waiting
-        if waiting is None or waiting.due_ms is None or not (is_leaving or waiting.is_due(now_ms)):
+        if waiting is None or waiting.due_ms is None:
+            return []
+        is_crowded = self._room is not None and self._unstored_bytes >= self._room.sure_bytes
+        if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
         return [Write(record.fence, waiting.first, waiting.take())]
 
@@ -170,6 +199,8 @@ class Intake:
 
     def tail_bytes(self) -> int:
         """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""
+        if self._room is not None:
+            self._room.holds(0)
         return self._decoder.close()
 
     def _stopped(

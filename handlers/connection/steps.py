@@ -18,6 +18,7 @@ from handlers.connection.backoff import Rest
 from handlers.connection.effects import Effect, Outcome, Progress
 from handlers.connection.lease import Lease
 from handlers.connection.refusals import Refusal
+from handlers.framing.room import Room
 
 T = TypeVar("T")
 
@@ -29,7 +30,8 @@ class Invocation:
     `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
     0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
     over: it names that function's request. `waits_too_long` is whether the lanes of its execution wait for longer
-    than is deployed now, and so long that a function's deadline may come before its successor.
+    than is deployed now, and so long that a function's deadline may come before its successor. `room` is the stream's
+    part of what a function may hold that keeps others too; None where it keeps no other.
     """
 
     stream_id: str
@@ -45,6 +47,7 @@ class Invocation:
     renew_after: int = 0
     died: str = ""
     waits_too_long: bool = False
+    room: Room | None = None
 
     @property
     def holder(self) -> str:
@@ -134,7 +137,12 @@ class Await:
     @property
     def until_ms(self) -> int:
         """The first of the two instants; a connection that has not ended always waits for one."""
-        return min(instant for instant in (self.wake_ms, self.lease_ms) if instant is not None)
+        wake_ms, lease_ms = self.wake_ms, self.lease_ms
+        if wake_ms is None or lease_ms is None:
+            instant = lease_ms if wake_ms is None else wake_ms
+            assert instant is not None
+            return instant
+        return min(wake_ms, lease_ms)
 
 
 @dataclass(frozen=True, slots=True)

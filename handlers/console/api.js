@@ -29,9 +29,15 @@ export class Failure extends Error {
   }
 }
 
-/** The JSON of the answer; paths are relative to the page, for deployed the stage's name stands before them. */
-export async function ask(path, method = 'GET') {
+/**
+ * The JSON of the answer; paths are relative to the page, for deployed the stage's name stands before them.
+ * `known` is a Map in which a view keeps what it asks for again: the answer by its path, with its tag. What is as it was
+ * (304) is the same object as before.
+ */
+export async function ask(path, method = 'GET', known = null) {
   const headers = key.get() ? { 'x-api-key': key.get() } : {};
+  const before = known?.get(path);
+  if (before) headers['if-none-match'] = before.tag;
   let response;
   let body;
   try {
@@ -40,6 +46,7 @@ export async function ask(path, method = 'GET') {
   } catch {
     throw new Failure(0, 'The server does not answer.');
   }
+  if (before && response.status === 304) return before.answer;
   let answer;
   try {
     answer = JSON.parse(body);
@@ -49,6 +56,8 @@ export async function ask(path, method = 'GET') {
   if (!response.ok) {
     throw new Failure(response.status, answer.detail ?? answer.message ?? `The server answered ${response.status}.`);
   }
+  const tag = response.headers.get('etag');
+  if (known && tag) known.set(path, { tag, answer });
   return answer;
 }
 
@@ -60,12 +69,17 @@ export function repeat(work, every, failed) {
   let timer = 0;
   let failures = 0;
   let isOver = false;
+  let isRunning = false;
+  let isDue = false;
   const again = (ms) => {
     clearTimeout(timer);
     if (!isOver) timer = setTimeout(run, ms);
   };
   async function run() {
-    if (document.hidden) return;
+    // One at a time: what is asked for meanwhile is done after it.
+    isDue = isRunning;
+    if (document.hidden || isRunning) return;
+    isRunning = true;
     const began = performance.now();
     let rest;
     try {
@@ -78,7 +92,8 @@ export function repeat(work, every, failed) {
       rest = Math.min(LONGEST_MS, 1000 * 2 ** Math.min(failures - 1, 4));
       if (!isOver) failed(failure, rest);
     }
-    again(rest);
+    isRunning = false;
+    again(isDue ? 0 : rest);
   }
   const shown = () => !document.hidden && again(0);
   document.addEventListener('visibilitychange', shown);

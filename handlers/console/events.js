@@ -1,8 +1,8 @@
 // The last events of a stream, the newest first, searchable. Invariants: an event's text is shown as text; one that is
 // read stays open and where it is; what comes while the list is paused is shown when it goes on.
 //
-// Where no key is asked for, they come by an EventSource, which a local run keeps open; it cannot send a key, so with one
-// they are asked for page after page. While the page is hidden nothing is open.
+// Where no key is asked for, they come by an EventSource, which a local run and `streamkeeper console` keep open; it cannot
+// send a key, so with one they are asked for page after page. While the page is hidden nothing is open.
 
 import { ask, key, streamPath } from './api.js';
 import { element, keyed, text } from './dom.js';
@@ -14,6 +14,7 @@ const PAGES = 10;
 const SHORT = 160;
 const LONG = 20_000;
 const DRAWN_MS = 200;
+export const EVERY_MS = 2000;
 // After how long one that was refused is tried again.
 const REFUSED_MS = 60_000;
 
@@ -43,9 +44,12 @@ export function eventsPart(id) {
     const shown = events.filter((one) => !wanted || searched(one).includes(wanted));
     keyed(list, shown, (one) => one.position, item, () => {});
     const all = number(events.length);
-    const held = events.length ? (wanted ? `${number(shown.length)} of ${all} match` : `${all} ${order}`) : 'No event is stored yet.';
-    text(count, isPaused ? `${held}; paused` : held);
+    const held = events.length ? (wanted ? `${number(shown.length)} of ${all} match` : `${all} ${order}`) : 'No event is stored yet';
+    text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'as they come' : `asked for every ${EVERY_MS / 1000} s`}`);
   }
+
+  /** Whether they come by themselves: an EventSource that is not closed comes again by itself. */
+  const isOpen = () => source !== null && source.readyState !== EventSource.CLOSED;
 
   /** Takes in events, in the order in which they came. */
   function take(those) {
@@ -103,8 +107,7 @@ export function eventsPart(id) {
       document.removeEventListener('visibilitychange', hidden);
     },
     async load() {
-      // An EventSource that is not closed comes again by itself.
-      if (isPaused || (source && source.readyState !== EventSource.CLOSED)) return;
+      if (isPaused || isOpen()) return;
       if (after === null) after = (await ask(streamPath(id, '/latest'))).after ?? '';
       let page;
       for (let pages = 0; pages < PAGES; pages += 1) {

@@ -4,14 +4,13 @@
 import { ask, repeat, streamPath } from './api.js';
 import { announce, confirmed, element, text } from './dom.js';
 import { deadLettersPart } from './dead-letters.js';
-import { eventsPart } from './events.js';
+import { EVERY_MS, eventsPart } from './events.js';
 import { figuresPart } from './figures.js';
 import { graphPart } from './graph.js';
 import { lanesPart } from './lanes.js';
 import { showStatus } from './streams.js';
 import { HELD, clock } from './words.js';
 
-const EVERY_MS = 2000;
 const MACHINE_MS = 3000;
 const COST_MS = 30_000;
 
@@ -28,6 +27,7 @@ export function streamView(parent, server, id) {
   const events = eventsPart(id);
   const letters = deadLettersPart(id);
   const graph = graphPart();
+  const tagged = new Map();
   parent.append(
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
@@ -83,7 +83,7 @@ export function streamView(parent, server, id) {
   const loops = [
     repeat(load, EVERY_MS, server.failed),
     repeat(() => events.load(), EVERY_MS, onlyLater),
-    repeat(async () => graph.show(await ask(streamPath(id, '/machine'))), MACHINE_MS, onlyLater),
+    repeat(async () => graph.show(await ask(streamPath(id, '/machine'), 'GET', tagged)), MACHINE_MS, onlyLater),
     repeat(async () => figures.showCost(await ask(streamPath(id, '/cost'))), COST_MS, onlyLater),
   ];
   const tick = setInterval(() => document.hidden || lanes.tick(), 1000);

@@ -1,16 +1,24 @@
 // All streams at a glance: their status, since when, and why one is not connected; a search, and a form to start one.
-// Invariant: a row is made once, and only what changes in it is written: a thousand rows stay quick.
+// Invariants: a row is made once, and only what changes in it is written: a thousand rows stay quick. Once all are there a
+// turn asks for one page of them, so what it costs does not grow with their number, and a page that is as it was is neither
+// sent nor read again.
 
 import { ask, repeat, streamPath } from './api.js';
 import { announce, element, keyed, set, text } from './dom.js';
 import { STATUSES, clock, number } from './words.js';
 
-const PAGE = 250;
+const PAGE = 100;
 const EVERY_MS = 2000;
+// After how long without a turn, in a hidden tab, all pages are asked for at once.
+const OLD_MS = 30_000;
 
 /** Shows the streams in `parent`; the view has `stop`. */
 export function streamsView(parent, server) {
   let streams = [];
+  const pages = []; // the API's answers
+  let turn = 0;
+  let turnedAt = -Infinity;
+  const known = new Map();
   let wanted = '';
   const search = element('input', { type: 'search', id: 'search', autocomplete: 'off', spellcheck: 'false' });
   const counts = element('p', { class: 'counts', role: 'status' });
@@ -42,22 +50,35 @@ export function streamsView(parent, server) {
     text(nothing, streams.length ? 'No stream matches the search.' : 'No stream was started yet. Start one above.');
   }
 
+  /** Renews the next page, and goes on while the one that follows begins elsewhere than before. */
   async function load() {
-    let after = '';
-    const read = [];
+    const isOld = performance.now() - turnedAt > OLD_MS;
+    let at = isOld ? 0 : turn;
+    let isNew = false;
+    let before;
+    let page;
     do {
-      const page = await ask(`connections?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`);
-      read.push(...page.streams);
-      after = page.next;
+      const after = at === 0 ? '' : pages[at - 1].next;
+      page = await ask(`connections?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`, 'GET', known);
+      if (isOver) return;
+      before = pages[at];
+      pages[at] = page;
+      at += 1;
+      isNew ||= page !== before;
+      // What follows begins elsewhere, so it is asked for by other paths.
+      if (before && page.next !== before.next) known.clear();
       // The first time, what is there is shown at once.
-      if (after && read.length > streams.length) {
-        streams = [...read];
-        draw();
-      }
-    } while (after && !isOver);
-    streams = read;
-    if (isOver) return;
+      if (!before) show();
+    } while (page.next !== null && (isOld || page.next !== before?.next));
+    if (page.next === null) pages.length = at;
+    turn = at % pages.length;
+    turnedAt = performance.now();
     server.answered();
+    if (isNew) show();
+  }
+
+  function show() {
+    streams = pages.flatMap((page) => page.streams);
     draw();
   }
 

@@ -7,7 +7,7 @@ an upstream for each.
 from dataclasses import dataclass
 from typing import Literal
 
-from handlers.framing.frames import BadFrame, Decoder, Frame, FrameTooLong, FramingError, as_frames
+from handlers.framing.frames import BadFrame, Decoded, Decoder, Frame, FrameTooLong, FramingError, as_frames
 from handlers.framing.json_seq import JsonSeqDecoder
 from handlers.framing.length_and_raw import LengthDecoder, RawDecoder
 from handlers.framing.ndjson import NdjsonDecoder
@@ -17,6 +17,7 @@ from handlers.framing.sse import SseDecoder
 __all__ = [
     "FRAMINGS",
     "BadFrame",
+    "Decoded",
     "Decoder",
     "Frame",
     "FrameTooLong",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import ClassVar, NamedTuple, Protocol, cast
 
-from handlers.framing.oversize import Oversize, Skipping
+from handlers.framing.oversize import HEAD_BYTES, Oversize, Skipping
 
 # The byte order mark in UTF-8. One at the start of a stream is not content: it would make the first line differ from
 # the same line read in the middle of another connection.
@@ -19,6 +19,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PIECE = 256 * 1024
 # Where no line ends within so many characters, lines are taken for long.
 LONG = 512
+# As much of a line as says what it is.
+LEAST_HEAD_BYTES = 64
 # What may stand between JSON texts. RFC 8259, section 2.
 BLANK = b" \t\r\n"
 
@@ -74,11 +76,6 @@ class FrameTooLong(FramingError):
     reason = "frame_too_long"
 
 
-def too_long(max_frame_bytes: int, frames: Decoded) -> FrameTooLong:
-    """The error of a frame that is longer than `max_frame_bytes`."""
-    return FrameTooLong(f"a frame is longer than max_frame_bytes ({max_frame_bytes})", frames)
-
-
 class Decoder(Protocol):
     """Turns chunks into frames; made anew for each connection."""
 
@@ -98,8 +95,15 @@ class Decoder(Protocol):
         """
 
     @property
+    def held_bytes(self) -> int:
+        """How much of what has come is kept, or will be of a frame whose length was announced; within the bound."""
+
+    @property
     def is_inside_frame(self) -> bool:
         """Whether part of a frame has come that has not ended; not of one that is skipped, nor of a comment."""
+
+    def allows(self, room_bytes: int) -> None:
+        """From now on a frame may have so many bytes, where the profile takes as many."""
 
     def feed(self, data: bytes) -> Decoded:
         """The frames that `data` completes, in order; raises FramingError, and then again at every later call.
@@ -114,7 +118,38 @@ class Decoder(Protocol):
         """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
 
 
-class WithoutIds:
+class Bounded:
+    """How long a frame may be: as the profile says, or less where the function has no more room beside others."""
+
+    _room_bytes = -1  # what a decoder has worked out of the bound; negative for nothing
+    _own_bytes = -1  # the profile's bound, once another holds
+    _head_bytes = HEAD_BYTES
+    _is_crowded = False
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+
+    def allows(self, room_bytes: int) -> None:
+        """From now on a frame may have so many bytes, where the profile takes as many."""
+        if self._own_bytes < 0:
+            self._own_bytes = self._max_frame_bytes
+        most_bytes = min(self._own_bytes, room_bytes)
+        if self._room_bytes >= 0:
+            self._room_bytes += most_bytes - self._max_frame_bytes
+        self._max_frame_bytes, self._is_crowded = most_bytes, room_bytes < self._own_bytes
+        self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, room_bytes // 2))
+
+    def skipping(self, trailing: bytes = b"") -> Skipping:
+        """A frame that is too long, of which nothing was skipped yet."""
+        return Skipping(trailing, self._head_bytes, is_crowded=self._is_crowded)
+
+    def too_long(self, frames: Decoded) -> FrameTooLong:
+        """The error of a frame that is too long."""
+        bound = "there is room for beside its function's other streams" if self._is_crowded else "max_frame_bytes"
+        return FrameTooLong(f"a frame is longer than {bound} ({self._max_frame_bytes})", frames)
+
+
+class WithoutIds(Bounded):
     """The answers of a framing that carries neither ids nor reconnection times."""
 
     _skipped: Skipping | None = None

@@ -8,8 +8,7 @@ The invariant is that of handlers/framing/frames.py.
 
 import re
 
-from handlers.framing.frames import BLANK, BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes, too_long
-from handlers.framing.oversize import Skipping
+from handlers.framing.frames import BLANK, BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes
 
 RS = b"\x1e"
 # A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
@@ -24,7 +23,7 @@ class JsonSeqDecoder(WithoutIds):
     """JSON text sequences; a text that was cut off is dropped and counted, and the next one goes on."""
 
     def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        super().__init__(max_frame_bytes)
         self._skips = skips
         self._head = Head(markup_within=max_frame_bytes)
         self._began = False
@@ -42,6 +41,11 @@ class JsonSeqDecoder(WithoutIds):
         """The bytes of the line, within a text, that has not ended."""
         skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
         return len(self._text) - self._counted + skipped_bytes + self._head.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the text that has not ended, as far as they are kept."""
+        return len(self._text) + (0 if self._skipped is None else self._skipped.held_bytes)
 
     @property
     def is_inside_frame(self) -> bool:
@@ -97,12 +101,12 @@ class JsonSeqDecoder(WithoutIds):
     def _check(self, frames: list[Body]) -> None:
         if len(self._text) > self._max_frame_bytes:
             if self._skips:
-                self._skipped = Skipping(BLANK)
+                self._skipped = self.skipping(BLANK)
                 self._skipped.add(self._text)
                 self._forget()
                 return
             self._text.clear()
-            self._failure = too_long(self._max_frame_bytes, frames)
+            self._failure = self.too_long(frames)
             raise self._failure
 
     def _is_whole_after_line(self) -> bool:

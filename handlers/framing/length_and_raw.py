@@ -3,8 +3,7 @@
 `length` keeps the invariant of handlers/framing/frames.py. `raw` cannot: its frames are the chunks.
 """
 
-from handlers.framing.frames import BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes, too_long
-from handlers.framing.oversize import Skipping
+from handlers.framing.frames import BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes
 
 # Nothing that is announced with more digits could be taken.
 MAX_DIGITS = 12
@@ -19,7 +18,7 @@ class LengthDecoder(WithoutIds):
     """
 
     def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        super().__init__(max_frame_bytes)
         self._skips = skips
         self._head = Head()
         self._held = bytearray()
@@ -31,6 +30,13 @@ class LengthDecoder(WithoutIds):
         """The bytes of a message, or of its length line, that has not ended."""
         skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
         return len(self._held) + skipped_bytes + self._head.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the message that was announced, also those that have not come; of a skipped one what is kept."""
+        if self._skipped is not None:
+            return self._skipped.held_bytes
+        return max(len(self._held), self._wanted or 0)
 
     @property
     def is_inside_frame(self) -> bool:
@@ -89,21 +95,26 @@ class LengthDecoder(WithoutIds):
             return
         self._wanted = int(line)
         if self._wanted > self._max_frame_bytes and self._skips:
-            self._skipped = Skipping()
+            self._skipped = self.skipping()
         elif self._wanted > self._max_frame_bytes:
-            self._failure = too_long(self._max_frame_bytes, [])
+            self._failure = self.too_long([])
 
 
 class RawDecoder(WithoutIds):
     """One frame a chunk, as it was read: for upstreams whose messages are the chunks of the transfer coding."""
 
     def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        super().__init__(max_frame_bytes)
         self._skips = skips
         self._failed = False
 
     @property
     def unfinished_bytes(self) -> int:
+        """0: nothing is held."""
+        return 0
+
+    @property
+    def held_bytes(self) -> int:
         """0: nothing is held."""
         return 0
 
@@ -115,12 +126,12 @@ class RawDecoder(WithoutIds):
     def feed(self, data: bytes) -> list[Body]:
         """The chunk, as text where it is UTF-8."""
         if len(data) > self._max_frame_bytes and self._skips:
-            skipped = Skipping()
+            skipped = self.skipping()
             skipped.add(data)
             return [skipped.result(is_whole=True)]
         if self._failed or len(data) > self._max_frame_bytes:
             self._failed = True
-            raise too_long(self._max_frame_bytes, [])
+            raise self.too_long([])
         return [text_or_bytes(data)] if data else []
 
     def close(self) -> int:

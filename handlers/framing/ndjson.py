@@ -5,15 +5,14 @@ A line is returned as it came, without parsing its JSON. The invariant is that o
 
 from collections.abc import Sequence
 
-from handlers.framing.frames import BLANK, LONG, Body, Head, WithoutIds, too_long
-from handlers.framing.oversize import Skipping
+from handlers.framing.frames import BLANK, LONG, Body, Head, WithoutIds
 
 
 class NdjsonDecoder(WithoutIds):
     """JSON lines."""
 
     def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        super().__init__(max_frame_bytes)
         self._skips = skips
         self._is_blank = False  # whether nothing but blanks came yet of the line that is skipped
         self._head = Head(markup_within=max_frame_bytes)
@@ -30,6 +29,11 @@ class NdjsonDecoder(WithoutIds):
         """The bytes of the line that has not ended."""
         skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
         return len(self._line) + skipped_bytes + self._head.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the line that has not ended, as far as they are kept."""
+        return len(self._line) + (0 if self._skipped is None else self._skipped.held_bytes)
 
     @property
     def is_inside_frame(self) -> bool:
@@ -112,12 +116,12 @@ class NdjsonDecoder(WithoutIds):
         if self._failed or length > self._max_frame_bytes:
             line, self._line = self._line, b""
             if self._skips:
-                self._skipped, self._is_blank = Skipping(b"\r"), True
+                self._skipped, self._is_blank = self.skipping(b"\r"), True
                 self._skip(line)
                 return
             self._failed = True
             self._room_bytes = -1
-            raise too_long(self._max_frame_bytes, lines)
+            raise self.too_long(lines)
 
     def _skip(self, piece: bytes | bytearray) -> None:
         """Takes the next bytes of a line that is skipped."""

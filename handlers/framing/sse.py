@@ -7,19 +7,19 @@ Of a block that is skipped, the data goes by, joined by LF as in an event, and t
 behind the data. Where such a field alone is longer than 64 KB it is left out; so is what lies beyond in a comment.
 """
 
-from handlers.framing.frames import Frame, Head, new_frame, too_long, whole_lines
-from handlers.framing.oversize import HEAD_BYTES, Skipping
+from handlers.framing.frames import Bounded, Frame, Head, new_frame, whole_lines
+from handlers.framing.oversize import Skipping
 
 # The upstream may ask for any reconnection time, with any number of digits; longer than a day counts as a day.
 MAX_RECONNECTION_MS = 86_400_000
 LONG_LINE_BYTES = 1024 * 1024
 
 
-class SseDecoder:
+class SseDecoder(Bounded):
     """Server-sent events: lines end with LF, CRLF or CR; a blank line dispatches the block before it."""
 
     def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        super().__init__(max_frame_bytes)
         self._comments = comments
         self._skips = skips
         self._head = Head()
@@ -56,6 +56,12 @@ class SseDecoder:
     def unfinished_bytes(self) -> int:
         """The bytes of the line that has not ended."""
         return len(self._line) + self._gone_bytes + self._head.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the block and of the line that have not ended, and the last event ID."""
+        block_bytes = self._block_bytes if self._skipped is None else self._skipped.held_bytes
+        return block_bytes + len(self._line) + len(self._id_buffer or "")
 
     @property
     def is_inside_frame(self) -> bool:
@@ -215,12 +221,12 @@ class SseDecoder:
             self._failed = True
             self._line.clear()
             self._forget_block()
-            raise too_long(self._max_frame_bytes, frames)
+            raise self.too_long(frames)
         if self._line.startswith(b":"):
             # A comment is no part of a block: what is asked for of it is how it begins.
-            self._cut_line(max(1, min(HEAD_BYTES, self._max_frame_bytes - self._block_bytes)))
+            self._cut_line(max(1, min(self._head_bytes, self._max_frame_bytes - self._block_bytes)))
             return
-        self._skipped, self._has_data = Skipping(), False
+        self._skipped, self._has_data = self.skipping(), False
         for text in self._data:
             self._begin_data(text.encode())
         self._data = []
@@ -233,8 +239,8 @@ class SseDecoder:
             self._begin_data(self._line[6 if self._line[5:6] == b" " else 5 :])
             self._in_data = True
             self._cut_line(0)
-        elif len(self._line) > HEAD_BYTES:
-            self._cut_line(HEAD_BYTES if self._line.startswith(b":") else 1)
+        elif len(self._line) > self._head_bytes:
+            self._cut_line(self._head_bytes if self._line.startswith(b":") else 1)
 
     def _begin_data(self, value: bytes | bytearray) -> None:
         assert self._skipped is not None

@@ -55,6 +55,7 @@ class Roster:
         self.last_ms = last_ms
         self._lease = GroupLease()
         self._has_newer = self._is_buried = False
+        self._is_unseen = False  # a stream was relieved, and the lease was not seen since
         self._listed: int | None = None
         self._members: dict[str, str] = {}  # when each has joined
         self._parts: dict[str, Part] = {}
@@ -66,6 +67,7 @@ class Roster:
         self._lease = lease
         self._is_buried = any(beat.token == self._token and beat.is_buried for beat in lease.beats.values())
         self._has_newer = newer_lives(lease, self._token, now_ms)
+        self._is_unseen = False
         if lease.token == self._token:
             # Whoever took a stream from this function is not of the group. It is asked for once a look, not at once.
             self._parts |= {one: Part.WANTED for one, part in self._parts.items() if part is Part.RELIEVED}
@@ -89,6 +91,7 @@ class Roster:
 
         What a newer function has claimed no older one ever gets again. Where none is seen later on, it is wanted.
         """
+        self._is_unseen = self._is_unseen or fate is Fate.RELIEVED
         if stream in self._members:
             self._parts[stream] = _AFTER[fate]
         else:
@@ -155,7 +158,7 @@ class Roster:
 
     def outcome(self, now_ms: int) -> Outcome | None:
         """Returns how the function has ended; None while it goes on."""
-        parts = set(self._parts.values())
+        parts = self._parts.values()
         if Part.RUNNING in parts or self._listed is None:
             return None
         if self._is_superseded:
@@ -165,7 +168,8 @@ class Roster:
         if self._has_newer:
             relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
             return EXPIRED if Part.STANDBY in parts else relieved
-        return EXPIRED if self._is_buried or now_ms >= self.last_ms else None
+        # Whoever has relieved a stream may have come after the last look at the lease: then that is awaited.
+        return EXPIRED if self._is_buried or (now_ms >= self.last_ms and not self._is_unseen) else None
 
     @property
     def _is_superseded(self) -> bool:

@@ -157,7 +157,7 @@ class OneWrite:
     def _put_whole(self, event: StreamEvent, item: Item) -> str:
         """Puts the item by itself, whatever its size; what is left of one that was too long goes to the queue."""
         if isinstance(event.data, Oversize):
-            return self._dead_letter(event, item, _of_oversize(event.data))
+            return self._dead_letter(event, item, event.data.reason)
         is_large = size_bytes(item) > MAX_ITEM_BYTES
         return self._put_large(event, item) if is_large else self._put_alone(event, item, False)
 
@@ -260,11 +260,6 @@ class OneWrite:
         with contextlib.suppress(Refused):
             self._put_once(mark(item, reason))
         return DEAD_LETTERED
-
-
-def _of_oversize(body: Oversize) -> str:
-    until = "" if body.is_whole else " until the connection ended"
-    return f"longer than max_frame_bytes: {body.size_bytes} bytes{until}"
 
 
 class _Tries:

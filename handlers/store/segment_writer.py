@@ -167,7 +167,7 @@ class SegmentWriter:
             return segment_item(self._stream_id, segment, events, self._keep_days, data) | says
         is_lone = len(events) == 1
         if is_lone and isinstance(events[0].data, Oversize):
-            return self._item_of_lone(put, self._dead_letter(events[0], _of_oversize(events[0].data)))
+            return self._item_of_lone(put, self._dead_letter(events[0], events[0].data.reason))
         data = pack(events)
         if len(data) <= MAX_SEGMENT_BYTES:
             return segment_item(self._stream_id, segment, events, self._keep_days, data)
@@ -198,8 +198,3 @@ class SegmentWriter:
         """Sends the event whole, and says so in the log: in the other order a kill between the two would lose it."""
         self._dead_letters.send(self._stream_id, self._fence, event, reason)
         return {"dead_letter": {"S": reason}}
-
-
-def _of_oversize(body: Oversize) -> str:
-    until = "" if body.is_whole else " until the connection ended"
-    return f"longer than max_frame_bytes: {body.size_bytes} bytes{until}"

@@ -146,6 +146,10 @@ class StreamRecords:
         """
         return self._leases.started(after, limit)
 
+    def members(self, group_id: str) -> list[str]:
+        """The ids of the streams that share the function of a group."""
+        return list(GroupStore(self.dynamodb, self._table, group_id).members())
+
     def layout(self, stream_id: str) -> Layout | None:
         """How the stream's events lie; None where it was never started."""
         lease = self._records.get(stream_id, "lease")

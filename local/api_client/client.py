@@ -83,9 +83,10 @@ class Api:
         if self.key and not self.url.startswith("https://") and host not in _LOOPBACK:
             raise UserError(f"A key is sent to https:// addresses alone, and {self.url} is none.")
 
-    def request(self, method: str, path: str) -> Answer:
+    def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """Returns the answer; `path` begins with a slash, is percent-encoded, and may have a query.
 
+        `headers` are sent besides those that show who asks.
         Raises UserError where the request cannot be made, signed or delivered.
         """
         if method not in _METHODS:
@@ -96,8 +97,8 @@ class Api:
             raise UserError("The path has a #, which is never sent; in a stream id write %23.")
         # botocore leaves what follows a semicolon out when it sends, and signs it.
         url = self._parsed(path.replace(";", "%3B"))
-        headers = {"x-api-key": self.key} if self.key else {}
-        request = AWSRequest(method, str(url), headers=headers, data=b"")
+        known = {"x-api-key": self.key} if self.key else {}
+        request = AWSRequest(method, str(url), headers={**(headers or {}), **known}, data=b"")
         match = _AWS.fullmatch(url.host or "")
         if not self.key and (match or self.sign):
             _sign(request, match[1] if match else None, self.session or new_session())

@@ -3,7 +3,7 @@
 A browser makes no signature, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each
 request of the page is signed, or gets the key, on its way. Invariants: no credential reaches the browser; who does not
 know the word that begins each path, which is new each time, is answered by nothing but 404, and so is no other host's
-page (local/own_hosts.py); what the API answers is passed on as it is.
+page (local/own_hosts.py); what the API answers is passed on as it is, but for an event stream, which is kept open here.
 """
 
 import argparse
@@ -12,16 +12,18 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from handlers.api.event_texts import EVENT_STREAM, representation
 from handlers.api.problems import CONTENT_TYPE, Problem
+from local.api_client import live_tail
 from local.api_client.client import Api, new_session
 from local.api_client.command import here
 from local.listener import HOST, Listener, bind
@@ -30,11 +32,14 @@ from local.user_error import UserError
 
 REFUSED, INTERRUPTED = 1, 130
 _DENIED = (401, 403)
-# What of an answer is the page's.
+# What of a request is the API's, and of an answer the page's.
+_CONDITIONS = ("if-none-match",)
 _PASSED = (
     *("content-type", "content-security-policy", "x-content-type-options", "referrer-policy"),
-    *("cache-control", "retry-after", "allow"),
+    *("cache-control", "etag", "retry-after", "allow"),
 )
+# How often new events are asked for: a deployed API is paid for by the request.
+EVERY_S = 2.0
 
 
 def add(subparsers: Any) -> None:
@@ -66,21 +71,32 @@ def app(api: Api, word: str) -> Starlette:
     """The application that answers below `/<word>/` what the API answers."""
 
     async def asked(request: Request) -> Response:
-        # An EventSource is for an API that keeps it open; 204 tells it not to come again, and the page asks by itself.
-        if representation(request.headers.get("accept", "")) == EVENT_STREAM:
-            return Response(status_code=204)
         # As it came: an encoded slash is not a slash.
         path = request.scope["raw_path"].decode("ascii", "replace").removeprefix(f"/{word}")
         query = request.scope["query_string"].decode("ascii", "replace")
+        if request.method == "GET" and path.endswith("/events") and live_tail.wants(request.headers):
+            return await tailed(path, query, request.headers.get("last-event-id"))
+        tags = {name: request.headers[name] for name in _CONDITIONS if name in request.headers}
+        return await answered(request.method, f"{path}?{query}" if query else path, tags)
+
+    async def tailed(path: str, query: str, last_event_id: str | None) -> Response:
+        known = dict(parse_qsl(query, keep_blank_values=True))
+
+        async def page(after: str) -> Response:
+            return await answered("GET", f"{path}?{urlencode({**known, 'after': after})}")
+
+        return await live_tail.tail(page, last_event_id or known.get("after", ""), EVERY_S)
+
+    async def answered(method: str, target: str, headers: Mapping[str, str] | None = None) -> Response:
         try:
-            answer = await asyncio.to_thread(api.request, request.method, f"{path}?{query}" if query else path)
+            answer = await asyncio.to_thread(api.request, method, target, headers)
         except UserError as mistake:
             return _problem(str(mistake))
         if answer.status in _DENIED:
             # The page would ask for a key, which is not what lacks.
             return _problem(f"The API refuses these credentials: {answer.sentence}")
-        headers = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
-        return Response(answer.body, answer.status, headers)
+        passed = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
+        return Response(answer.body, answer.status, passed)
 
     # Not in a pattern of a path, so that the comparison takes as long whatever was typed.
     async def guarded(request: Request) -> Response:

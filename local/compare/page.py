@@ -51,10 +51,10 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         question, results = answered(options)
         memory_mb = question.source.settings["memory_mb"]
         tables[name] = command.rows([result.as_json(memory_mb, listed) for result in results])
-        text = _with(text, name, tables[name])
-    readme = _with((root / README).read_text(encoding="utf-8"), "short", _short(tables))
+        text = table_in(text, name, tables[name])
+    readme = table_in((root / README).read_text(encoding="utf-8"), "short", _short(tables))
     recovered = backoff.simulated()
-    text = _with(text, "backoff", backoff.rows(recovered))
+    text = table_in(text, "backoff", backoff.rows(recovered))
     question, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
     groups = [group(result, listed, question.source.settings["memory_mb"]) for result in results]
     picture = svg.draw(groups, command.until_ms(question), heading(question))
@@ -71,9 +71,14 @@ def _short(tables: dict[str, list[list[str]]]) -> list[list[str]]:
     return lines
 
 
-def _with(text: str, name: str, rows: list[list[str]]) -> str:
-    """The page with the table in its place."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
+def lines_of(rows: list[list[str]]) -> list[str]:
+    """Returns the rows of a table as the page has them."""
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def table_in(text: str, name: str, rows: list[list[str]]) -> str:
+    """Returns the page with the table in its place."""
+    lines = lines_of(rows)
     block = "\n".join([lines[0], "|---|" + "---:|" * (len(rows[0]) - 1), *lines[1:]])
     mark = rf"(<!-- compare: {name} -->\n).*?(<!-- /compare -->)"
     return re.sub(mark, lambda match: f"{match[1]}{block}\n{match[2]}", text, flags=re.DOTALL)

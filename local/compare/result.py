@@ -22,6 +22,8 @@ MONTH_MS = 2_628_000_000
 class Result:
     """What a strategy came to in `until_ms`; `billed_ms` is the time of its functions.
 
+    Of what several streams share it has the stream's part, which need not be whole.
+
     `charges` has what else is charged: how many units of the price of that table and name in the price list.
     """
 
@@ -30,9 +32,9 @@ class Result:
     connections: list[Connection]
     gaps: list[Gap]
     deliveries: Deliveries
-    transitions: int
-    billed_ms: int
-    invocations: int
+    transitions: float
+    billed_ms: float
+    invocations: float
     until_ms: int
     charges: Mapping[tuple[str, str], float] = field(default_factory=dict)
 

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from local.checkout import ROOT
-from local.compare import played_lambda, played_queue
+from local.compare import played_group, played_lambda, played_queue
 from local.compare.result import Result, Strategy
-from local.replay.command import replay
+from local.replay.command import Replay, replay
 from local.replay.scenario import Scenario
 
 MACHINES = ROOT / "statemachines"
@@ -21,7 +21,19 @@ MACHINES = ROOT / "statemachines"
 
 def by_machine(name: str, path: Path, source: Scenario) -> Result:
     """Returns what a state machine came to."""
-    found = replay(replace(source, machine=path))
+    return _of(name, replay(replace(source, machine=path)))
+
+
+def by_group(name: str, path: Path, source: Scenario, streams: int = played_group.STREAMS) -> Result:
+    """Returns what a stream of a group came to: its own connections, and its share of the group's functions."""
+    source = replace(source, machine=path)
+    found = replay(source, partial(played_group.GroupSandbox, source, streams), played_group.INPUT)
+    whole = _of(name, found)
+    shares = {field: getattr(whole, field) / streams for field in ("transitions", "billed_ms", "invocations")}
+    return replace(whole, **shares)
+
+
+def _of(name: str, found: Replay) -> Result:
     tasks = [span for span in found.spans if span.kind == "task"]
     return Result(
         strategy=name,
@@ -52,6 +64,11 @@ STRATEGIES = (
     _machine("staggered-join", "staggered-join.asl.yml", "a Parallel of a Task and of a Wait before a Task, looped"),
     _machine("staggered", "staggered.asl.yml", "two branches that alternate between a Wait and a Task"),
     _machine("streamkeeper", "connections.asl.yml", "the machine that is deployed"),
+    Strategy(
+        "streamkeeper-group",
+        f"the same machine for {played_group.STREAMS} streams in a function, and one of those",
+        partial(by_group, "streamkeeper-group", MACHINES / "connections.asl.yml"),
+    ),
     Strategy(
         "self-invoke",
         "a function that invokes its successor, without a machine",

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open, Outcome
-from handlers.connection.ends import SUPERSEDED
+from handlers.connection.ends import SUPERSEDED, renewal_due
 from handlers.connection.inputs import Arrival, Closed, LeaseRead
 from handlers.connection.manager import LEASE_TTL_READS
-from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Report, Step
+from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Report, Step, Steps
 from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate
 from handlers.group.keeping import Kept, kept
@@ -32,11 +32,21 @@ from handlers.store.group_items import member_key
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore, GroupFunction
 from handlers.store.requests import Requests
-from local.costs.steady_upstream import Link, SteadyUpstream
+from local.costs.steady_upstream import Client
 from local.replay.virtual_invocation import VirtualConnection
 from states_language.clock import Clock, Timer
 
 GROUP = "#1"
+
+
+class Upstream(Protocol):
+    """What a stream of the group is read from."""
+
+    def open(self, client: Client, cursor: str | None) -> Any:
+        """A link that brings what came after the cursor, or from now on where there is none."""
+
+    def close(self, link: Any) -> None:
+        """Closes a link from the client's side; the client hears nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class Group:
     """What a stage's functions keep together: a profile for all, and each stream's upstream, by its id."""
 
     profile: Profile
-    upstreams: Mapping[str, SteadyUpstream]
+    upstreams: Mapping[str, Upstream]
     settings: Mapping[str, Any]
     names: Mapping[str, str]
     client: Any
@@ -73,7 +83,7 @@ class _Member:
     requests: Requests
     arrived_at: Callable[[], None]
     inbox: deque[Arrival] = field(default_factory=deque)
-    link: Link | None = None
+    link: Any = None
 
     def arrived(self, arrival: Arrival) -> None:
         """Takes what the upstream sends."""
@@ -171,9 +181,10 @@ class CountedGroup:
         while self._performs_duty(now_ms):
             done = True
         for stream_id in self._roster.to_open(now_ms):
-            if self._pacing.may_begin(now_ms):
-                self._begins(stream_id, now_ms)
-                done = True
+            if not self._pacing.may_begin(now_ms):
+                break
+            self._begins(stream_id, now_ms)
+            done = True
         for stream_id, step in self._rounds.asked():
             self._rounds.answer(stream_id, Answer(now_ms, self._perform(stream_id, step)))
             done = True
@@ -189,20 +200,19 @@ class CountedGroup:
         return done
 
     def _serve(self, now_ms: int) -> bool:
-        served = False
-        for stream_id, step in self._rounds.awaiting():
-            inbox = self._members[stream_id].inbox
-            if inbox or step.until_ms <= now_ms:
-                self._rounds.answer(stream_id, Answer(now_ms, inbox.popleft() if inbox else None))
-                served = True
-        for stream_id in self._rounds.rested(now_ms):
+        members, awaiting = self._members, self._rounds.awaiting()
+        due = [one for one, step in awaiting if members[one].inbox or step.until_ms <= now_ms]
+        for stream_id in due:
+            inbox = members[stream_id].inbox
+            self._rounds.answer(stream_id, Answer(now_ms, inbox.popleft() if inbox else None))
+        rested = self._rounds.rested(now_ms)
+        for stream_id in rested:
             self._rounds.answer(stream_id, Answer(now_ms))
-            served = True
-        return served
+        return bool(due or rested)
 
     def _ends(self, outcome: Outcome) -> None:
         self.freeze()
-        self._on_end(outcome)
+        self._on_end(renewal_due(outcome) if self._who.is_renewal_due else outcome)
 
     # --- for the group ------------------------------------------------------------------------------------------------
 
@@ -248,11 +258,17 @@ class CountedGroup:
         self._pacing.begins(stream_id, now_ms)
         profile = self._group.profile
         self._store.lags[stream_id] = profile.flush_ms if profile.store == "log" else 0
-        who = replace(self._who, stream_id=stream_id)
+        # What a renewal follows from is the group's.
+        who = replace(self._who, stream_id=stream_id, cycles=0, renew_after=0)
         requests = Requests(profile, self._store, who, self._clock.now_ms)
         self._members[stream_id] = _Member(requests, self._wake)
-        steps = kept(profile, who, now_ms, self._draw, self._delays, lambda _now_ms: self._roster.keeps(stream_id))
-        self._rounds.begin(stream_id, steps, now_ms)
+        self._rounds.begin(stream_id, self._steps(who, now_ms), now_ms)
+
+    def _steps(self, who: Invocation, now_ms: int) -> Steps[Kept]:
+        """The steps of one stream."""
+        keeps = self._roster.keeps
+        profile, stream_id = self._group.profile, who.stream_id
+        return kept(profile, who, now_ms, self._draw, self._delays, lambda _now_ms: keeps(stream_id))
 
     def _has_ended(self, stream_id: str, value: Kept) -> None:
         self._store.forget(stream_id)

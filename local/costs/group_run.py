@@ -49,6 +49,7 @@ class GroupSandbox(CountedSandbox):
         executions: VirtualExecutions,
     ) -> None:
         super().__init__(clock, stream.profile, next(iter(upstreams.values())), settings, NAMES, executions)
+        self._upstreams = upstreams
         self._group = Group(stream.profile, upstreams, settings, NAMES, self.tables)
         self._group.joins()
         self.functions: list[CountedGroup] = []
@@ -71,7 +72,7 @@ class GroupSandbox(CountedSandbox):
         return sum(max(0, min(end_ms, to_ms) - max(began_ms, from_ms)) for began_ms, end_ms in spans)
 
     def _moment(self) -> _Moment:
-        events = sum(upstream.sent() for upstream in self._group.upstreams.values())
+        events = sum(upstream.sent() for upstream in self._upstreams.values())
         return _Moment(self._clock.now_ms(), self.meter.counts.copy(), events)
 
 

@@ -1,7 +1,8 @@
 """The verb `timeline`: says and draws what any execution did, from its history alone.
 
 It joins the histories' sources, the analysis and the pictures, and decides only how the answer is laid out. Invariant:
-nothing but the histories is looked at: neither the machine's definition nor the streams' records.
+nothing but the histories is looked at, not the machine's definition; but an execution that is asked for by its ARN and
+keeps a group is shown with the gaps of its streams, which no history knows.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ import json
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from local.history import sources
+from local.history import group, sources
+from local.history.group import GroupStreams, gap_ms
 from local.history.pictures import checked, write
 from local.history.timeline import cost_usd
 from local.printable import columns_of, in_marks_of, printable, printable_lines
 from local.user_error import UserError
 from timeline import canvas, picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
+from timeline.coverage import Gap
+from timeline.spans import timestamp_ms
 
 COLUMNS = 96
 MOST_GAPS = 20
+MOST_STREAMS = 20
 MEMORY_MB = (128, 10_240)
 
 
@@ -61,20 +67,27 @@ def run(arguments: argparse.Namespace) -> int:
     if bool(arguments.files) == bool(arguments.execution):
         raise UserError("timeline: give files with histories, or --execution ARN, and not both.")
     if arguments.execution:
-        asked = [sources.of_execution(arn) for arn in dict.fromkeys(arguments.execution)]
+        arns = list(dict.fromkeys(arguments.execution))
+        asked = [sources.of_execution(arn) for arn in arns]
         found = analyse(asked, now_ms=time.time_ns() // 1_000_000)
+        origin_ms = min(timestamp_ms(history[0]) for _, history in asked)
+        streams = group.of_executions(arns, origin_ms, found.until_ms)
     else:
+        streams = None
         found = analyse(sources.of_files(arguments.files))
     usd = cost_usd(found.transitions, found.running_ms, len(found.functions), memory_mb)
     if path is not None:
         title = printable(", ".join(execution.name for execution in found.executions))
-        group = svg.Group("execution", note(found), found.spans, found.tasks, found.gaps)
-        write(path, svg.draw([group], found.until_ms, title), title)
+        lanes = svg.Group("execution", note(found), found.spans, found.tasks, found.gaps)
+        rows = [svg.Group(printable(one), _gap_words(gaps), [], [], gaps) for one, gaps in _shown(streams)]
+        write(path, svg.draw([lanes, *rows], found.until_ms, title), title)
     if arguments.json:
-        print(json.dumps(as_json(found, usd), indent=1))
+        shared = {} if streams is None or streams.problem else {"group": group_json(streams)}
+        print(json.dumps({**as_json(found, usd), **shared}, indent=1))
         return 0
     width = arguments.width or columns_of(sys.stdout, COLUMNS + picture.LABEL) - picture.LABEL
-    print(in_marks_of(sys.stdout.encoding, printable_lines(text(found, usd, width, with_rows=arguments.rows))))
+    shown = text(found, usd, width, with_rows=arguments.rows, streams=streams)
+    print(in_marks_of(sys.stdout.encoding, printable_lines(shown)))
     return 0
 
 
@@ -108,13 +121,49 @@ def note(found: Analysis) -> str:
     return f"{percent}\n{gaps} gap{'' if gaps == 1 else 's'}"
 
 
-def text(found: Analysis, usd: dict[str, float], width: int, *, with_rows: bool) -> str:
-    """Returns the picture and the totals, and before them the rows where they are asked for."""
+def group_json(streams: GroupStreams) -> dict[str, Any]:
+    """Returns what `--json` has of the streams that share the functions of a group."""
+    listed = [
+        {"stream": one, "gap_ms": gap_ms(gaps), "gaps": [asdict(gap) for gap in gaps]}
+        for one, gaps in streams.gaps.items()
+    ]
+    return {"group": streams.group, "streams": listed}
+
+
+def _shown(streams: GroupStreams | None) -> list[tuple[str, Sequence[Gap]]]:
+    """The streams of a group that are drawn."""
+    return [] if streams is None else streams.with_gaps[:MOST_STREAMS]
+
+
+def _gap_words(gaps: Sequence[Gap]) -> str:
+    return f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}, {gap_ms(gaps) / 1000:,.3f} s"
+
+
+def _group_lines(streams: GroupStreams) -> list[str]:
+    if streams.problem:
+        return [streams.problem]
+    gone = streams.with_gaps
+    lines = [f"group {streams.group}: {len(streams.gaps)} streams share its functions, {len(gone)} of them had gaps"]
+    lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_shown(streams), 1)]
+    if (more := len(gone) - MOST_STREAMS) > 0:
+        lines.append(f"  and {more} more; --json lists them all")
+    return lines
+
+
+def text(
+    found: Analysis, usd: dict[str, float], width: int, *, with_rows: bool, streams: GroupStreams | None = None
+) -> str:
+    """Returns the picture and the totals, and before them the rows where they are asked for.
+
+    Of a group's execution the picture has the gaps of its streams below the lanes.
+    """
     lines = [f"{row.at_ms / 1000:>12.3f}  {row.lane:<4} {_row_words(row.what, row.error)}" for row in found.rows]
     shown = [*lines, ""] if with_rows else []
     shown += picture.draw(found.spans, found.tasks, found.gaps, found.until_ms, width)
+    shown += picture.draw_gaps([gaps for _, gaps in _shown(streams)], found.until_ms, width)
     columns = max(40, width + picture.LABEL)
-    totals = (part for line in _totals(found, usd) for part in textwrap.wrap(line, columns, subsequent_indent="    "))
+    said = [*(_group_lines(streams) if streams is not None else []), *_totals(found, usd)]
+    totals = (part for line in said for part in textwrap.wrap(line, columns, subsequent_indent="    "))
     return "\n".join([*shown, "", LEGEND, "", *totals])
 
 

@@ -20,7 +20,7 @@ from local.workbench.files import data
 from timeline.histories import HistoryError, histories, page_of
 from timeline.lanes import Event
 
-_ARN = re.compile(r"arn:aws[a-z-]*:states:([a-z0-9-]+):\d{12}:execution:[^:]+:([^:/]+)")
+_ARN = re.compile(r"arn:aws[a-z-]*:states:([a-z0-9-]+):\d{12}:execution:([^:]+):([^:/]+)")
 # "The maximum number of results that are returned per call" (GetExecutionHistory, maxResults).
 _PAGE = 1000
 
@@ -55,12 +55,18 @@ def of_execution(arn: str) -> Named:
             f"<machine>:<name>, not {arn!r}."
         )
     try:
-        return said[2], _events(botocore.session.Session().create_client("stepfunctions", region_name=said[1]), arn)
+        return said[3], _events(botocore.session.Session().create_client("stepfunctions", region_name=said[1]), arn)
     except ClientError as refusal:
         error = refusal.response["Error"]
         raise UserError(f"Step Functions refused {arn}: {error['Code']}: {error.get('Message', '')}") from None
     except BotoCoreError as problem:
         raise UserError(f"Step Functions cannot be asked for {arn}: {problem}") from None
+
+
+def place_of(arn: str) -> tuple[str, str]:
+    """Returns the region and the machine's name of an execution's ARN; both "" where it is none."""
+    said = _ARN.fullmatch(arn)
+    return ("", "") if said is None else (said[1], said[2])
 
 
 def _events(client: Any, arn: str) -> list[Event]:

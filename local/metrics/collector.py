@@ -1,14 +1,15 @@
 """Reads what the metrics of the local run are: what connections wrote, how they ended, and which streams are away.
 
 The numbers are those of the control table, so they are the API's. A connection's counts grow while it is open, so what
-is new of each is added up here. Invariant: a counter never falls while the service runs, though records expire.
+is new of each is added up here. An execution that keeps a group stands for the streams that share its function.
+Invariant: a counter never falls while the service runs, though records expire.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from handlers import metric_names
@@ -16,6 +17,7 @@ from handlers.api.delivery_answer import lag_ms
 from handlers.api.records import Connection
 from handlers.connection.lease import unconnected_ms
 from handlers.connection_metrics import ENDS
+from handlers.group import is_group
 from handlers.metric_names import Metric
 from handlers.store.stream_records import StreamRecords
 
@@ -51,8 +53,11 @@ class Collector:
         """All samples as they are now, in the order of the table; raises StoreUnavailable."""
         with self._lock:
             running = list(self._running())
-            self._streams.update(stream for stream in running if stream)
+            groups = {one: self._records().members(one) for one in running if is_group(one)}
+            self._streams.update(one for one in running if one and one not in groups)
+            self._streams.update(stream for streams in groups.values() for stream in streams)
             away_ms: list[int] = []
+            away: set[str] = set()
             for stream_id in sorted(self._streams):
                 records = self._records().read(stream_id)
                 if records is None:
@@ -63,6 +68,8 @@ class Collector:
                     self._add(stream_id, one)
                 if records.lease.execution and not records.lease.stop:
                     away_ms.append(unconnected_ms(records.lease, now_ms))
+                    if away_ms[-1]:
+                        away.add(stream_id)
             gauges: dict[Metric, float] = {
                 metric_names.WANTED: len(away_ms),
                 metric_names.UNCONNECTED: sum(each > 0 for each in away_ms),
@@ -74,6 +81,7 @@ class Collector:
             ]
             delivery = [sample for stream_id in sorted(self._streams) for sample in self._delivery(stream_id, now_ms)]
             own = [*counters, *(Sample(metric, (), value) for metric, value in gauges.items()), *delivery]
+            own += _of_groups(groups, away)
             return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
 
     def _delivery(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
@@ -95,6 +103,14 @@ class Collector:
         for key, count in counts.items():
             self._totals[key] += max(0, count - seen.get(key, 0))
         self._seen[stream_id, one.fence] = counts
+
+
+def _of_groups(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterator[Sample]:
+    """Which streams share a function, how many they are, and how many of them are not connected."""
+    for group, streams in sorted(groups.items()):
+        yield from (Sample(metric_names.GROUP, (stream_id, group), 1) for stream_id in sorted(streams))
+        yield Sample(metric_names.GROUP_STREAMS, (group,), len(streams))
+        yield Sample(metric_names.GROUP_UNCONNECTED, (group,), len(away & set(streams)))
 
 
 def _of(item: tuple[tuple[Metric, tuple[str, ...]], int]) -> tuple[int, tuple[str, ...]]:

@@ -133,8 +133,13 @@ class Latencies:
         self.connect_ms = latencies["connect"]
 
 
-def replay(source: Scenario) -> Replay:
-    """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine."""
+def replay(
+    source: Scenario, sandbox_of: Callable[..., VirtualSandbox] = VirtualSandbox, input_: Mapping[str, Any] = INPUT
+) -> Replay:
+    """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine.
+
+    `sandbox_of` makes what performs the Tasks, from what VirtualSandbox is made of; `input_` is the execution's.
+    """
     names = stages.names(STAGE)
     machine = machine_in(source, source.machine, names)
     later = [(one.at_ms, machine_in(source, one.machine, names)) for one in source.redeployments]
@@ -145,14 +150,14 @@ def replay(source: Scenario) -> Replay:
 
     async def run() -> VirtualSandbox:
         upstream = ScriptedUpstream(clock, source.upstream, origin_ms, latencies.connect_ms)
-        sandbox = VirtualSandbox(clock, profile_of(source), upstream, source.settings, names, executions)
+        sandbox = sandbox_of(clock, profile_of(source), upstream, source.settings, names, executions)
         for at_ms in source.kills_ms:
             sandbox.kill_at(origin_ms + at_ms)
         for at_ms in source.freezes_ms:
             sandbox.freeze_at(origin_ms + at_ms)
         for at_ms, changed in later:
             clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
-        executions.begin(INPUT, sandbox.perform)
+        executions.begin(input_, sandbox.perform)
         ended = asyncio.ensure_future(executions.over())
         over = asyncio.ensure_future(clock.sleep_until(origin_ms + source.run_for_ms))
         await asyncio.wait({ended, over}, return_when=asyncio.FIRST_COMPLETED)

@@ -7,11 +7,12 @@ names; one alert says of one orphan what was done; what does not answer ends not
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.alerts import with_streams
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict, verdict
 from handlers.errors import StoreUnavailable
@@ -78,7 +79,7 @@ class OrphanWatch:
         youngest = self._youngest()
         if self._shares_tables:
             suspects = [(stream_id, lease) for stream_id, lease in suspects if stream_id in youngest]
-        return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms)
+        return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
 
     def _youngest(self) -> dict[str, Described]:
         """The youngest execution of each stream; one that runs comes before one that is over."""
@@ -87,7 +88,11 @@ class OrphanWatch:
         return {known.stream_id: _described(known) for known in executions if not _is_aside(known)}
 
     def _check(
-        self, suspects: list[tuple[str, Lease]], youngest: Mapping[str, Described], now_ms: int
+        self,
+        suspects: list[tuple[str, Lease]],
+        youngest: Mapping[str, Described],
+        now_ms: int,
+        groups: Mapping[str, Sequence[str]],
     ) -> dict[str, str]:
         def of(stream_id: str, execution: str) -> Described:
             return youngest.get(stream_id) or self._states.describe(execution)
@@ -101,7 +106,7 @@ class OrphanWatch:
                 sentences[stream_id] = f"whether {stream_id} is orphaned cannot be found out: {type(problem).__name__}"
                 continue
             if orphan is not None:
-                sentences[stream_id] = orphan.sentence
+                sentences[stream_id] = with_streams(orphan.sentence, groups.get(stream_id, ()))
         return sentences
 
     def _leases(self) -> Leases:

@@ -30,7 +30,7 @@ def add_status(subparsers: Any) -> None:
 
 def add_list(subparsers: Any) -> None:
     """Adds the verb."""
-    words = "Lists all streams that were ever started, in the order of their ids."
+    words = "Lists all streams that were ever started, by their ids; those that share a function below the others."
     asking.verb(subparsers, "list", words, ["list", "list --json | jq -r .stream"], stream=False).set_defaults(
         run=list_
     )
@@ -101,18 +101,40 @@ def _show(answer: dict[str, Any]) -> None:
 def list_(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
     after = None
+    groups: dict[str, list[dict[str, Any]]] = {}
     try:
         while True:
             page = asking.streams(arguments).ask("GET", "/connections", {"limit": 1000, "after": after})
             for stream in page["streams"]:
-                word = f"{stream['status']:<12}"
-                line = f"{in_colour(word, stream['status'])}  {printable(stream['stream'])}"
-                print(json.dumps(stream) if arguments.json else line)
+                if arguments.json:
+                    print(json.dumps(stream))
+                elif "group" in stream:
+                    groups.setdefault(stream["group"], []).append(stream)
+                else:
+                    print(_listed(stream))
             after = page["next"]
             if after is None:
-                return DONE
+                break
     except Refused as refusal:
         return asking.refused(refusal, as_json=arguments.json)
+    for group, streams in sorted(groups.items(), key=lambda one: (len(one[0]), one[0])):
+        print(f"\n{_group_words(group, streams)}")
+        for stream in streams:
+            print(f"  {_listed(stream)}")
+    return DONE
+
+
+def _listed(stream: dict[str, Any]) -> str:
+    word = f"{stream['status']:<12}"
+    return f"{in_colour(word, stream['status'])}  {printable(stream['stream'])}"
+
+
+def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
+    """Of a group's function: which lane it is, and how many of its streams are connected."""
+    lanes = sorted({stream["holder"]["lane"] for stream in streams if stream["holder"]})
+    held = f", lane {' and '.join(lanes)}" if lanes else ""
+    running = sum(stream["status"] == "running" for stream in streams)
+    return printable(f"group {group}{held}: {running} of {len(streams)} running")
 
 
 def gaps(arguments: argparse.Namespace) -> int:

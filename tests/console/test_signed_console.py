@@ -83,7 +83,10 @@ def test_the_page_of_a_stage_with_signatures(project: Path, tmp_path: Path) -> N
                 await page.getByLabel('Start a stream').fill('demo:a/b c');
                 await page.getByRole('button', { name: 'Start' }).click();
                 await page.locator('h1 + .status', { hasText: 'Running' }).waitFor();
-                await page.locator('.events li').first().waitFor();
+                await page.getByText(/events; as they come/).waitFor();
+                const first = await page.locator('.events .body').first().textContent();
+                const isOther = (text) => document.querySelector('.events .body').textContent !== text;
+                await page.waitForFunction(isOther, first);
                 await page.getByText(/Now in/).waitFor();
                 await page.getByRole('button', { name: 'Stop' }).click();
                 await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();

@@ -189,12 +189,13 @@ def test_the_dashboard_shows_what_is_measured() -> None:
     own = [row for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] == "${Namespace}"]
     assert own == [["${Namespace}", "LongestUnconnected", "service", "${Service}"]]
     queries = [widget["properties"]["query"] for widget in widgets if widget["type"] == "log"]
-    sources = [re.match(r"SOURCE '\$\{(\w+)\}' \| filter ispresent\(\w+\) \| stats ", query) for query in queries]
-    assert [source and source[1] for source in sources] == ["WatchLog", "ManagerLog", "ManagerLog"]
+    source = re.compile(r"SOURCE '\$\{(\w+)\}' \| filter ispresent\(\w+\)(?: and group like '#')? \| stats ")
+    sources = [source.match(query) for query in queries]
+    assert [found and found[1] for found in sources] == ["WatchLog", "ManagerLog", "ManagerLog", "ManagerLog"]
     fields = set(re.findall(r"(?:sum|max|ispresent)\((\w+)\)", " ".join(queries)))
     assert fields == {"Wanted", "Unconnected", *("Stored", "Duplicates", "DeadLettered"), *DRAWN_ENDS}
     assert {"Wanted", "Unconnected"} <= set(re.findall(r'add_metadata\("(\w+)"', WATCH))
-    assert queries[2].endswith(" by profile")
+    assert [query.rpartition(" ")[2] for query in queries[2:]] == ["profile", "group"]
 
 
 WATCH = (stages.ROOT / "handlers" / "watch.py").read_text()

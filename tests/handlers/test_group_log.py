@@ -65,4 +65,10 @@ def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
         log.report(profile("a"), WHO, report(connect_ms=60_000, stored=10**6, duplicates=10**5), 10**5)
     ((name, sums),) = log.summed()
     found = document_of(sums, "StreamTakenOver", profile=name, service="s", namespace="n", by="stage", now_ms=10**12)
+    assert "group" not in found
+    said = document_of(
+        sums, "StreamTakenOver", profile=name, service="s", namespace="n", by="stage", now_ms=10**12, group="#123"
+    )
+    assert said == found | {"group": "#123"}
+    found = said
     assert len(json.dumps(found)) < standing.measured()["log_bytes_per_connection"] / 5

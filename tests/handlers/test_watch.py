@@ -15,7 +15,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.alerts import damaged, lines, unconnected
+from handlers.alerts import MOST_OF_GROUP, damaged, lines, unconnected, with_streams
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.errors import StoreUnavailable
 from handlers.settings import SettingsError, load_watch
@@ -376,6 +376,33 @@ def test_an_orphan_is_mended_and_reported(
     (described,) = documents[1]["_aws"]["CloudWatchMetrics"]
     assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
     assert (alarm["MetricName"], alarm["Threshold"]) == (described["Metrics"][0]["Name"], 0)
+
+
+def test_the_streams_of_a_group_that_is_away_are_named(
+    aws: Aws,
+    subscriber: Subscriber,
+    cold_start: Callable[[], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each in the message, with how many others; beside the orphaned group in the log, some of them and their count."""
+    count = MOST_OF_GROUP + 3
+    put(aws, "#1", "lease", **claimed(-AFTER_S, execution={"S": "arn:aborted"}))
+    for number in range(count):
+        place = {"group": {"S": "#1"}, "fence": {"N": "1"}, "connected": {"N": "1"}}
+        put(aws, f"demo:{number:02d}", "lease", **claimed(-AFTER_S, execution={"S": "arn:aborted"}, **place))
+    watch = cold_start()
+    monkeypatch.setattr(watch, "step_functions", lambda: States(aborted=ABORTED))
+    answer = watch.handler({}, Context())
+    assert (len(answer["named"]), answer["orphans"]) == (count, ["#1"])
+    ((subject, text),) = subscriber.letters()
+    assert subject == f"Streamkeeper: {count} streams are not connected"
+    assert text.count(f", one of {count} that are away in the group #1\n") == count
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (sentence,) = [line["message"] for line in said if line.get("stream_id") == "#1"]
+    assert f'; {count} streams are away with it: "demo:00", "demo:01", ' in sentence
+    assert sentence.endswith('"demo:19" and 3 more')
+    assert with_streams("It is over", []) == "It is over"
 
 
 @pytest.mark.usefixtures("aws")

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from handlers.group.lease import GroupLease
 from handlers.store.group_store import GroupStore
+from handlers.store.grouped_store import GroupedStore, GroupFunction
 from local.replay.table import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
@@ -186,3 +188,23 @@ def test_a_free_place_is_filled_again(account: Account) -> None:
     groups.counted(groups.read().version, 1, frees=True)
     account.post("f")
     assert (account.group("f"), account.members("#1")) == ("#1", ["b", "f"])
+
+
+def test_a_stream_that_moves_is_claimed_by_the_first_function_of_its_new_group(account: Account) -> None:
+    """However many functions its former group had: their tokens are counted in each group from 1 on."""
+    account.post("demo:a")
+    for stream in ("demo:b", "demo:c"):
+        account.post(stream)
+    # What the seventh function of its group leaves of a stream that was stopped.
+    left = {name: value for name, value in account.lease("demo:a").items() if name not in ("group", "execution")}
+    left |= {"group_fence": {"N": "7"}, "fence": {"N": "7"}, "ending": {"S": "StreamEnded"}}
+    account.tables.put_item(TableName=CONTROL, Item=left)
+    account.post("demo:a")
+    assert account.group("demo:a") == "#2"
+    who = GroupFunction("#2", 1, "r1", "E", 60_000, 4_000)
+    store = GroupedStore(account.tables, lambda: None, who, lambda: 0, events_table="", control_table=CONTROL,
+                         dead_letter_queue_url="")  # fmt: skip
+    store.lease = GroupLease(token=1, execution="E")
+    claim = store.claim("demo:a", execution="E", holder="A/r1", after_fence=0, partitions=1, order="index", now_ms=0,
+                        rest_until_ms=0)  # fmt: skip
+    assert (claim.is_done, claim.record.lease.fence) == (True, 8)

@@ -41,6 +41,8 @@ _LISTINGS = {
 }
 # What every route may be refused with, a stream's besides, and the start of one.
 _ALWAYS, _OF_STREAM, _OF_START = (403, 405, 429, 500, 502, 503), (400, 404), (415, 422)
+# The headers of the answer to each GET.
+_TAGGED = {"ETag": {"description": "The same for the same answer.", "required": True, "schema": {"type": "string"}}}
 
 
 def document(base: str = "") -> dict[str, Any]:
@@ -97,7 +99,11 @@ def _operation(route: str, summary: str) -> dict[str, Any]:
     if path.endswith("/events"):
         parameters.append(_last_event_id())
         content |= {kind: {"schema": {"type": "string"}} for kind in (event_texts.NDJSON, event_texts.EVENT_STREAM)}
-    responses = {str(status): {"description": summary[:1].upper() + summary[1:], "content": content}}
+    responses: dict[str, Any] = {str(status): {"description": summary[:1].upper() + summary[1:], "content": content}}
+    if method == "GET":
+        parameters.append(_if_none_match())
+        responses[str(status)]["headers"] = _TAGGED
+        responses["304"] = {"description": "The client has this answer already.", "headers": _TAGGED}
     responses |= {str(refusal): _refusal(refusal) for refusal in sorted(set(refusals))}
     name = "".join(part.strip("{}").capitalize() for part in path.replace(".", "/").split("/"))
     return {
@@ -138,6 +144,10 @@ def _query(listing: Listing) -> list[dict[str, Any]]:
 def _last_event_id() -> dict[str, Any]:
     schema = {"type": "string", "pattern": _or_empty(event_pages.LISTING.place.pattern)}
     return _parameter("Last-Event-ID", "header", schema, "As after, which it stands in for: an EventSource sends it.")
+
+
+def _if_none_match() -> dict[str, Any]:
+    return _parameter("If-None-Match", "header", {"type": "string"}, "The ETag of an answer that the client has.")
 
 
 def _parameter(name: str, place: str, schema: Schema, words: str, *, required: bool = False, **more: Any) -> Schema:

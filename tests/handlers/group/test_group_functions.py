@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
 from tests.examples import examples
-from tests.handlers.group.world import LIFE_MS, LIMIT, World
+from tests.handlers.group.world import EVERY_MS, LIFE_MS, LIMIT, World
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
 STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
@@ -89,6 +90,42 @@ def test_a_join_and_a_leave_take_effect_and_disturb_nobody(during: bool) -> None
     assert set(world.groups.members()) == set(STREAMS[1:])
     for stream in ("tolerates:b", "evicts:d"):
         assert (world.holders(stream), world.upstreams[stream].gaps[1:]) == ([newest], [])
+
+
+@given(
+    st.integers(1, 40_000),
+    st.sampled_from(range(5)),
+    st.sampled_from((None, *range(-3_000, 3_000, 500))),
+    st.booleans(),
+)
+@settings(max_examples=examples(60))
+def test_a_join_and_a_leave_take_effect_within_a_beat(
+    after_ms: int, number: int, handover_ms: int | None, leaves: bool
+) -> None:
+    """At any moment, also of a handover that begins before or after: the settings bound it, and no other has a gap.
+
+    A beat is at most 4 s in any stage, and an opening is young for 1 s: so both take effect within 5 s.
+    """
+    assert BEAT_EVERY_MS + YOUNG_MS == 5_000
+    moved = STREAMS[number]
+    others = [stream for stream in STREAMS if stream != moved]
+    world = World(POLICIES)
+    world.join(*(STREAMS if leaves else others))
+    world.start("r1")
+    world.run(5_000)
+    asked_ms = 5_000 + after_ms
+    if handover_ms is not None:
+        world.at(max(5_001, asked_ms + handover_ms), lambda: world.start("r2"))
+    world.at(asked_ms, lambda: world.leave(moved) if leaves else world.join(moved))
+    world.run(asked_ms - 1)
+    links = {stream: [*world.upstreams[stream].links] for stream in others}
+    world.run(asked_ms + EVERY_MS)
+    assert world.holders(moved) in (([],) if leaves else (["r1"], ["r2"], ["r1", "r2"]))
+    if handover_ms is None:
+        assert {stream: world.upstreams[stream].links for stream in others} == links
+    for stream in others:
+        gaps = [to_ms - from_ms for from_ms, to_ms in world.upstreams[stream].gaps[1:]]
+        assert max(gaps, default=0) <= (300 if "forbids" in stream else 0), (stream, gaps)
 
 
 def test_who_left_may_join_again() -> None:

@@ -112,6 +112,20 @@ def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -
     assert one.to_open(0) == []
 
 
+def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> None:
+    """Its lane waits where that is seen, and starts again at once where none is."""
+    ends = []
+    for seen in (NEWER, LEASE):
+        one = roster("a")
+        one.begins("a")
+        one.ended("a", Fate.RELIEVED)
+        assert one.outcome(LAST_MS) is None
+        one.sees(seen, 5)
+        outcome = one.outcome(LAST_MS)
+        ends.append(outcome and outcome.error)
+    assert ends == ["StreamTakenOver", "ConnectionExpired"]
+
+
 def test_a_buried_function_ends() -> None:
     """Where nobody newer lives its lane starts again at once; no lane waits for one that is gone."""
     one = roster("a")

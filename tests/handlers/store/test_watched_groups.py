@@ -59,6 +59,7 @@ def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
     turn = Turn(9)
     seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, turn).look(NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.away_ms) == (4, 1, {"demo:b": 20_000})
+    assert seen.groups == {"#1": ["demo:b"]}
     assert list(turn.take()) == []
 
 
@@ -71,6 +72,7 @@ def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
     leases = Leases(aws.dynamodb, CONTROL)
     seen = Rounds(leases, 1, turn).look(NOW_MS, lambda: False)
     assert seen.away_ms == {"demo:a": 20_000, "demo:b": 30_000}
+    assert seen.groups == {"#1": ["demo:a"], "#2": ["demo:b"]}
     suspects = dict(turn.take())
     assert {one: lease.execution for one, lease in suspects.items()} == {"#1": f"{ARN} #1", "#2": f"{ARN} #2"}
     assert leases.read("#1") == suspects["#1"]

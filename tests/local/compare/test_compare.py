@@ -1,6 +1,9 @@
 """`streamkeeper compare`: what each strategy comes to, and that all are asked the same."""
 
+import contextlib
+import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.cli import main
-from local.compare import page
-from local.compare.command import MEASURED_MS
-from local.compare.strategies import STRATEGIES
+from local.compare import backoff, page
+from local.compare.command import MEASURED_MS, rows
+from local.compare.result import Strategy
+from local.compare.strategies import MACHINES, STRATEGIES, by_group
+from local.costs import prices
 from local.replay.scenario import read
 from tests.examples import examples
 from tests.local.support import PROJECT
@@ -30,6 +35,11 @@ FIELDS = {
     "usd_month",
 }
 SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
+GROUP = "streamkeeper-group"
+# Those that hand over from one function to the next one.
+STAGGERED = ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
+# A group of five in place of a hundred, where it does not matter how many they are.
+FEW = Strategy(GROUP, "", partial(by_group, GROUP, MACHINES / "connections.asl.yml", streams=5))
 
 
 def compared(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
@@ -39,15 +49,28 @@ def compared(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dic
     return {one["strategy"]: one for one in found["strategies"]}
 
 
-def test_the_measured_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """What `--json` prints of all strategies in the measured experiment, and the page with their picture."""
+    path, said = tmp_path_factory.mktemp("compared") / "out.html", io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main(["compare", "--json", *SHORT, "--picture", str(path)]) == 0
+    return json.loads(said.getvalue()), path.read_text(encoding="utf-8")
+
+
+def test_the_measured_experiment(measured: tuple[dict[str, Any], str]) -> None:
     """Under the measured latencies the retried Task has a gap of one to two seconds and a connect in each cycle, the
     joined pair one in each iteration, and the two branches none."""
-    found = compared(capsys, *SHORT)
+    found = {one["strategy"]: one for one in measured[0]["strategies"]}
     assert [set(one) for one in found.values()] == [FIELDS] * len(STRATEGIES)
     # 180 s are four whole cycles of 40 s: 1 s of back-off each, and the connects that were measured.
     assert (found["retry"]["gaps"], found["retry"]["gap_ms"]) == (4, 4 * 1000 + 1582 + 946 + 912 + 925)
     assert found["staggered-join"]["gaps"] == 2
-    assert [found[name]["gaps"] for name in ("staggered", "streamkeeper", "self-invoke", "durable", "queue")] == [0] * 5
+    assert [found[name]["gaps"] for name in STAGGERED] == [0] * 5
+    # A hundred streams open eight at a time, and each connect takes nearly a second: ten seconds are too short.
+    assert found[GROUP]["gaps"] == 4
+    assert (found[GROUP]["transitions"], found[GROUP]["connections"]) == (0.15, 5)
+    assert found[GROUP]["usd_month"] == pytest.approx(found["streamkeeper"]["usd_month"] / 100, rel=0.1)
     assert dict(read(PROJECT / "tests" / "timelines" / "recorded.yml", "local").latencies_ms) == MEASURED_MS
 
 
@@ -75,21 +98,19 @@ def test_the_measured_run_comes_out_to_the_millisecond(capsys: pytest.CaptureFix
 
 def test_two_connections_overlap_where_that_is_tolerated(capsys: pytest.CaptureFixture[str]) -> None:
     """A strategy that hands over overlaps, and what comes twice is counted; one with a single lane never does."""
-    found = compared(capsys, *SHORT, "--upstream", "tolerates", "--overlap-s", "10")
+    names = [f"--strategy={name}" for name in ("retry", *STAGGERED)]
+    found = compared(capsys, *SHORT, "--upstream", "tolerates", "--overlap-s", "10", *names)
     assert found["retry"]["overlap_ms"] == found["retry"]["duplicates"] == 0
-    assert all(
-        found[name]["overlap_ms"] >= 7_000 for name in ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
-    )
-    assert all(
-        found[name]["duplicates"] >= 7 for name in ("staggered", "streamkeeper", "self-invoke", "durable", "queue")
-    )
+    assert all(found[name]["overlap_ms"] >= 7_000 for name in STAGGERED)
+    assert all(found[name]["duplicates"] >= 7 for name in STAGGERED)
 
 
 def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The machine calls another at once; without one Lambda waits for a minute before it calls again."""
     faults = tmp_path / "kills.yml"
     faults.write_text("kills: [{at_ms: 60000}]")
-    found = compared(capsys, "--hours", "0.2", "--limit", "45", "--wait", "35", "--faults", str(faults))
+    names = ["--strategy", "self-invoke", "--strategy", "streamkeeper"]
+    found = compared(capsys, "--hours", "0.2", "--limit", "45", "--wait", "35", "--faults", str(faults), *names)
     # The third connect takes 946 ms.
     assert found["self-invoke"]["gap_ms"] == 60_000 + 946
     assert 0 < found["streamkeeper"]["gap_ms"] < 10_000
@@ -100,28 +121,48 @@ def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFix
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
     """And each answer is sound: no more is missing than there is time, and what is lost fell into a gap."""
     options = ["--hours", "0.5", "--faults", kind, "--seed", str(seed), "--upstream", policy]
-    (_, first), (asked, second) = page.answered(options), page.answered(options)
+    asked = page.asked(options)
+    strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
+    first, second = ([one.run(asked.source) for one in strategies] for _ in range(2))
     assert first == second
     for result in first:
         assert 0 <= result.gap_ms <= result.until_ms == asked.source.run_for_ms
         assert 0 <= result.coverage_percent <= 100
         assert result.deliveries.lost <= result.gap_ms // 1000 + len(result.gaps)
-        assert result.billed_ms >= result.until_ms - result.gap_ms - max(c.from_ms for c in result.connections[:1])
+        billed_ms = result.billed_ms * (5 if result.strategy == GROUP else 1)
+        assert billed_ms >= result.until_ms - result.gap_ms - max(c.from_ms for c in result.connections[:1])
 
 
-def test_the_picture_and_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_picture_and_its_table(
+    measured: tuple[dict[str, Any], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The picture names each strategy; the page has the table too, and loads nothing."""
-    for name in ("out.svg", "out.html"):
-        assert main(["compare", *SHORT, "--picture", str(tmp_path / name)]) == 0
-    labels = {node.text for node in ElementTree.parse(tmp_path / "out.svg").iter("{http://www.w3.org/2000/svg}text")}
+    _, text = measured
+    drawn = text[text.index("<svg") : text.index("</svg>") + len("</svg>")]
+    labels = {node.text for node in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")}
     assert {one.name for one in STRATEGIES} <= labels
-    text = (tmp_path / "out.html").read_text()
     assert text.count("<th scope=row>") == len(STRATEGIES)
     assert not any(word in text for word in ("<script", "src=", "href="))
-    assert capsys.readouterr().out.count("self-invoke") == 2
+    # Without --json the table is printed, and the picture alone is as good.
+    assert main(["compare", *SHORT, "--strategy", "queue", "--picture", str(tmp_path / "out.svg")]) == 0
+    assert ElementTree.parse(tmp_path / "out.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert capsys.readouterr().out.count("queue") == 1
 
 
-def test_the_page_says_what_the_command_says() -> None:
+def test_the_page_says_what_the_command_says(measured: tuple[dict[str, Any], str]) -> None:
+    """What is cheap to run again: the measured experiment, the back-off, and a rough day of most strategies."""
+    text, question = (PROJECT / page.PAGE).read_text(encoding="utf-8"), page.asked(page.QUESTIONS["rough"])
+    memory_mb, listed = question.source.settings["memory_mb"], prices.read()
+    cheap = [one for one in STRATEGIES if one.name not in ("durable", GROUP)]
+    day = [one.run(question.source).as_json(memory_mb, listed) for one in cheap]
+    for name, table in (("rough", rows(day)), ("backoff", backoff.rows(backoff.simulated()))):
+        said = text[text.index(f"<!-- compare: {name} -->") :].partition("<!-- /compare -->")[0]
+        assert [line for line in page.lines_of(table) if line not in said] == []
+    assert page.table_in(text, "measured", rows(measured[0]["strategies"])) == text
+
+
+@pytest.mark.long
+def test_the_page_says_all_that_the_command_says() -> None:
     """`python -m local.compare.page` writes docs/strategies.md and its picture."""
     assert [path.name for path, text in page.written().items() if path.read_text(encoding="utf-8") != text] == []
 
@@ -137,7 +178,7 @@ def test_the_page_says_what_the_command_says() -> None:
         (["--picture", "out.png"], "--picture must end in .svg or .html, not 'out.png'."),
         (
             ["--strategy", "hope"],
-            "--strategy must be one of retry, staggered-join, staggered, streamkeeper, self-invoke, durable, queue",
+            "--strategy must be one of retry, staggered-join, staggered, streamkeeper, streamkeeper-group, self-invoke",
         ),
         (["--limit", "45", "--wait", "45"], "--limit and --wait: "),
         (["--margin", "0"], "--margin must be a whole number from 1 to 900, not '0'."),
@@ -166,7 +207,5 @@ def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
 
 def test_the_question_is_that_of_the_stage() -> None:
     """Functions of minutes have the margins of prod, short ones those of a laptop."""
-    margins = [
-        page.answered(["--hours", "0.01", "--limit", s, "--wait", "30"])[0].source.settings for s in ("45", "900")
-    ]
+    margins = [page.asked(["--hours", "0.01", "--limit", s, "--wait", "30"]).source.settings for s in ("45", "900")]
     assert [one["margin_s"] for one in margins] == [5, 20]

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from handlers import metric_names
 from handlers.connection.effects import Progress
 from handlers.connection_metrics import ENDS
+from handlers.store.group_store import GroupStore
 from handlers.store.stream_records import StreamRecords
 from local.costs.standing import WATCH_METRICS
 from local.metrics import export, formats
@@ -64,6 +65,24 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     third = values(formats.prometheus(collector.collect(10_000)))
     assert third["streamkeeper_events_stored_total", "demo"] == 8
     assert collector.collect(10_000) == collector.collect(10_000)
+
+
+def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> None:
+    """Their own counters and gauges, which of them is in which group, and how many of a group are not connected."""
+    groups = GroupStore(aws.dynamodb, CONTROL, "#1")
+    for stream_id in ("demo", "demo:b"):
+        started = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.000Z"}}
+        aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **started)
+        groups.joins(stream_id, "1")
+    save(aws, 1, 5)
+    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["#1"])
+    found = values(formats.prometheus(collector.collect(10_000)))
+    assert found["streamkeeper_events_stored_total", "demo"] == 5
+    assert found["streamkeeper_events_stored_total", "demo:b"] == 0
+    assert found["streamkeeper_stream_group", "demo", "#1"] == found["streamkeeper_stream_group", "demo:b", "#1"] == 1
+    assert found["streamkeeper_group_streams", "#1"] == found["streamkeeper_group_unconnected", "#1"] == 2
+    assert found["streamkeeper_streams_wanted",] == 2
+    assert not [key for key in found if key[1:] == ("#1",) and "group" not in key[0]]
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1))

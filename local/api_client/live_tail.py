@@ -1,6 +1,6 @@
 """Keeps an event stream of a stream's events open, as the deployed API cannot: page after page of the same function.
 
-It reads the function's JSON pages and writes each new event as a message, with the place to go on from as its id; a
+It reads JSON pages and writes each new event as a message, with the place to go on from as its id; a
 client that comes again with Last-Event-ID misses nothing. Invariants: what the first page is refused with is the
 answer; for a client that has gone nothing more is read.
 """
@@ -16,25 +16,26 @@ from starlette.responses import Response, StreamingResponse
 from handlers.api import event_texts
 from local.api_client.following import Following
 
-# How often is looked for new events, and after how long without one a comment keeps the connection alive.
+# How often is looked for new events on this machine, and after how long without one a comment keeps the connection
+# alive.
 EVERY_S, SILENT_S = 0.5, 15.0
 # Answers the request as the function does, in JSON, from behind this position.
 Page = Callable[[str], Awaitable[Response]]
 
 
-async def tail(page: Page, after: str) -> Response:
-    """Returns the open answer, or what the first page is refused with."""
+async def tail(page: Page, after: str, every_s: float = EVERY_S) -> Response:
+    """Returns the open answer, or what the first page is refused with; `every_s` is the rest between two pages."""
     first = await page(after)
     if first.status_code != 200:
         return first
     headers = {"Cache-Control": first.headers["cache-control"], "Vary": "Accept"}
     return StreamingResponse(
-        _messages(page, after, bytes(first.body)), headers=headers,
+        _messages(page, after, bytes(first.body), every_s), headers=headers,
         media_type=event_texts.CONTENT_TYPES[event_texts.EVENT_STREAM],
     )  # fmt: skip
 
 
-async def _messages(page: Page, after: str, body: bytes) -> AsyncIterator[str]:
+async def _messages(page: Page, after: str, body: bytes, every_s: float) -> AsyncIterator[str]:
     following = Following(after)
     yield f"retry: {event_texts.NO_MORE_MS}\n\n"
     said_s = time.monotonic()
@@ -47,7 +48,7 @@ async def _messages(page: Page, after: str, body: bytes) -> AsyncIterator[str]:
             yield text or ": still here\n\n"
         while True:
             if not following.is_behind(answer):
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(every_s)
             answered = await page(following.after(time.monotonic_ns() // 1_000_000))
             if answered.status_code == 200:
                 break

@@ -1,0 +1,162 @@
+"""Streams of one function share what their decoders may hold: never more together, and never less than a sure part."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.effects import Write
+from handlers.connection.inputs import Written
+from handlers.connection.intake import Intake
+from handlers.connection.record import Record
+from handlers.framing.decoders import FRAMINGS, Framing
+from handlers.framing.oversize import Oversize
+from handlers.framing.room import Room, SharedRoom
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from tests.handlers.framing.test_oversize import framed, what_is_left
+
+TOTAL = 64_000
+# Which stream, and how many bytes it wants to hold from then on.
+WANTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_size=60)
+
+
+@given(st.integers(1, 10), WANTS)
+def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, wants: list[tuple[int, int]]) -> None:
+    """Whatever each takes and frees, in any order: offered is never more than is free, nor less than the sure part."""
+    shared = SharedRoom(TOTAL, lambda: count)
+    for number, wanted in wants:
+        stream = f"{number % count}"
+        offered = shared.most_bytes(stream)
+        assert offered >= TOTAL // 2 // count
+        shared.holds(stream, min(wanted, offered))
+        assert shared.held_bytes <= TOTAL
+
+
+@given(st.lists(st.tuples(st.integers(1, 10), st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_size=60))
+def test_together_they_never_hold_more_while_their_number_changes(changes: list[tuple[int, int, int]]) -> None:
+    """What was taken while they were few counts, and nothing is offered that is not there."""
+    now = [1]
+    shared = SharedRoom(TOTAL, lambda: now[0])
+    for now[0], stream, wanted in changes:
+        shared.holds(f"{stream}", min(wanted, shared.most_bytes(f"{stream}")))
+        assert shared.held_bytes <= TOTAL
+
+
+def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
+    """The first of a hundred may hold a quarter, a second half of what that left; neither grows by coming again."""
+    shared = SharedRoom(16_000_000, lambda: 100)
+    assert (shared.sure_bytes, shared.most_bytes("a")) == (80_000, 4_080_000)
+    shared.holds("a", 4_080_000)
+    assert (shared.most_bytes("a"), shared.most_bytes("b")) == (4_080_000, 2_080_000)
+    shared.holds("b", 2_080_000)
+    assert (shared.most_bytes("a"), shared.most_bytes("c")) == (4_080_000, 1_080_000)
+    shared.holds("a", 0)
+    assert (shared.most_bytes("a"), shared.most_bytes("b")) == (3_080_000, 4_080_000)
+    alone = [SharedRoom(16_000_000, lambda count=count: count).most_bytes("a") for count in (1, 2, 500)]  # type: ignore[misc]
+    assert alone == [12_000_000, 8_000_000, 4_016_000]
+
+
+def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
+    """One whose own bound is far above the room."""
+    table = {
+        "address": "https://example.org/x",
+        "framing": framing,
+        "max_frame_bytes": 10 * TOTAL,
+        "oversize": oversize,
+    }
+    return parse("a", table, {})
+
+
+class Stream:
+    """One of a function's: what its wire came to, each write of which is answered when `answers` is called."""
+
+    def __init__(self, shared: SharedRoom, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
+        self.intake = Intake(profile(framing, oversize), Room(shared, name))
+        self.record = Record(10**9)
+        self.record.opened(0)
+        self.bodies: list[object] = []
+        self.ended = ""
+        self._unanswered: list[Write] = []
+
+    def feed(self, data: bytes) -> None:
+        """What comes of a chunk."""
+        effects, end = self.intake.chunk(1, data, self.record)
+        self._unanswered += [effect for effect in effects if isinstance(effect, Write)]
+        self.bodies += [event.data for effect in effects if isinstance(effect, Write) for event in effect.events]
+        self.ended = self.ended or (end.outcome.message if end else "")
+
+    @property
+    def held_bytes(self) -> int:
+        """How much it holds indeed: of what has not ended, and of what is not stored."""
+        bodies = [event.data for write in self._unanswered for event in write.events]
+        unstored = sum(len(body.head if isinstance(body, Oversize) else body) for body in bodies)
+        return unstored + self.intake._decoder.held_bytes
+
+    def answers(self) -> None:
+        """The store's answer to what is unanswered."""
+        for write in self._unanswered:
+            self.record.stored(Written(len(write.events), 0, 0))
+            self.intake.stored(self.record)
+        self._unanswered.clear()
+
+
+FRAMED: list[Framing] = [framing for framing in FRAMINGS if framing != "raw"]
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4_000), st.booleans(), st.booleans()), max_size=50)
+
+
+@given(st.tuples(*[st.sampled_from(FRAMED)] * 4), STEPS)
+def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
+    framings: tuple[Framing, ...], steps: list[tuple[int, int, bool, bool]]
+) -> None:
+    """Of all framings beside each other, in pieces, with answers of the store that come late.
+
+    A frame within the sure part always comes whole. One that does not is left with its size and its hash, says that its
+    function had no room, and what follows it comes.
+    """
+    shared = SharedRoom(TOTAL // 4, lambda: 4)
+    streams = [Stream(shared, f"{at}", framing) for at, framing in enumerate(framings)]
+    wires = [b""] * 4
+    expected: list[list[bytes]] = [[], [], [], []]
+    for at, size, is_long, is_answered in steps:
+        if not wires[at]:
+            # What a block of server-sent events has besides, and a length's line, counts as well.
+            body = b"%d" % (size % 10) * (5 * size if is_long else min(size, shared.sure_bytes // 2 - 16))
+            wires[at] = framed(framings[at], body) + (b"\x1e" if framings[at] == "json-seq" else b"")
+            expected[at].append(body)
+        streams[at].feed(wires[at][:1_000])
+        wires[at] = wires[at][1_000:]
+        assert shared.held_bytes <= TOTAL // 4
+        # A chunk is decoded whole.
+        assert sum(stream.held_bytes for stream in streams) <= TOTAL // 4 + 4 * 1_000
+        if is_answered:
+            streams[at].answers()
+    for stream in streams:
+        stream.answers()
+    for at, stream in enumerate(streams):
+        whole = expected[at][: len(expected[at]) - bool(wires[at])]
+        assert len(stream.bodies) == len(whole)
+        for body, stored in zip(whole, stream.bodies, strict=True):
+            if isinstance(stored, Oversize):
+                left = what_is_left(body)
+                assert len(body) > shared.sure_bytes // 2 - 16
+                assert (stored.size_bytes, stored.sha256) == (left.size_bytes, left.sha256)
+                assert stored.head
+                assert body.startswith(stored.head)
+                assert stored.reason.startswith("longer than there was room for beside its function's other streams: ")
+            else:
+                assert stored == body.decode()
+
+
+@pytest.mark.parametrize("framing", FRAMED)
+def test_a_profile_that_rejects_ends_by_name(framing: Framing) -> None:
+    """With `oversize = "reject"` the stream ends, and its message says which bound it met; the others are kept."""
+    shared = SharedRoom(TOTAL, lambda: 2)
+    others = Stream(shared, "others", framing)
+    one = Stream(shared, "one", framing, "reject")
+    wire = framed(framing, b"1" * TOTAL)
+    for at in range(0, len(wire), 1_000):
+        one.feed(wire[at : at + 1_000])
+    assert one.ended == "a frame is longer than there is room for beside its function's other streams (32000)"
+    one.intake.tail_bytes()
+    others.feed(framed(framing, b"2" * 20_000) + (b"\x1e" if framing == "json-seq" else b""))
+    assert others.bodies == ["2" * 20_000]

@@ -1,0 +1,58 @@
+"""A stream of a group beside the same stream alone: the same machine, and its share of what the functions do."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from local.compare import page, played_group
+from local.compare.result import Result
+from local.compare.strategies import MACHINES, by_group, by_machine
+
+MACHINE = MACHINES / "connections.asl.yml"
+SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
+
+
+def compared(streams: int, *options: str) -> Result:
+    """What a stream of so many comes to."""
+    return by_group("group", MACHINE, page.asked([*SHORT, *options]).source, streams)
+
+
+def test_a_group_of_one_is_the_machine() -> None:
+    """As many functions, transitions and connections as of the stream alone, and no gap."""
+    alone, group = by_machine("alone", MACHINE, page.asked(SHORT).source), compared(1)
+    for one in (alone, group):
+        assert one.gaps == []
+    assert group.transitions == alone.transitions
+    assert group.invocations == alone.invocations
+    assert len(group.connections) == len(alone.connections)
+
+
+def test_a_stream_pays_its_share() -> None:
+    """Of four streams each pays a quarter of the functions; all lanes are drawn, and the stream's connections alone."""
+    one, four = compared(1), compared(4)
+    assert four.transitions * 4 == one.transitions
+    assert four.invocations * 4 == one.invocations
+    assert [span.lane for span in four.spans] == [span.lane for span in one.spans]
+    assert len(four.connections) == len(one.connections)
+
+
+def test_whoever_dies_is_followed_in_turn(tmp_path: Path) -> None:
+    """A dead function takes all its streams with it; eight open at a time, so one of many is back later than a few's.
+
+    The machine calls another at once, and the third connect that a stream makes takes 946 ms.
+    """
+    faults = tmp_path / "kills.yml"
+    faults.write_text("kills: [{at_ms: 60000}]")
+    few, many = (compared(streams, "--faults", str(faults)).gaps for streams in (4, 40))
+    assert [(gap.from_ms, gap.cause) for gap in few] == [(60_000, "killed")]
+    assert many[0].to_ms - few[0].to_ms == 2 * 946  # the 21st of 40 is in the third eight
+
+
+@pytest.mark.parametrize("policy", ["evicts", "tolerates", "forbids"])
+def test_what_is_not_asked_for_again_changes_nothing(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each connection reads its lease as often as it does on AWS the result is the same, to the millisecond."""
+    options = ["--upstream", policy, "--faults", "rough", "--hours", "0.1"]
+    quiet = compared(3, *options)
+    monkeypatch.setattr(played_group, "_without_rereading", lambda steps: steps)
+    assert replace(compared(3, *options), strategy=quiet.strategy) == quiet
