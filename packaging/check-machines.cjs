@@ -1,9 +1,16 @@
 // An osls plugin that refuses to package a state machine which is not valid Amazon States Language.
 // It checks a copy: the same check inside serverless-step-functions (`validate: true`) writes QueryLanguage into every
 // state of the definition that it deploys, which CloudFormation's schema does not allow in a Succeed state.
+// The check takes longer than most of packaging. So what was found valid is remembered beside the validator, by a hash of
+// the definition and the validator's version, and is not checked again.
 'use strict';
 
-const aslValidator = require('asl-validator');
+const { createHash } = require('node:crypto');
+const { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } = require('node:fs');
+const { dirname, join } = require('node:path');
+
+const VALIDATOR = 'asl-validator';
+const MOST_REMEMBERED = 1000;
 
 class CheckMachines {
   constructor(serverless) {
@@ -13,10 +20,28 @@ class CheckMachines {
 
   check() {
     const machines = this.serverless.configurationInput.stepFunctions.stateMachines;
+    const ofValidator = require.resolve(`${VALIDATOR}/package.json`);
+    const folder = join(dirname(dirname(ofValidator)), '.cache', 'streamkeeper-machines');
     for (const [name, machine] of Object.entries(machines)) {
-      const { isValid, errorsText } = aslValidator(structuredClone(machine.definition));
+      const text = JSON.stringify([require(ofValidator).version, machine.definition]);
+      const mark = join(folder, createHash('sha256').update(text).digest('hex'));
+      if (existsSync(mark)) continue;
+      const { isValid, errorsText } = require(VALIDATOR)(structuredClone(machine.definition));
       if (!isValid) throw new this.serverless.classes.Error(`The state machine ${name} is invalid: ${errorsText(' ')}`);
+      remember(folder, mark);
     }
+  }
+}
+
+// Where nothing can be written, the next packaging checks again.
+function remember(folder, mark) {
+  try {
+    mkdirSync(folder, { recursive: true });
+    if (readdirSync(folder).length >= MOST_REMEMBERED) rmSync(folder, { recursive: true });
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(mark, '');
+  } catch (problem) {
+    if (!problem.code) throw problem;
   }
 }
 

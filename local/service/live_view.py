@@ -6,6 +6,7 @@ never ends the service.
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from typing import Any
@@ -17,11 +18,15 @@ from rich.text import Text
 from handlers.connection.backoff import Rest
 from handlers.connection.lease import Lease
 from handlers.connection.stuck import STUCK_AFTER
+from handlers.errors import StoreUnavailable
+from handlers.group import is_group
 from handlers.store import control_items
 from handlers.store.control_record import to_record
+from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
 from local.observers import harmless
 from local.service.function_failures import Failure, Failures, sentence
+from local.service.group_view import GroupView
 from local.service.screen import Screen
 from local.service.stream_view import StreamView
 from local.stepfunctions.executions import Executions
@@ -50,6 +55,7 @@ class LiveView:
         self._alerted: set[str] = set()
         self._stuck: dict[str, str] = {}  # the end at which a stream was last reported as stuck
         self._views: dict[str, StreamView] = {}
+        self._groups: dict[str, GroupView] = {}
         self._spans: dict[str, tuple[int, list[spans.Span]]] = {}
         self._failures: dict[str, Failures] = {}
         self._changed = asyncio.Event()
@@ -86,6 +92,9 @@ class LiveView:
         for stream_id, known in streams.items():
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
         for stream_id, view in self._views.items():
+            if is_group(stream_id):
+                await self._look_at_group(stream_id, view, failed.get(stream_id, []))
+                continue
             records: list[dict[str, Any]] = []
             lease: Lease | None = None
             # The embedded AWS may be restarting; the next look is a second away.
@@ -99,10 +108,24 @@ class LiveView:
                 self._alert(stream_id, view.unconnected_ms(lease, _now_ms()))
         for stream_id in [one for one in self._views if one not in streams]:
             del self._views[stream_id]
+            self._groups.pop(stream_id, None)
         shown = {known.opening.arn for known in streams.values()}
         self._spans = {arn: kept for arn, kept in self._spans.items() if arn in shown}
         if self._screen.interactive and streams:
-            self._screen.show(Group(*(self._picture(known) for known in streams.values())))
+            self._screen.show(Group(*(self._drawn(known) for known in streams.values())))
+
+    async def _look_at_group(self, group: str, view: StreamView, failures: list[Failure]) -> None:
+        """Says what became of the streams that share a function, and of the function itself."""
+        for news in view.update([], 0, _now_ms(), failures):
+            self._screen.say(news)
+        if self._control_table is None:
+            return
+        records = StreamRecords(self._endpoints.client("dynamodb"), self._control_table)
+        seen, now_ms = self._groups.setdefault(group, GroupView(group)), _now_ms()
+        with contextlib.suppress(StoreUnavailable):  # as of a stream
+            look = functools.partial(seen.look, records, now_ms, now_ms - WINDOW_MS, self._unconnected_after_ms)
+            for news in await asyncio.to_thread(look):
+                self._screen.say(news)
 
     def _alert(self, stream_id: str, length_ms: int) -> None:
         """Prints once what the deployed alarm reports: a wanted stream has had no connection for too long."""
@@ -148,6 +171,24 @@ class LiveView:
         )["Items"]
         return newest
 
+    def _drawn(self, known: KnownExecution) -> RenderableType:
+        seen = self._groups.get(known.stream_id)
+        return self._picture(known) if seen is None else self._group_picture(known, seen)
+
+    def _group_picture(self, known: KnownExecution, seen: GroupView) -> RenderableType:
+        """The last two minutes of a function's lanes, once for all its streams, and of these the gaps."""
+        now_ms = _now_ms()
+        since_ms, width = now_ms - WINDOW_MS, self._width
+        tasks = [
+            Connection(span.lane, span.from_ms, WINDOW_MS if span.to_ms is None else span.to_ms, span.error)
+            for span in self._recent_lanes(known, since_ms)
+            if span.kind == "task"
+        ]
+        *lanes, _, _ = picture.draw(self._recent_lanes(known, since_ms), tasks, [], WINDOW_MS, width)
+        return self._shown(
+            f"group {seen.group}: {seen.words}", [*lanes, *seen.drawn(since_ms, now_ms, width), _scale(width)]
+        )
+
     def _picture(self, known: KnownExecution) -> RenderableType:
         """The last two minutes of one stream, the newest at the right."""
         now_ms = _now_ms()
@@ -158,29 +199,37 @@ class LiveView:
             for one in view.connections(now_ms)
             if one.to_ms > since_ms
         ]
-        shift_ms = known.opening.started_ms - since_ms
-        lanes = [
-            spans.Span(span.lane, span.kind, max(0, span.from_ms + shift_ms), end_ms)
-            for span in self._lanes(known)
-            for end_ms in [None if span.to_ms is None else span.to_ms + shift_ms]
-            if end_ms is None or end_ms > 0
-        ]
-        width = max(40, min(self._screen.width - 10, 110))
+        lanes, width = self._recent_lanes(known, since_ms), self._width
         # The picture's own scale starts at the left; here the right edge is now.
         *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
-        scale = f"{'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
         held = view.held(now_ms)
         facts = (
             f"{view.rate():.1f} events/s · {view.stored} stored · {view.duplicates} duplicates turned away ·"
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
-        lines = [facts, *drawn, f"{'':>6} {scale}"]
+        return self._shown(f"{known.stream_id}: {held}", [facts, *drawn, _scale(width)])
+
+    @property
+    def _width(self) -> int:
+        return max(40, min(self._screen.width - 10, 110))
+
+    def _shown(self, head: str, lines: list[str]) -> RenderableType:
         shown = [
-            *self._screen.lines(f"{known.stream_id}: {held}", style="bold"),
+            *self._screen.lines(head, style="bold"),
             *(part for line in lines for part in self._screen.lines(line)),
             *self._screen.lines(picture.LEGEND, style="dim"),
         ]
         return Group(Text(""), *shown)
+
+    def _recent_lanes(self, known: KnownExecution, since_ms: int) -> list[spans.Span]:
+        """What the lanes did since then, counted from then."""
+        shift_ms = known.opening.started_ms - since_ms
+        return [
+            spans.Span(span.lane, span.kind, max(0, span.from_ms + shift_ms), end_ms)
+            for span in self._lanes(known)
+            for end_ms in [None if span.to_ms is None else span.to_ms + shift_ms]
+            if end_ms is None or end_ms > 0
+        ]
 
     def _lanes(self, known: KnownExecution) -> list[spans.Span]:
         history = self._executions.history(known)
@@ -189,6 +238,10 @@ class LiveView:
             lanes = spans.spans(spans.rows(history))
             self._spans[known.opening.arn] = (len(history), lanes)
         return lanes
+
+
+def _scale(width: int) -> str:
+    return f"{'':>6} {'-' + str(WINDOW_MS // 1000) + ' s':<{width - 3}}now"
 
 
 # How an execution of the deployed machine ended that needs nobody's help, by the status in its output.

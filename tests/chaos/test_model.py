@@ -19,16 +19,20 @@ SOUND = [
 
 
 @cache
-def sound(policy: str, budget: tuple[tuple[str, int], ...], depth: int = 0) -> Result:
-    """The exploration of the protocol as it is; made once for all tests that ask for it."""
+def _sound(policy: str, budget: tuple[tuple[str, int], ...], depth: int) -> Result:
     return explore(policy, dict(budget), depth=depth)
+
+
+def sound(policy: str, budget: dict[str, int], depth: int = 0) -> Result:
+    """The exploration of the protocol as it is; made once for all tests that ask for it."""
+    return _sound(policy, tuple(budget.items()), depth)
 
 
 @pytest.mark.parametrize("exploration", EXPLORATIONS, ids=lambda e: f"{e[0]}-{'-'.join(e[1]) or 'no faults'}")
 def test_every_interleaving_keeps_the_invariants(exploration: Exploration) -> None:
     """No order of steps and faults breaks an invariant, and from every state the stream comes to rest again."""
     policy, budget = exploration
-    result = sound(policy, tuple(budget.items()))
+    result = sound(policy, budget)
     assert not result.violation, report(result)
     assert result.complete
 
@@ -42,7 +46,7 @@ def test_a_deliberate_defect_is_caught(defect: Defect) -> None:
 @pytest.mark.parametrize("defect", SOUND, ids=lambda d: d.what)
 def test_without_the_defect_nothing_is_found(defect: Defect) -> None:
     """What catches a defect does not find fault with the sound protocol."""
-    assert not sound(defect.policy, tuple(defect.budget.items()), defect.depth).violation
+    assert not sound(defect.policy, defect.budget, defect.depth).violation
 
 
 def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:

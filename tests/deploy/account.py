@@ -48,7 +48,7 @@ class Account:
             # Milliseconds between two looks at the stack; 5,000 without.
             "SLS_AWS_MONITORING_FREQUENCY": "200",
         }  # fmt: skip
-        command = ["npx", "--no", "sls", *arguments]
+        command = ["node", str(osls.OSLS), *arguments]
         run = subprocess.run(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )

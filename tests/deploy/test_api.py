@@ -25,7 +25,7 @@ def prod(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     settings = (folder / "env" / "prod.yml").read_text().replace("machine_log_level: OFF", "machine_log_level: ERROR")
     settings = settings.replace("api_access_log: false", "api_access_log: true")
     (folder / "env" / "test.yml").write_text(settings)
-    command = ["npx", "--no", "sls", "package", "--stage", "test"]
+    command = ["node", str(osls.OSLS), "package", "--stage", "test"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     compiled: dict[str, Any] = json.loads((folder / ".serverless" / osls.COMPILED).read_text())

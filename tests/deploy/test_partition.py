@@ -14,7 +14,7 @@ from local.service import osls
 def packaged(folder: Path, region: str) -> subprocess.CompletedProcess[str]:
     """What `sls package` for a region comes to, in a copy of the project."""
     osls.snapshot(stages.ROOT, folder)
-    command = ["npx", "--no", "sls", "package", "--stage", "test", "--region", region]
+    command = ["node", str(osls.OSLS), "package", "--stage", "test", "--region", region]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

@@ -24,6 +24,17 @@ const problems = Object.entries(machines).map(([name, machine]) => [name, valida
 console.log(JSON.stringify(Object.fromEntries(problems)));
 """
 
+# Asks the plugin for one machine after the other.
+PACKAGE = """
+const CheckMachines = require("./packaging/check-machines.cjs");
+const said = JSON.parse(require("fs").readFileSync(0, "utf8")).map((definition) => {
+  const configurationInput = { stepFunctions: { stateMachines: { connections: { definition } } } };
+  try { new CheckMachines({ configurationInput, classes: { Error } }).check(); return ""; }
+  catch (problem) { return problem.message; }
+});
+console.log(JSON.stringify(said));
+"""
+
 
 def states(machine: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every state of a machine by its name, those in branches too."""
@@ -57,6 +68,23 @@ def test_every_machine_is_valid() -> None:
         ["node", "-e", VALIDATE], input=json.dumps(machines), cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert json.loads(run.stdout) == dict.fromkeys(MACHINES, "")
+
+
+def test_what_was_found_valid_is_remembered_and_nothing_else() -> None:
+    """Packaging refuses a machine that is one word away from a valid one, and the second time as well."""
+    valid, invalid = definition("connections"), definition("connections") | {"StartAt": 7}
+    run = subprocess.run(
+        ["node", "-e", PACKAGE],
+        input=json.dumps([valid, invalid, valid, invalid]),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, refused, again, refused_again = json.loads(run.stdout)
+    assert (first, again) == ("", "")
+    assert refused == refused_again
+    assert refused.startswith("The state machine connections is invalid: ")
 
 
 @pytest.mark.parametrize("name", MACHINES)

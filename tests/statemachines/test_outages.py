@@ -11,7 +11,7 @@ import pytest
 from local.bounds import ALLOWED
 from tests.statemachines.outages import World
 
-DAYS = 3
+DAYS = 2
 CLEAN = {"superseded", "handed_on", "AlreadyRunning"}
 
 
@@ -50,7 +50,7 @@ def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> N
     assert len(world.executions) <= most
 
 
-@pytest.mark.parametrize("days", [1, pytest.param(DAYS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("days", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_an_outage_of_lambda_starts_a_successor_every_48_minutes(days: int) -> None:
     """Each that is not needed any more reads so in the lease, so none is turned away; two live at a time."""
     world = World({"lambda"}, 1, 1 + 24 * days)

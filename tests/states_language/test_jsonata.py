@@ -126,6 +126,8 @@ def test_the_cause_of_an_expression_without_a_value(expression: str, cause: str)
             TOO_DEEP,
         ),
         ("$count([1..900000])", TOO_LARGE),
+        ("[-1e308..-1e308]", TOO_LARGE),
+        ("[9007199254740991..9007199254740992]", TOO_LARGE),
         (
             "$reduce([1..40], function($a, $b) { $a & $a }, 'x')",
             TOO_LARGE,

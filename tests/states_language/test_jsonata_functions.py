@@ -65,6 +65,37 @@ PICTURE = "The sub-picture must not contain "
         ("$fromMillis($toMillis('2005-01-01'), '[X0001]-W[W01]-[F1]')", "2004-W53-6"),
         ("$fromMillis(1483272000000, 'Week: [w] of [xNn]')", "Week: 5 of December"),
         ("$fromMillis(1510067557121, '[H01]:[m01] [Z]', '+0530')", "20:42 +05:30"),
+        # Texts by UTF-16 units, and Base64 by their lower bytes, as JavaScript has them.
+        ("$match('a😀', /./)[2].index", 2),
+        ("$match('a😀b', /a(.+)b/).groups", ["😀"]),
+        ("[$contains('😀', /^..$/), $contains('😀', /^.$/), $contains('😀', /\\ud83d/)]", [True, False, True]),
+        ("[$length('😀'), $length($replace('a😀', /a/, '')), $split('x😀y', /x|y/)[1]]", [1, 1, "😀"]),
+        ("[$split('a😀', ''), $split('a1b2c', /[0-9]/, 1.5)]", ["a", "\ufffd", "\ufffd", "a", "b"]),
+        ("['😀' < '\uffff', $sort(['\uffff', '😀'])[0] = '😀']", [True, True]),
+        ("[$base64encode('é'), $base64encode('😀'), $base64decode('6Q==')]", ["6Q==", "PQA=", "é"]),
+        # A regular expression is a function of a text and a place.
+        ("$map(['a1', '2b', '33b'], /[a-z]/).start", [0, 1, 2]),
+        ("$map(['ab', 'b', 'cb'], /b/).match", "b"),
+        ("$filter(['abc', 'x', '..b'], /b/)", ["abc", "..b"]),
+        ("($m := /b/('abcb'); $next := $m.next; $next()).start", 3),
+        ("/(a)(x)?/('ab').groups[0]", "a"),
+        ("['ab' ~> /b/ ~> function($m) { $m.end }, $map([10, 21], /1/).match]", [2, "1", "1"]),
+        # Days that a month does not have, the hours of a zone rounded down, and years that have five digits.
+        ("[$toMillis('2020-02-30') = $toMillis('2020-03-01'), $toMillis('2020-13-01')]", [True, "NaN"]),
+        ("$toMillis('2020-01-01T24:00:00Z') - $toMillis('2020-01-01T00:00:00.570Z')", 86_399_430),
+        ("[$toMillis('0000-01-01'), $toMillis('9999-12-31')]", [-62_167_219_200_000, 253_402_214_400_000]),
+        ("$fromMillis(0, '[H01]:[m01] [Z]', '-0330')", "19:30 -04:30"),
+        ("$fromMillis(0, '[H01]:[m01]', '+05:30')", "00:05"),
+        (
+            "[$fromMillis(-62167219200000), $fromMillis(253402300799999)]",
+            ["0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"],
+        ),
+        ("$fromMillis(1e15, '[Y]-[M]-[D] [FNn]')", "33658-9-27 Friday"),
+        # What is no number, and null in a copy.
+        ("[0/0 ? 1 : 2, $boolean(0/0), $not(0/0), $count([1, 2][0/0])]", [2, False, True, 0]),
+        ("[$formatInteger(0/0, 'I'), $formatInteger(-1/0, '#,##0'), $formatBase(1/0)]", ["", "-Infinity", "Infinity"]),
+        ("[$string(5e-324), $replace('a', 'z', function($m) { 1 })]", ["5e-324", "a"]),
+        ("({'a': null} ~> |$|{}|).($type(a))", "null"),
         # What Step Functions adds (AWS measured).
         ("[$random(0), $random(7), $random(0.9)]", [0.730967787376657, 0.7306990420600421, 0.730967787376657]),
         ("$range(3, 3, 1)", 3),

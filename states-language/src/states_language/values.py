@@ -13,6 +13,7 @@ from typing import Any
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _HALF = re.compile("[\ud800-\udfff]")
 # Where JSON spells a half, alone or in a pair.
+_WIDE = re.compile("[\U00010000-\U0010ffff]")
 _SPELLED_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 MISSING: Any = object()
@@ -64,6 +65,16 @@ def joined(text: str) -> str:
     if text.isascii() or not _HALF.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def units(text: str) -> str:
+    """Return the text with each surrogate pair as its two halves, by which JavaScript searches and orders."""
+    return text if text.isascii() else _WIDE.sub(_halves, text)
+
+
+def _halves(wide: re.Match[str]) -> str:
+    above = ord(wide[0]) - 0x10000
+    return chr(0xD800 + (above >> 10)) + chr(0xDC00 + (above & 0x3FF))
 
 
 def well_formed_value(value: Any) -> Any:

@@ -22,12 +22,24 @@ from jsonata.jexception import JException
 
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.evaluation import TOO_LARGE, Exceeded
+from states_language.jsonata.numbers import NAMES
 from states_language.jsonata.patterns import Pattern
 
 _INSTANT = re.compile(
-    r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?(?:T(\d\d):(\d\d):(\d\d))?(\.\d+)?(?:([+-])(\d\d):?(\d\d)|Z)?", re.ASCII
+    r"(\d{4})(?:-([01]\d)(?:-([0-3]\d))?)?(?:T([0-2]\d):([0-5]\d):([0-5]\d))?(\.\d+)?"
+    r"(?:([+-])([0-2]\d):?([0-5]\d)|Z)?",
+    re.ASCII,
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ALLOWED = re.compile(
+    r"\d{4}(-[01]\d)*(-[0-3]\d)*(T[0-2]\d:[0-5]\d:[0-5]\d)*(\.\d+)?([+-][0-2]\d:?[0-5]\d|Z)?", re.ASCII
+)
+"""What JSONata takes for a timestamp; JavaScript makes NaN of what is none after all."""
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+_CYCLE_S = _CYCLE_DAYS * 86_400
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_800
+_FARTHEST_S = 8.64e12
+"""The bounds of Python's dates, and of JavaScript's, in seconds since 1970."""
+_NUMBER = re.compile(r"\s*([-+]?[0-9]+)")
 _MILLISECOND = timedelta(milliseconds=1)
 _MARKER = re.compile(r"\[\s*([^\[\]])([^\[\]]*)\]")
 _HUGE = re.compile(r"[,-]\s*0*[1-9][0-9]{4,}")
@@ -61,11 +73,33 @@ class _Expressions:
 class _Datetime(datetime):
     """Replaces `datetime.datetime` in the library's dates, so that today is the execution's."""
 
+    later_years = 0
+
     @classmethod
     def utcnow(cls) -> "_Datetime":
         """Return the instant from which a picture without a year, month or day takes it."""
         elapsed: timedelta = _today.now_ms() * _MILLISECOND
         return cls(1970, 1, 1, tzinfo=UTC) + elapsed
+
+    @classmethod
+    def fromtimestamp(cls, seconds: float, zone: Any = None) -> "_Datetime":
+        """Return the instant; one outside the years 1 to 9999 is a date of the same calendar with its own year."""
+        if not -_FARTHEST_S <= seconds <= _FARTHEST_S:
+            raise ValueError(f"{seconds} s is not a date")
+        cycles = 0 if _FIRST_S <= seconds < _LAST_S else int(seconds // _CYCLE_S)
+        instant = (_Far if cycles else cls)(1970, 1, 1, tzinfo=zone)
+        instant += (round(seconds * 1000) - cycles * _CYCLE_S * 1000) * _MILLISECOND
+        instant.later_years = cycles * _CYCLE_YEARS
+        return instant
+
+
+class _Far(_Datetime):
+    """An instant whose year Python's dates do not have."""
+
+    @property
+    def year(self) -> int:
+        """Return the year, 0 or less before the first."""
+        return super().year + self.later_years
 
 
 class _Dates:
@@ -87,28 +121,38 @@ def to_millis(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
         _bound(text)
         _today.now_ms = now_ms
         return _coded(picture, lambda: Functions.datetime_to_millis(text, picture))
+    if not _ALLOWED.fullmatch(text):
+        raise JException("D3110", -1, text)
     match = _INSTANT.fullmatch(text)
-    try:
-        if match is None:
-            raise ValueError
-        year, month, day, hour, minute, second = (
-            int(part or least) for part, least in zip(match.groups(), _LEAST, strict=False)
-        )
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-    except ValueError:
-        raise JException("D3110", -1, text) from None
-    offset = timedelta(hours=int(match[9] or 0), minutes=int(match[10] or 0)) * (-1 if match[8] == "-" else 1)
-    return (moment - offset - _EPOCH) // _MILLISECOND + int(float(match[7] or 0) * 1000)
+    if match is None:
+        return math.nan
+    year, month, day, hour, minute, second = (
+        int(part or least) for part, least in zip(match.groups(), _LEAST, strict=False)
+    )
+    millis = int(((match[7] or ".0")[1:] + "00")[:3])
+    zone_h, zone_min = int(match[9] or 0), int(match[10] or 0)
+    midnight = hour == 24 and minute == second == millis == 0
+    if not (1 <= month <= 12 and 1 <= day <= 31 and (hour < 24 or midnight) and zone_h < 24):
+        return math.nan
+    # JavaScript takes the 30th of February for the 1st or 2nd of March. Python has no year 0, but 400 years repeat.
+    cycles, year = divmod(year, _CYCLE_YEARS)
+    days = date(year + _CYCLE_YEARS, month, day=1).toordinal() + (cycles - 1) * _CYCLE_DAYS + day - 1 - _EPOCH_DAY
+    minutes = (hour * 60 + minute) - (zone_h * 60 + zone_min) * (-1 if match[8] == "-" else 1)
+    return ((days * 1440 + minutes) * 60 + second) * 1000 + millis
 
 
 _LEAST = (0, 1, 1, 0, 0, 0)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
 def from_millis(millis: Any, picture: Any = None, zone: Any = None) -> Any:
     """Return the text of an instant; raises JException D3132 to D3135 for a picture that is not valid."""
     if millis is None:
         return None
-    offset = zone.replace(":", "") if isinstance(zone, str) else zone
+    offset = zone
+    if isinstance(zone, str) and (number := _NUMBER.match(zone)):
+        # 2.0.6 rounds the hours down and leaves the minutes their sign, so -0330 is -04:30.
+        offset = str(int(number[1]) // 100 * 100 + int(math.fmod(int(number[1]), 100)))
     return _coded(picture or "", lambda: Functions.datetime_from_millis(millis, picture, offset))
 
 
@@ -116,9 +160,13 @@ def format_integer(value: Any, picture: Any) -> Any:
     """Return the text of a whole number in the picture's form; raises JException D3130 or D3131."""
     if value is None:
         return None
-    if math.isfinite(value):
-        # 1e300 in words takes the library 300 ms.
-        Jsonata.CURRENT.jsonata.bounds.spend((math.floor(value).bit_length() // 4) ** 2)
+    if not math.isfinite(value):
+        form = picture.partition(";")[0]
+        if form.lower() == "w":
+            raise RecursionError
+        return NAMES[str(value)] if re.search("[0-9#]", form) else ""
+    # 1e300 in words takes the library 300 ms.
+    Jsonata.CURRENT.jsonata.bounds.spend((math.floor(value).bit_length() // 4) ** 2)
     return _coded(picture, lambda: Functions.format_integer(math.floor(value), picture))
 
 

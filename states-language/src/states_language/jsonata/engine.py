@@ -16,7 +16,10 @@ from jsonata.utils import Utils
 
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
-from states_language.values import parts
+from states_language.values import parts, units
+
+LARGEST_COUNTED = 2**53
+"""Where JavaScript's numbers stop counting: 2**53 + 1 is 2**53."""
 
 _running = threading.local()
 
@@ -40,6 +43,8 @@ _boolize = engine.Jsonata.boolize
 
 def _truth(value: Any) -> bool:
     """Return whether a value counts as true; a function does, for it is an object with members, but to $boolean."""
+    if isinstance(value, float) and math.isnan(value):
+        return False
     return Functions.is_lambda(value) or Utils.is_function(value) or bool(_boolize(value))
 
 
@@ -49,6 +54,22 @@ def _applied(function: Any, arguments: Any) -> Any:
     return running.apply(function, arguments, None, running.environment)
 
 
+def _arity(function: Any) -> Any:
+    """Return how many arguments a function takes that another calls; a regular expression takes a text and a place."""
+    return 2 if Functions.is_regex(function) else _arity_of(function)
+
+
+def _search(matches: Any) -> Any:
+    """Return the next match as the function that a regular expression is returns it; undefined where there is none."""
+    match = next(matches, None)
+    if match is None:
+        return None
+    found = {"match": match.group(), "start": match.start(), "end": match.end(), "groups": list(match.groups())}
+    return found | {"next": engine.Jsonata.JLambda(lambda: _search(matches))}
+
+
+_arity_of = Functions.get_function_arity
+Functions.get_function_arity = staticmethod(_arity)
 engine.Jsonata.boolize = staticmethod(_truth)
 Functions.func_apply = staticmethod(_applied)
 
@@ -150,6 +171,19 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         truth = isinstance(lhs, bool)
         return any(element == lhs and isinstance(element, bool) is truth for element in elements)
 
+    def evaluate_comparison_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
+        """Return the outcome of < <= > or >=; texts are ordered by their UTF-16 units."""
+        if isinstance(lhs, str) and isinstance(rhs, str):
+            lhs, rhs = units(lhs), units(rhs)
+        return super().evaluate_comparison_expression(lhs, rhs, op)
+
+    def evaluate_range_expression(self, lhs: Any, rhs: Any) -> Any:
+        """Return the whole numbers of a range; one that counts to where a number has no next one never ends."""
+        numbers = super().evaluate_range_expression(lhs, rhs)
+        if numbers is not None and (rhs >= LARGEST_COUNTED or float(lhs) + 1 == float(lhs)):
+            self.bounds.refuse()
+        return numbers
+
     def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the outcome of = or !=; each part of the left side costs."""
         if isinstance(lhs, dict | list) and isinstance(rhs, dict | list):
@@ -166,4 +200,9 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         self.bounds.charge(args)
         if not (Functions.is_lambda(proc) or Utils.is_function(proc) or Functions.is_regex(proc)):
             raise JException("T1006", -1)
+        if Functions.is_regex(proc):
+            text, begin = [*args, None, None][:2]
+            begins = isinstance(begin, int) and not isinstance(begin, bool) and begin > 0
+            written = to_text(text) if isinstance(text, str | int | float) else None
+            return None if written is None else _search(proc.finditer(written, begin if begins else 0))
         return super().apply_inner(proc, args, input, environment)

@@ -339,6 +339,10 @@ class _Bounds:
         elif isinstance(result, dict) and expression.type == "function":
             self.steps += len(result) >> 3
 
+    def refuse(self) -> None:
+        """Raise what a value does that is too large."""
+        raise self.exceeded(TOO_LARGE)
+
     def check(self, value: Any) -> None:
         """Raise Exceeded for a value that is too large to be written as text."""
         check_size(value)

@@ -9,6 +9,7 @@ which AWS reports as an error. Source: AWS Step Functions Developer Guide, "Tran
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from states_language.jsonata import dates, numbers, texts
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.evaluation import check_size, largest_bytes, to_library, too_large
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
-from states_language.values import parse_json, parts
+from states_language.values import parse_json, parts, units
 
 ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
 """The functions that JSONata does not have, or has with another signature."""
@@ -123,13 +124,29 @@ def _sort(values: Any, comparator: Any = None) -> Any:
     if comparator is None and not plain:
         raise JException("D3070", -1)
     if comparator is None:
-        return sorted(values)
+        return sorted(values, key=lambda value: units(value) if isinstance(value, str) else value)
 
     def ahead(left: Any, right: Any) -> int:
         """A comparator returns whether the earlier of two comes later; equal values keep their order."""
         return -1 if Functions.to_boolean(Functions.func_apply(comparator, [right, left])) else 0
 
     return sorted(values, key=functools.cmp_to_key(ahead))
+
+
+def _boolean(value: Any) -> Any:
+    return False if isinstance(value, float) and math.isnan(value) else Functions.to_boolean(value)
+
+
+def _not(value: Any) -> Any:
+    return None if value is None else not _boolean(value)
+
+
+def _clone(value: Any) -> Any:
+    """Copy a value by way of its JSON text, as a transform does; the library makes undefined of null."""
+    return None if value is None else to_library(parse_json(_string(value)))
+
+
+Functions.function_clone = staticmethod(_clone)
 
 
 def _type(value: Any) -> Any:
@@ -167,6 +184,8 @@ _ADDED: dict[str, tuple[str, Callable[..., Any]]] = {
     "parse": ("<s-:x>", _parse),
 }
 _REPLACED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "boolean": ("<x-:b>", _boolean),
+    "not": ("<x-:b>", _not),
     "string": ("<x-b?:s>", _string),
     "pad": ("<s-ns?:s>", _pad),
     "distinct": ("<x:x>", _distinct),
@@ -182,6 +201,8 @@ _REPLACED: dict[str, tuple[str, Callable[..., Any]]] = {
     "parseInteger": ("<s-s:n>", dates.parse_integer),
     "fromMillis": ("<n-s?s?:s>", dates.from_millis),
     "replace": ("<s-(sf)(sf)n?:s>", texts.replace),
+    "split": ("<s-(sf)n?:a<s>>", texts.split),
+    "base64encode": ("<s-:s>", texts.base64_encode),
     "base64decode": ("<s-:s>", texts.base64_decode),
     **{
         name: ("<s-:s>", texts.url_coder(name))

@@ -58,7 +58,7 @@ def number_text(value: float) -> str:
     if isinstance(value, int) and abs(value) < _LONG:
         return str(value)
     exact = float(value)
-    shortest = repr(exact) if exact.is_integer() else f"{exact:.15g}"
+    shortest = repr(exact if exact.is_integer() else float(f"{exact:.15g}"))
     sign, digits, exponent = decimal.Decimal(shortest).normalize(_EXACT).as_tuple()
     text, minus = "".join(map(str, digits)), "-" if sign else ""
     point = len(text) + int(exponent)
@@ -162,6 +162,8 @@ def format_base(value: Any, radix: Any = None) -> Any:
     base = 10 if radix is None else int(round_half_even(radix))
     if not 2 <= base <= 36:
         raise JException("D3100", -1, base)
+    if not math.isfinite(value):
+        return NAMES[str(value)]
     return Functions.base_repr(int(round_half_even(value)), base).lower()
 
 

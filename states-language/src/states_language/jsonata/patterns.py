@@ -1,7 +1,7 @@
 """Compiles the regular expressions of JSONata and bounds the time of their search.
 
-A match after another may not be empty, as in JSONata, and its classes are ASCII's, as in JavaScript. Groups that call
-themselves are refused: JavaScript does not have them.
+A match after another may not be empty, as in JSONata. Its classes are ASCII's, and a character above U+FFFF is the two
+halves of a surrogate pair, as in JavaScript. Groups that call themselves are refused: JavaScript does not have them.
 Invariant: all searches of one evaluation together take at most what its limits say. Backtracking cannot be counted from
 outside, so a clock does.
 """
@@ -16,6 +16,7 @@ from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
 from states_language.clock import worked_s
+from states_language.values import joined, units
 
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 """A group that calls a group; `regex` allows it, and only memory bounds the depth."""
@@ -26,7 +27,7 @@ def pattern(text: str, flags: Any) -> "Pattern":
     if _RECURSION.search(text):
         raise ValueError("a group of a regular expression cannot call another")
     chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
-    return Pattern(regex.compile(_plain_classes(text), chosen))
+    return Pattern(regex.compile(_plain_classes(units(text)), chosen))
 
 
 _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
@@ -61,17 +62,20 @@ class Pattern:
         self._compiled = compiled
         self.pattern = compiled.pattern
 
-    def finditer(self, text: str) -> Iterator[Any]:
-        """Yield the matches; raises JException D1004 for an empty one but the first, TimeoutError past the limit."""
-        at = 0
+    def finditer(self, text: str, at: int = 0) -> Iterator[Any]:
+        """Yield the matches from a place on, whose places are those of `units(text)`.
+
+        Raises JException D1004 for an empty one but the first, TimeoutError past the limit.
+        """
+        text, first = units(text), at
         while True:
             with _searching() as left_s:
                 match = self._compiled.search(text, at, timeout=left_s)
             if match is None:
                 return
-            if at and not match.group():
+            if at > first and not match.group():
                 raise JException("D1004", -1)
-            yield match
+            yield match if match.group().isascii() else _Joined(match)
             if match.end() >= len(text):
                 return
             if match.end() == at:
@@ -91,13 +95,30 @@ class Pattern:
     def split(self, text: str, maxsplit: int = 0) -> list[str]:
         """Return the texts between the matches, without groups: at most `maxsplit` cuts, any number for 0."""
         pieces: list[str] = []
-        at = 0
+        text, at = units(text), 0
         for match in self.finditer(text):
             if maxsplit and len(pieces) == maxsplit:
                 break
-            pieces.append(text[at : match.start()])
+            pieces.append(joined(text[at : match.start()]))
             at = match.end()
-        return [*pieces, text[at:]]
+        return [*pieces, joined(text[at:])]
+
+
+class _Joined:
+    """A match in a text of halves; its texts have pairs as one character."""
+
+    def __init__(self, match: Any) -> None:
+        self._match = match
+        self.start, self.end = match.start, match.end
+
+    def group(self, number: int = 0) -> Any:
+        """Return the text of a group, None of one that does not take part."""
+        text = self._match.group(number)
+        return text if text is None else joined(text)
+
+    def groups(self) -> tuple[Any, ...]:
+        """Return the texts of all groups."""
+        return tuple(self.group(number + 1) for number in range(len(self._match.groups())))
 
 
 @contextlib.contextmanager

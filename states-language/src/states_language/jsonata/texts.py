@@ -1,4 +1,4 @@
-"""Implements JSONata's $replace, $base64decode and the functions that code URLs.
+"""Implements JSONata's $replace, $split, Base64 and the functions that code URLs.
 
     replace("2026-01-31", pattern, "$2/$1", 1)  # "01/2026-31" where the pattern is /([0-9]+)-([0-9]+)/
 
@@ -6,6 +6,7 @@ Source: the JSONata documentation, "String functions".
 """
 
 import base64
+import math
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 
 from states_language.jsonata.evaluation import largest_bytes, too_large
+from states_language.values import joined, units
 
 _RESERVED = ";/?:@&=+$,#"
 _UNRESERVED = "-_.!~*'()"
@@ -32,10 +34,13 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
     most = -1 if limit is None else int(limit)
     if isinstance(pattern, str):
         if not isinstance(new, str):
+            if pattern not in text or most == 0:
+                return text
             raise JException("D3012", -1, new)
         if text.count(pattern) * len(new) > largest_bytes():
             raise too_large()
         return text.replace(pattern, new, most)
+    text = units(text)
     pieces, at, size = [], 0, len(text)
     for match in _first(pattern.finditer(text), most):
         piece = _replacement(match, new)
@@ -44,7 +49,16 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
             raise too_large()
         pieces += [text[at : match.start()], piece]
         at = match.end()
-    return "".join([*pieces, text[at:]])
+    return joined("".join([*pieces, text[at:]]))
+
+
+def split(text: Any, separator: Any, limit: Any = None) -> Any:
+    """Return the parts of the text; those of an empty separator are JavaScript's, halves of surrogate pairs too."""
+    if separator == "" and isinstance(text, str):
+        text = units(text)
+    # JavaScript's own split rounds the limit down; the loop over matches goes on until it is reached.
+    most = limit if limit is None or isinstance(separator, str) or not math.isfinite(limit) else math.ceil(limit)
+    return Functions.split(text, separator, most)
 
 
 def _first(matches: Iterator[Any], most: int) -> Iterator[Any]:
@@ -89,12 +103,17 @@ def _filled(new: str, match: Any) -> str:
     return place.sub(fill, new)
 
 
+def base64_encode(text: Any) -> Any:
+    """Return the Base64 of the text, of which each UTF-16 unit is a byte, the lower of its two: JSONata's `binary`."""
+    return None if text is None else base64.b64encode(bytes(ord(unit) & 0xFF for unit in units(text))).decode()
+
+
 def base64_decode(text: Any) -> Any:
-    """Return the text that Base64 encodes, with or without its padding; raises ValueError."""
+    """Return the text whose characters are the bytes of Base64, with or without its padding; raises ValueError."""
     if text is None:
         return None
     padded = text + "=" * (-len(text) % 4) if "=" not in text else text
-    return base64.b64decode(padded, validate=True).decode("utf-8", "replace")
+    return base64.b64decode(padded, validate=True).decode("latin-1")
 
 
 def url_coder(name: str) -> Callable[[Any], Any]:

@@ -1,0 +1,93 @@
+"""Follows the streams that share a function of the local run: who of them is away, and the gaps that came of it.
+
+It reads the streams' leases, a hundred in a request, and no record of a connection that is well. Invariants: a stream
+that goes away and comes back is told once each way, however often it is looked at; what has left is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from handlers.api.records import Records
+from handlers.connection.lease import unconnected_ms
+from handlers.store.stream_records import StreamRecords
+from timeline import picture
+from timeline.coverage import Gap
+
+# A sentence names so many streams and counts the others; so many have a line in the picture.
+MOST_NAMED, MOST_DRAWN = 5, 8
+
+
+@dataclass(slots=True)
+class GroupView:
+    """The streams of one group; `away` has since when each that should be connected is not, in epoch milliseconds."""
+
+    group: str
+    members: int = 0
+    away: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, list[Gap]] = field(default_factory=dict)
+    _kept: set[str] = field(default_factory=set)  # who was connected once
+    _alerted: set[str] = field(default_factory=set)
+
+    def look(self, records: StreamRecords, now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
+        """Returns the news, a sentence each; gaps that ended before `since_ms` are forgotten."""
+        ids = sorted(records.members(self.group))
+        read = records.read_briefly(ids)
+        streams = {one: found for one in ids if (found := read(one)) is not None}
+        return self.update(streams, now_ms, since_ms, alert_after_ms)
+
+    def update(self, streams: Mapping[str, Records], now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
+        """Returns the news that follow from the records of all that are in the group now."""
+        self.members = len(streams)
+        lengths_ms = {one: unconnected_ms(records.lease, now_ms) for one, records in streams.items()}
+        away = {one: now_ms - length_ms for one, length_ms in lengths_ms.items() if length_ms}
+        gone = sorted((away.keys() - self.away.keys()) & self._kept)
+        back = sorted(one for one in streams if one not in away and (one in self.away or one not in self._kept))
+        for one in self._kept.intersection(back):
+            to_ms = _opened_ms(streams[one]) or now_ms
+            self.gaps.setdefault(one, []).append(Gap(self.away[one], max(to_ms, self.away[one]), ""))
+        self._kept = (self._kept | set(back)) & streams.keys()
+        self.away = away | {one: min(at_ms, self.away.get(one, at_ms)) for one, at_ms in away.items()}
+        kept = {one: [gap for gap in gaps if gap.to_ms > since_ms] for one, gaps in self.gaps.items() if one in streams}
+        self.gaps = {one: gaps for one, gaps in kept.items() if gaps}
+        late = sorted(one for one, at_ms in self.away.items() if now_ms - at_ms >= alert_after_ms)
+        fresh = [one for one in late if one not in self._alerted]
+        self._alerted = set(late)
+        news = [f"group {self.group}: {_named(gone)} not connected"] if gone else []
+        news += [f"group {self.group}: {_named(back)} connected"] if back else []
+        if fresh:
+            news.append(
+                f"ALERT: group {self.group}: {_named(fresh)} without a connection for {alert_after_ms // 1000} s"
+            )
+        return news
+
+    @property
+    def words(self) -> str:
+        """Returns how many share the function, and how many of them are connected."""
+        return f"{self.members} streams in one function, {self.members - len(self.away)} connected"
+
+    def drawn(self, since_ms: int, now_ms: int, width: int) -> list[str]:
+        """Returns a line for each stream that had a gap since then, with its name below them."""
+        gaps = {
+            one: [*self.gaps.get(one, ()), *([Gap(self.away[one], now_ms, "")] if one in self.away else [])]
+            for one in sorted(self.gaps.keys() | (self.away.keys() & self._kept))
+        }
+        shown = dict(list(gaps.items())[:MOST_DRAWN])
+        rows = [[Gap(max(0, g.from_ms - since_ms), g.to_ms - since_ms, "") for g in each] for each in shown.values()]
+        names = ", ".join(f"{number} {one}" for number, one in enumerate(shown, 1))
+        more = f" and {len(gaps) - MOST_DRAWN} more" if len(gaps) > MOST_DRAWN else ""
+        said = f"gaps: {names}{more}" if gaps else "no stream had a gap"
+        return [*picture.draw_gaps(rows, now_ms - since_ms, width), said]
+
+
+def _opened_ms(records: Records) -> int | None:
+    """When the newest connection was answered."""
+    return max((one.opened_ms for one in records.connections if one.opened_ms is not None), default=None)
+
+
+def _named(streams: Sequence[str]) -> str:
+    """The streams with their verb, some by name."""
+    more = len(streams) - MOST_NAMED
+    names = ", ".join(streams[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{names} {'is' if len(streams) == 1 else 'are'}"

@@ -1,0 +1,51 @@
+"""What the service says and draws of the streams that share a function."""
+
+from handlers.api.records import Connection, Records
+from handlers.connection.lease import Lease
+from local.service.group_view import MOST_DRAWN, MOST_NAMED, GroupView
+from timeline.picture import GAP, LABEL
+
+LATE_MS, WINDOW_MS = 60_000, 100_000
+
+
+def records(good_until_ms: int, opened_ms: int = 0) -> Records:
+    """Those of a stream whose holder counts as alive until then."""
+    opened = Connection(1, "B", "arn:1", "r1", opened_ms, opened_ms, opened_ms, None, "", False, 0, 0, 0)
+    lease = Lease(execution="arn:1", started_at_ms=1, expires_at_ms=good_until_ms)
+    return Records(lease, None, None, [opened])
+
+
+def test_who_goes_and_comes_back_is_told_once_and_drawn() -> None:
+    """The gap is from its last sign of life to its next opening; what ended before the picture begins is forgotten."""
+    view = GroupView("#1")
+    well = {"a": records(10**6), "b": records(10**6)}
+
+    def look(streams: dict[str, Records], now_ms: int) -> list[str]:
+        return view.update(streams, now_ms, now_ms - WINDOW_MS, LATE_MS)
+
+    # Before its first connection it is not gone, and nobody is told that it is away.
+    assert look({"a": records(0), "b": records(10**6)}, 1_000) == ["group #1: b is connected"]
+    assert look(well, 2_000) == ["group #1: a is connected"]
+    gone = {"a": records(9_000), "b": records(10**6)}
+    assert look(gone, 10_000) == ["group #1: a is not connected"]
+    assert look(gone, 11_000) == []
+    assert view.words == "2 streams in one function, 1 connected"
+    assert look(gone, 70_000) == ["ALERT: group #1: a is without a connection for 60 s"]
+    assert look(gone, 71_000) == []
+    assert look({"a": records(10**6, 79_000), "b": records(10**6)}, 80_000) == ["group #1: a is connected"]
+    row, said = view.drawn(0, 100_000, 100)
+    assert (row[LABEL:].index(GAP), row.count(GAP), said) == (9, 70, "gaps: 1 a")
+    look(well, 180_000)
+    assert view.drawn(80_000, 180_000, 100) == ["no stream had a gap"]
+
+
+def test_a_hundred_streams_take_a_few_lines() -> None:
+    """Some are named and drawn, the others counted; who leaves the group is forgotten."""
+    view, names = GroupView("#1"), [f"demo:{number:02d}" for number in range(100)]
+    view.update(dict.fromkeys(names, records(10**6)), 1_000, 0, LATE_MS)
+    (news,) = view.update(dict.fromkeys(names, records(4_000)), 5_000, 0, LATE_MS)
+    assert news == f"group #1: {', '.join(names[:MOST_NAMED])} and {100 - MOST_NAMED} more are not connected"
+    assert len(view.drawn(0, 6_000, 40)) == MOST_DRAWN + 1
+    assert view.drawn(0, 6_000, 40)[-1].endswith(f" and {100 - MOST_DRAWN} more")
+    assert view.update({}, 7_000, 0, LATE_MS) == []
+    assert (view.words, view.gaps) == ("0 streams in one function, 0 connected", {})
