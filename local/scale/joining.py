@@ -148,7 +148,7 @@ class Posts:
                 await aws.ask("startExecution", {"Name": f"{group[1:]}-start", "Input": event})
                 return True
             except TaskFailure as failure:
-                if failure.error.endswith("AlreadyExistsException"):
+                if str(failure.error).endswith("AlreadyExistsException"):
                     await aws.ask("describeExecution", {"ExecutionArn": f"{ARN}:execution:{group[1:]}-start"})
                     return True
                 if not again:
