@@ -4,9 +4,11 @@
 import { ask, repeat, streamPath } from './api.js';
 import { announce, confirmed, element, text } from './dom.js';
 import { deadLettersPart } from './dead-letters.js';
+import { deliveryPart } from './delivery.js';
 import { EVERY_MS, eventsPart } from './events.js';
 import { figuresPart } from './figures.js';
 import { graphPart } from './graph.js';
+import { groupPart } from './group.js';
 import { lanesPart } from './lanes.js';
 import { showStatus } from './streams.js';
 import { HELD, clock } from './words.js';
@@ -24,15 +26,18 @@ export function streamView(parent, server, id) {
   const trouble = element('section', { class: 'card trouble', 'aria-labelledby': 'why', hidden: true });
   const figures = figuresPart();
   const lanes = lanesPart();
+  const group = groupPart(id);
   const events = eventsPart(id);
   const letters = deadLettersPart(id);
+  const delivery = deliveryPart();
   const graph = graphPart();
   const tagged = new Map();
   parent.append(
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-    reason, problem, trouble, figures.node, lanes.node, events.node, letters.node, graph.node,
+    reason, problem, trouble, figures.node, lanes.node, group.node, events.node, delivery.node,
+    letters.node, graph.node,
   );
   let known = null;
 
@@ -49,7 +54,9 @@ export function streamView(parent, server, id) {
     showTrouble(trouble, status);
     figures.show(status, timeline);
     lanes.show(status, timeline);
+    group.show(status);
     letters.count(status.counts.dead_lettered);
+    delivery.show(status);
   }
 
   /** A stream that was never started has a page all the same: it can be started there. */

@@ -39,7 +39,7 @@ export function streamsView(parent, server) {
 
   function draw() {
     const shown = streams.filter((one) => matches(one, wanted));
-    keyed(rows, shown, (one) => one.stream, row, update);
+    keyed(rows, byFunction(shown), (one) => one.stream, row, update);
     const all = Object.entries(STATUSES)
       .map(([status, [word, mark]]) => [streams.filter((one) => one.status === status).length, word, mark])
       .filter(([count]) => count > 0);
@@ -99,13 +99,32 @@ export function streamsView(parent, server) {
 
 const matches = (one, wanted) => `${one.stream} ${one.status} ${one.reason ?? ''}`.toLowerCase().includes(wanted);
 
+/** The streams alone, then those that share a function, each group behind a row of its own. */
+function byFunction(shown) {
+  const groups = new Map();
+  for (const one of shown) {
+    if (one.group && !groups.has(one.group)) groups.set(one.group, []);
+    if (one.group) groups.get(one.group).push(one);
+  }
+  if (!groups.size) return shown;
+  // No stream's id begins as a group's does.
+  const inOrder = [...groups].sort(([a], [b]) => a.length - b.length || (a < b ? -1 : 1));
+  return [...shown.filter((one) => !one.group), ...inOrder.flatMap(([group, members]) => [{ stream: group, members }, ...members])];
+}
+
 function row(one) {
+  if (one.members) return element('tr', { class: 'group' }, element('td', { colspan: 5 }));
   const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, one.stream);
   return element('tr', {}, element('th', { scope: 'row' }, anchor),
     element('td', {}, element('span', { class: 'status' })), element('td'), element('td'), element('td', { class: 'why' }));
 }
 
 function update(node, one) {
+  if (one.members) {
+    const running = one.members.filter((each) => each.status === 'running').length;
+    text(node.firstChild, `Group ${one.stream}: ${number(one.members.length)} streams in one function, ${number(running)} running`);
+    return;
+  }
   const [, status, since, lane, why] = node.children;
   showStatus(status.firstChild, one.status);
   text(since, clock(one.ended_at ?? one.started_at));

@@ -8,14 +8,15 @@ Credentials and region come from the SDK's own chain (AWS_PROFILE, AWS_ACCESS_KE
 message holds a credential, and a key is sent over TLS, or to this machine, alone.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import botocore.session
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError, ConnectionClosedError, ConnectionError, ReadTimeoutError, SSLError
@@ -26,9 +27,14 @@ from urllib3.util import Url, parse_url
 
 from local.user_error import UserError
 
+if TYPE_CHECKING:
+    from botocore.session import Session
+
 SERVICE = "execute-api"
 _AWS = re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+# Where the run on this machine is.
+HERE = "127.0.0.1"
+_LOOPBACK = ("localhost", HERE, "[::1]")
 _METHODS = ("GET", "POST", "DELETE")
 # botocore alone reads AWS_DEFAULT_REGION and not AWS_REGION, the variable of the other SDKs.
 _REGION = {"region": ("region", ["AWS_REGION", "AWS_DEFAULT_REGION"], None, None)}
@@ -74,7 +80,7 @@ class Api:
     url: str
     key: str = field(default="", repr=False)
     sign: bool = False
-    session: botocore.session.Session | None = field(default=None, repr=False, compare=False)
+    session: Session | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         host = self._parsed("").host
@@ -120,12 +126,15 @@ class Api:
         return url
 
 
-def new_session() -> botocore.session.Session:
+def new_session() -> Session:
     """A session that finds credentials and region as the AWS command line does."""
-    return botocore.session.Session(session_vars=_REGION)
+    # A third of a second, which a command that signs nothing need not wait.
+    from botocore.session import Session
+
+    return Session(session_vars=_REGION)
 
 
-def _sign(request: AWSRequest, region: str | None, session: botocore.session.Session) -> None:
+def _sign(request: AWSRequest, region: str | None, session: Session) -> None:
     try:
         credentials = session.get_credentials()
         region = region or session.get_config_variable("region")

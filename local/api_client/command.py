@@ -6,8 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from local.api_client.client import Api
-from local.listener import HOST
+from local.api_client.client import HERE, Api
 from local.printable import printable_lines
 
 REFUSED = 1
@@ -46,6 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def here(environment: Mapping[str, str], url: str | None, *, sign: bool) -> Api:
     """Returns the API that is meant: at `url`, else at STREAMKEEPER_URL, else of the run on this machine."""
-    local = f"http://{HOST}:{environment.get('PORT') or 3000}"
+    local = f"http://{HERE}:{environment.get('PORT') or 3000}"
     address = url or environment.get("STREAMKEEPER_URL") or local
     return Api(address, environment.get("STREAMKEEPER_API_KEY", ""), sign)

@@ -165,7 +165,10 @@ class Watch:
         fence = int(item["fence"]["N"])
         if "forgot_ms" in item:
             self._forgotten.add(fence)
-        stored, duplicates, dead = (int(item[name]["N"]) for name in ("stored", "duplicates", "dead_lettered"))
+        # A count of nothing is absent.
+        stored, duplicates, dead = (
+            control_items.count(item, n) or 0 for n in ("stored", "duplicates", "dead_lettered")
+        )
         self.counts[fence] = stored, duplicates, dead
         # A late heartbeat may have told more than the record that a successor had read, and wrote down after it.
         self.most_counts[fence] = max(self.most_counts.get(fence, (0, 0, 0)), self.counts[fence], key=sum)

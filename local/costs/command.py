@@ -11,7 +11,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from local.costs import model, month, prices, standing
+from handlers.profile.deliver_field import KINDS
+from local.costs import delivered, model, month, prices, standing
 from local.costs.model import Costs, Load
 from local.costs.prices import Prices
 from local.user_error import UserError
@@ -34,12 +35,15 @@ WHY = {
     "logs": "log lines of the connections",
     "watch": "what the watch reads of the stream",
     "metrics": "metrics that the stream's connections keep, by {metrics_by}",
+    "delivery": "the calls of the function that sends events on to {sinks}, and their counts",
+    "sinks": "what the sinks ask for taking them",
 }
 FIXED_WHY = {
     "alarms": "alarms, by the metrics that they look at",
     "metrics": "metrics of the watch",
     "dashboard": "the first three of an account are free",
     "watch": "the function that watches, once a minute",
+    "delivery_alarms": "the alarms of the delivery",
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
 BESIDE_WHY = {
@@ -67,6 +71,14 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--order", metavar="KIND", help="with --store items: index or none (default index)")
     parser.add_argument("--flush-s", metavar="S", help="with --store log: for how long events wait for a segment")
     parser.add_argument("--arrivals", default="random", metavar="KIND", help="random or clock (default random)")
+    parser.add_argument("--deliver", metavar="KIND", help=f"where events go next: {', '.join(KINDS)}, or several")
+    parser.add_argument(
+        "--price",
+        action="append",
+        default=[],
+        metavar="NAME=USD",
+        help="a price that the list does not have, or another",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -74,10 +86,14 @@ def add(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError for what cannot be."""
     load = _load(arguments)
-    source, listed = month.scenario(arguments.stage), prices.read()
+    try:
+        listed = delivered.priced_by(arguments.price, prices.read())
+    except ValueError as error:
+        raise UserError(f"--price: {error}.") from None
+    source = month.scenario(arguments.stage)
     _need_room(load, source.settings)
     found = model.costs(source, month.replayed(source), load, listed)
-    notes = _notes(load)
+    notes = [*_notes(load), *_unpriced(load, listed)]
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
@@ -108,7 +124,16 @@ def _load(arguments: argparse.Namespace) -> Load:
         order=arguments.order or "index",
         per_function=per_function,
         arrivals=arguments.arrivals,
+        deliver=_kinds(arguments.deliver),
     )
+
+
+def _kinds(option: str | None) -> tuple[str, ...]:
+    kinds = tuple(dict.fromkeys(option.split(","))) if option is not None else ()
+    wrong = [kind for kind in kinds if kind not in KINDS]
+    if wrong:
+        raise UserError(f"--deliver must name kinds of sinks, {', '.join(KINDS)}, and not {wrong[0]!r}.")
+    return kinds
 
 
 def _whole(option: str, value: str, least: int, most: int) -> int:
@@ -154,6 +179,14 @@ def _notes(load: Load) -> list[str]:
     return []
 
 
+def _unpriced(load: Load, listed: Prices) -> list[str]:
+    """What must be said of prices that nobody knows here."""
+    return [
+        f"the price {name} is not in the list, and is left out: give it with --price {name}=USD."
+        for name in delivered.missing(load.deliver, listed)
+    ]
+
+
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
@@ -186,6 +219,7 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     """The amounts as a table."""
     words = dict(settings) | asdict(found.used) | {"billed_s": found.used.billed_ms / 1000}
     # What they share is of the function; of it each stream pays its part.
+    words["sinks"] = " and ".join(load.deliver)
     words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
     words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
     rate = f"{load.events_per_s:g} events a second of {load.event_bytes} bytes" if load.events_per_s else "no events"
@@ -220,4 +254,6 @@ def _table(title: str, parts: dict[str, float], why: dict[str, str]) -> list[str
 
 def rows(parts: dict[str, float], why: dict[str, str]) -> list[str]:
     """The lines of the parts that `why` names, each with its price and its words."""
-    return [f"  {name.replace('_', ' '):<18}{parts[name]:>z12.3f}  {words}" for name, words in why.items()]
+    return [
+        f"  {name.replace('_', ' '):<18}{parts[name]:>z12.3f}  {words}" for name, words in why.items() if name in parts
+    ]

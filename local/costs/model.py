@@ -16,7 +16,7 @@ from typing import Any
 from handlers.connection.steps import Report
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
-from local.costs import standing
+from local.costs import delivered, standing
 from local.costs.counted_run import NAMES, Counted, Stream, count, machine_of
 from local.costs.group_run import count_group
 from local.costs.month import MONTH_S, Month, Months
@@ -44,6 +44,7 @@ class Load:
     """What is asked about: streams of a stage with so many events each, stored in one way.
 
     Events arrive at `random`, or by a `clock`. `per_function` of them, or all where there are fewer, share a function.
+    `deliver` are kinds of sinks.
     """
 
     streams: int
@@ -54,6 +55,7 @@ class Load:
     order: str = "index"
     per_function: int = 1
     arrivals: str = "random"
+    deliver: tuple[str, ...] = ()
 
     @property
     def together(self) -> int:
@@ -116,18 +118,31 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     share = _share(load, flow)
     for name, usd in _requests_usd(idle, settings, prices).items():
         parts[name] += usd + share * added[name]
+    fixed = standing.fixed_usd(settings, prices)
+    if load.deliver:
+        parts |= delivered.usd(load.deliver, _delivered(load, flow), settings, prices)
+        fixed["delivery_alarms"] = delivered.fixed_usd(prices)
     counted_month = flow.events / flow.streams * MONTH_S * 1000 / flow.length_ms
     million = {name: usd / counted_month * MILLION for name, usd in added.items()} if flow.events else {}
     kept_usd = million.pop("storage", None)
     return Costs(
         stream_month=_summed(parts),
-        fixed_month=_summed(standing.fixed_usd(settings, prices)),
+        fixed_month=_summed(fixed),
         million_events=_summed(million) if million else None,
         million_kept=kept_usd,
         beside=_beside(months.always_two, settings, prices),
         used=used,
         events_month=load.events_per_s * MONTH_S,
     )
+
+
+def _delivered(load: Load, flow: Counted) -> delivered.Flow:
+    """What is delivered: each item by itself, of a log each segment with its events."""
+    events = NAMES["events_table"]
+    by_kind = flow.counts.by_kind.items()
+    segments = sum(one.requests for kind, one in by_kind if kind.table == events and one.write_units)
+    of_a_write = max(1.0, flow.events / segments) if load.store == "log" and segments else 1.0
+    return delivered.Flow(load.streams, load.events_per_s / of_a_write, of_a_write, load.event_bytes)
 
 
 def _share(load: Load, flow: Counted) -> float:

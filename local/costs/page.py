@@ -154,7 +154,7 @@ def _tables(found: Quoted) -> dict[str, list[str]]:
 
 def _two(title: str, parts: Mapping[str, float], why: Mapping[str, str]) -> list[str]:
     rows = ["| part | US dollars | why |", "|---|---:|---|"]
-    rows += [f"| {_name(part)} | {parts[part]:.3f} | {words} |" for part, words in why.items()]
+    rows += [f"| {_name(part)} | {parts[part]:.3f} | {words} |" for part, words in why.items() if part in parts]
     return [*rows, f"| **{title}** | **{parts['sum']:.2f}** | |"] if title else rows
 
 

@@ -1,7 +1,7 @@
 """Reads the price list, prices.toml: the only place of the project that knows a price."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,14 @@ class Prices:
         """The price of one unit; of one, where the list names a million."""
         price = self._tables[table][name]
         return price / MILLION if name.startswith("million_") else price
+
+    def has(self, table: str, name: str) -> bool:
+        """Whether the list has the price."""
+        return name in self._tables.get(table, {})
+
+    def also(self, table: str, name: str, usd: float) -> "Prices":
+        """The list with one price more, or another."""
+        return replace(self, _tables={**self._tables, table: {**self._tables.get(table, {}), name: usd}})
 
 
 def read(path: Path = FILE) -> Prices:

@@ -96,6 +96,10 @@ def _show(answer: dict[str, Any]) -> None:
         lost = sum(not gap["closed_by_cursor"] for gap in gaps_of)
         print(f"  coverage  {coverage['percent']} % since {coverage['from_at']}; {len(gaps_of)} gaps, {lost} open")
     print(f"  events    {counts['stored']} stored, {counts['duplicates']} duplicates, {counts['dead_lettered']} dead")
+    for row in answer.get("delivery", ()):
+        waits = f"; waits: {row['waits']}" if row["waits"] else ""
+        counts_of = f"{row['delivered']} delivered, {row['failed']} failed, {row['dead_lettered']} dead"
+        print(printable(f"  delivery  {row['sink']}  {counts_of}, lag {row['lag_ms'] / 1000:g} s{waits}"))
 
 
 def list_(arguments: argparse.Namespace) -> int:

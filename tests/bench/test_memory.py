@@ -20,6 +20,16 @@ def test_a_function_of_128_mb_has_room(framing: str, capsys: pytest.CaptureFixtu
     assert figures["most_mb"] < figures["goal_mb"] == 90
 
 
+def test_a_hundred_streams_have_room_in_a_function_of_128_mb(capsys: pytest.CaptureFixture[str]) -> None:
+    """Over TLS: calm ones, floods, events of 1 MB, and such of 1 and of 10 MB that do not end, all at once."""
+    assert (
+        memory.main(["--json", "--streams", "100", "--framing", "ndjson", "--store", "items", "--seconds", "12"]) == 0
+    )
+    figures = json.loads(capsys.readouterr().out)
+    assert len(figures["rows"]) == len(memory.GROUP_KINDS)
+    assert figures["most_mb"] < figures["goal_mb"] == 110
+
+
 def test_what_takes_more_than_the_goal_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@
 """
 
 import os
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -75,6 +76,16 @@ def shown(browser: Chromium, url: str, **options: Any) -> None:
     """Opens the page in a context of its own, and waits until it is live."""
     browser.do("await (await open(input.options)).goto(input.url)", {"url": url, "options": options})
     browser.do("await page.locator('#link[data-state=live]').waitFor()")
+
+
+def seen_as(browser: Chromium, scheme: str, viewport: dict[str, int]) -> None:
+    """Shows the page that is open light or dark, in a window of this size, in which it fits."""
+    browser.do(
+        "await page.setViewportSize(input[0]); await page.emulateMedia({ colorScheme: input[1] })", [viewport, scheme]
+    )
+    browser.do(
+        "await page.waitForFunction((width) => document.documentElement.scrollWidth <= width, input)", viewport["width"]
+    )
 
 
 def violations(browser: Chromium) -> Any:
@@ -326,11 +337,8 @@ def test_axe_finds_nothing_in_the_list(service: Service, browser: Chromium) -> N
     browser.do("await page.locator('.streams tbody tr').first().waitFor()")
     for viewport in ({"width": 1200, "height": 860}, TELEPHONE):
         for scheme in ("light", "dark"):
-            browser.do("await page.setViewportSize(input)", viewport)
-            browser.do("await page.emulateMedia({ colorScheme: input })", scheme)
+            seen_as(browser, scheme, viewport)
             assert violations(browser) == [], (viewport, scheme)
-            width = browser.do("return page.evaluate(() => document.documentElement.scrollWidth)")
-            assert width <= viewport["width"]
     assert browser.do("return page.said") == []
 
 
@@ -353,24 +361,34 @@ def test_hostile_ids_and_events_are_text(service: Service, browser: Chromium) ->
     assert seen == [BODY, 0, f"{HOSTILE} · Streamkeeper", [one for one in seen[3] if "Failed to load resource" in one]]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
-def test_axe_finds_nothing(service: Service, browser: Chromium, scheme: str, width: int) -> None:
+def test_axe_finds_nothing(service: Service, browser: Chromium) -> None:
     """In a stream's view with everything open, in the question before a stop, light and dark, wide and narrow."""
-    shown(browser, address(service, "streams/demo"), colorScheme=scheme, viewport={"width": width, "height": 860})
+    shown(browser, address(service, "streams/demo"))
     browser.do(READY)
-    if width == 1200 or scheme == "light":
-        picture(browser, f"stream-{scheme}" if width == 1200 else "phone", 1000)
-    assert browser.do("return page.evaluate(() => document.documentElement.scrollWidth)") <= width
+    for name, scheme, width in (
+        ("stream-light", "light", 1200),
+        ("stream-dark", "dark", 1200),
+        ("phone", "light", 390),
+        ("", "dark", 390),
+    ):
+        seen_as(browser, scheme, {"width": width, "height": 860})
+        if name:
+            picture(browser, name, 1000)
     browser.do(
         """await page.getByText('Connections as a table').click();
         await page.locator('.events summary').first().click();
         await page.getByRole('button', { name: 'Look into the queue' }).click();
         await page.getByText(/of this stream/).waitFor()"""
     )
-    assert violations(browser) == []
-    browser.do("await page.getByRole('button', { name: 'Stop' }).click(); await page.getByRole('dialog').waitFor()")
-    assert violations(browser) == []
+    for scheme in ("dark", "light"):
+        for width in (390, 1200):
+            seen_as(browser, scheme, {"width": width, "height": 860})
+            assert violations(browser) == [], (scheme, width)
+            browser.do(
+                "await page.getByRole('button', { name: 'Stop' }).click(); await page.getByRole('dialog').waitFor()"
+            )
+            assert violations(browser) == [], (scheme, width)
+            browser.do("await page.keyboard.press('Escape'); await page.getByRole('dialog').waitFor({state: 'hidden'})")
     assert browser.do("return page.said") == []
 
 
@@ -418,6 +436,40 @@ def test_all_of_it_can_be_done_by_keyboard(service: Service, browser: Chromium) 
     assert [name for name in steps if name][:4] == ["Skip to the content", "Streamkeeper", "← Streams", "Stop"]
     assert steps[-1] == "Stop"
     assert service.ask("GET", "demo")[1]["stop_requested_at"] is None
+
+
+def test_streams_that_share_a_function_stand_together(service: Service, browser: Chromium) -> None:
+    """Below a row of their own in the list; of one its page has the gaps of all, with a mark for each."""
+    client = support.client("dynamodb", f"http://127.0.0.1:{service.port + 1}")
+    table, now_ms = stages.names(STAGE)["control_table"], time.time_ns() // 1_000_000
+    for name in ("shared:a", "shared:b"):
+        lease = {"SK": {"S": "lease"}, "generation": {"N": "1"}, "fence": {"N": "2"}, "group": {"S": "#7"}}
+        client.put_item(TableName=table, Item={"PK": {"S": name}, **lease})
+    times = {"from_ms": {"N": str(now_ms - 90_000)}, "to_ms": {"N": str(now_ms - 60_000)}}
+    gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "closed_by_cursor": {"BOOL": False}} | times
+    client.put_item(TableName=table, Item={"PK": {"S": "shared:b"}, **gap})
+    shown(browser, address(service))
+    rows = browser.do(
+        """await page.locator('.streams tr.group').waitFor();
+        return page.locator('.streams tbody tr').allTextContents()"""
+    )
+    at = rows.index("Group #7: 2 streams in one function, 0 running")
+    assert [row.startswith(name) for row, name in zip(rows[at + 1 :], ("shared:a", "shared:b"), strict=True)] == [
+        True
+    ] * 2
+    assert violations(browser) == []
+    shown(browser, address(service, "streams/shared%3Aa"))
+    found = browser.do(
+        """await page.getByText('It shares a function with other streams (group #7)').click();
+        const row = page.locator('section[aria-label=Function] tbody tr', { hasText: 'shared:b' });
+        await row.waitFor();
+        const said = await page.locator('section[aria-label=Function] [role=status]').textContent();
+        return [await row.locator('td').allTextContents(), await row.locator('rect').count(), said]"""
+    )
+    assert found[0][:3] == ["ended", "1", "30 s"]
+    assert (found[1], found[2].startswith("0 of 2 streams are running, as of ")) == (1, True)
+    assert violations(browser) == []
+    browser.do("await page.goto('about:blank')")
 
 
 def test_a_thousand_streams_are_listed_found_and_left_in_place(service: Service, browser: Chromium) -> None:

@@ -4,15 +4,21 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from local.service import osls
+from tests.console.chromium import chromium
 from tests.handlers.deliver import rigs
 from tests.harness import Service, running
 from tests.local.support import PROJECT, client, until
@@ -40,6 +46,7 @@ class Story:
     status: dict[str, Any]
     printed: str
     data: Path
+    service: Service
 
 
 def copied(folder: Path, hook: str) -> Path:
@@ -61,6 +68,14 @@ def keys(service: Service) -> list[str]:
     return [item["SK"] for item in sorted(service.items("events", ITEMS), key=lambda item: str(item["position"]))]
 
 
+def metrics(service: Service) -> dict[tuple[str, str], float]:
+    """The samples of the stream of items, by name and sink."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        samples = [sample for family in families for sample in family.samples]
+    return {(one.name, one.labels.get("sink", "")): one.value for one in samples if one.labels.get("stream") == ITEMS}
+
+
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Two streams run for a while; meanwhile every function is killed once."""
@@ -80,6 +95,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             url = rigs.fifo(sqs, "orders.fifo")
             s3.create_bucket(Bucket="lake")
             assert until(lambda: len(hook.bodies) > 5, 60), service.log
+            metrics(service)  # they are of the streams that ran since they were first asked for
             for pid in service.sandboxes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -104,7 +120,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             assert until(lambda: {one["key"] for one in rigs.lines(s3, "lake")} == set(logged()), 60), service.log
             lines = rigs.lines(s3, "lake")
             status = service.ask("GET", ITEMS)[1]
-            yield Story(keys(service), logged(), queue, list(hook.bodies), lines, status, service.log, folder / "data")
+            yield Story(
+                keys(service), logged(), queue, list(hook.bodies), lines, status, service.log, folder / "data", service
+            )
 
 
 def once(events: list[dict[str, Any]]) -> list[str]:
@@ -132,6 +150,46 @@ def test_the_status_has_a_row_for_each_sink(story: Story) -> None:
         assert row["delivered"] >= len(story.stored) - 1
         assert (row["dead_lettered"], row["waits"]) == (0, None)
     assert rows["sqs:orders.fifo"]["failed"] > 0
+
+
+def test_the_command_and_the_metrics_say_the_same(story: Story) -> None:
+    """`streamkeeper status` has a line for each sink, `/metrics` a sample for each count and the lag."""
+    rows = story.service.ask("GET", ITEMS)[1]["delivery"]
+    command = [sys.executable, "-m", "local.cli", "status", ITEMS, "--url", f"http://127.0.0.1:{story.service.port}"]
+    printed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stdout
+    lines = [line.removeprefix("  delivery  ") for line in printed.splitlines() if line.startswith("  delivery  ")]
+    counts = [
+        f"{row['sink']}  {row['delivered']} delivered, {row['failed']} failed, {row['dead_lettered']} dead, "
+        f"lag {row['lag_ms'] / 1000:g} s"
+        for row in rows
+    ]
+    assert lines == counts
+    samples = metrics(story.service)
+    for row in rows:
+        kinds = {"sent_total": "delivered", "waited_total": "failed", "dead_lettered_total": "dead_lettered"}
+        assert {name: samples[f"streamkeeper_delivery_{name}", row["sink"]] for name in kinds} == {
+            name: row[field] for name, field in kinds.items()
+        }
+        assert samples["streamkeeper_delivery_lag_seconds", row["sink"]] == row["lag_ms"] / 1000
+
+
+def test_the_page_shows_each_sink(story: Story) -> None:
+    """A row with what it got; and no such part where the profile delivers nothing."""
+    rows = story.service.ask("GET", ITEMS)[1]["delivery"]
+    with chromium() as browser:
+        address = f"http://127.0.0.1:{story.service.port}/console#/streams/{quote(ITEMS, safe='')}"
+        browser.do("await (await open({})).goto(input)", address)
+        browser.do("await page.locator('.delivery tbody tr').first().waitFor()")
+        shown = browser.do(
+            "return await page.locator('.delivery tbody tr').evaluateAll("
+            "(rows) => rows.map((row) => [...row.children].slice(0, 4).map((one) => one.textContent)))"
+        )
+        assert shown == [
+            [row["sink"], *(f"{row[name]:,}" for name in ("delivered", "failed", "dead_lettered"))] for row in rows
+        ]
+        browser.do("await (await open({})).goto(input)", address.replace(quote(ITEMS, safe=""), "demo"))
+        browser.do("await page.getByText('Dead letters').first().waitFor()")
+        assert browser.do("return await page.locator('.delivery').isVisible()") is False
 
 
 def test_no_permission_lacks(story: Story) -> None:

@@ -154,7 +154,7 @@ def theirs(data: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     for name, execution in started.items():
         named = {"executionArn": execution["executionArn"]}
         while client.describe_execution(**named)["status"] == "RUNNING":
-            threading.Event().wait(0.01)
+            threading.Event().wait(0.1)
         yield name, [flat(event) for event in client.get_execution_history(**named)["events"]]
 
 

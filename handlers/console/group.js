@@ -1,0 +1,96 @@
+// The streams that share a stream's function: each with its gaps of the last hour, on one line of time. The lanes above are
+// those of the function, so they are drawn once. It asks only while it is open. Invariant: at most MOST streams are asked
+// about, and the others are counted.
+
+import { ask, streamPath } from './api.js';
+import { element, keyed, set, svg, text } from './dom.js';
+import { clock, length, words } from './words.js';
+
+const HOUR_MS = 3_600_000;
+const MOST = 100;
+const PAGE = 1000;
+const WIDTH = 300;
+
+/** The part of the stream `id`; `show` takes its status. */
+export function groupPart(id) {
+  let group = '';
+  let isBusy = false;
+  const rows = element('tbody');
+  const said = element('p', { class: 'soft', role: 'status' });
+  const summary = element('summary');
+  const again = element('button', { type: 'button', onclick: () => load() }, 'Look again');
+  const details = element('details', { ontoggle: () => details.open && load() }, summary, said,
+    element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Streams of the function' },
+      element('table', {}, element('thead', {}, element('tr', {}, ...['Stream', 'Status', 'Gaps', 'In all', 'The last hour']
+        .map((name) => element('th', { scope: 'col' }, name)))), rows)), again);
+  const node = element('section', { class: 'card', 'aria-label': 'Function', hidden: true }, details);
+
+  async function load() {
+    if (isBusy || !group) return;
+    isBusy = true;
+    try {
+      const members = await membersOf(group);
+      const now = Date.now();
+      const from = new Date(now - HOUR_MS).toISOString();
+      const shown = [];
+      for (const one of members.slice(0, MOST)) {
+        const { gaps } = await ask(`${streamPath(one.stream, '/gaps')}?limit=1000&from=${encodeURIComponent(from)}`);
+        shown.push({ ...one, gaps });
+        if (!details.open) return;
+      }
+      shown.sort((a, b) => sum(b.gaps) - sum(a.gaps));
+      keyed(rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
+      const running = members.filter((one) => one.status === 'running').length;
+      const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
+      text(said, `${running} of ${members.length} streams are running, as of ${clock(new Date(now).toISOString())}.${more}`);
+    } catch (failure) {
+      text(said, failure.message);
+    } finally {
+      isBusy = false;
+    }
+  }
+
+  return {
+    node,
+    show(status) {
+      group = status.group ?? '';
+      node.hidden = !group;
+      text(summary, `It shares a function with other streams (group ${group})`);
+    },
+  };
+
+  function row(one) {
+    const name = one.stream === id ? one.stream : element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, one.stream);
+    return element('tr', {}, element('th', { scope: 'row' }, name), ...Array.from({ length: 3 }, () => element('td')),
+      element('td', {}, svg('svg', { class: 'lanes', viewBox: `0 0 ${WIDTH} 16`, width: WIDTH, height: 16, role: 'img' }, svg('g'))));
+  }
+}
+
+const sum = (gaps) => gaps.reduce((all, gap) => all + gap.length_ms, 0);
+
+async function membersOf(group) {
+  const members = [];
+  let after = '';
+  do {
+    const page = await ask(`connections?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`);
+    members.push(...page.streams.filter((one) => one.group === group));
+    after = page.next;
+  } while (after);
+  return members;
+}
+
+function update(node, one, now) {
+  const [, status, count, all, drawn] = node.children;
+  text(status, one.status);
+  text(count, one.gaps.length);
+  text(all, one.gaps.length ? length(sum(one.gaps)) : '–');
+  const picture = drawn.firstChild;
+  set(picture, 'aria-label', `${one.gaps.length} gaps in the last hour`);
+  const at = (instant) => (Math.max(0, (instant ? Date.parse(instant) : now) - now + HOUR_MS) / HOUR_MS) * WIDTH;
+  keyed(picture.firstChild, one.gaps, (gap) => gap.from_at, () => svg('rect', { class: 'gap', y: 0, height: 16 }, svg('title')), (rect, gap) => {
+    const x = at(gap.from_at);
+    set(rect, 'x', x.toFixed(1));
+    set(rect, 'width', Math.max(2, at(gap.to_at) - x).toFixed(1));
+    text(rect.firstChild, `gap: ${length(gap.length_ms)} from ${clock(gap.from_at)}, after ${words(gap.cause)}`);
+  });
+}

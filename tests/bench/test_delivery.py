@@ -1,0 +1,15 @@
+"""The bench of the delivery runs the real function to its end."""
+
+import subprocess
+import sys
+
+from tests.local.support import PROJECT
+
+
+def test_it_prints_the_three_figures() -> None:
+    """Under the names that local/costs/measured.toml has."""
+    command = [sys.executable, "-m", "bench.delivery", "--calls", "3"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = [line.partition(" = ")[0] for line in done.stdout.splitlines()]
+    assert names == ["delivery_cpu_ms_per_call", "delivery_cpu_ms_per_event", "delivery_cpu_ms_per_request"]

@@ -1,0 +1,84 @@
+"""What the delivery costs follows from how often its function is called, and from what the sinks promise."""
+
+import math
+
+import pytest
+
+from handlers.profile.deliver_field import KINDS
+from local.cli import main
+from local.costs import delivered, month, prices
+from local.costs.delivered import Flow
+from local.costs.month import MONTH_S
+from local.costs.prices import MILLION
+
+LISTED = prices.read()
+SETTINGS = month.scenario("prod").settings
+
+
+def flow(*, streams: int = 1, writes_per_s: float = 1, event_bytes: int = 200) -> Flow:
+    """What is delivered, an event with each write."""
+    return Flow(streams, writes_per_s, 1, event_bytes)
+
+
+def test_the_function_is_called_when_a_poll_finds_something() -> None:
+    """Four times a second where there is always something, never for more than a batch holds."""
+    called = delivered.calls(flow(), is_patient=False)
+    assert called.per_s == pytest.approx(4 * (1 - math.exp(-1 / 4)))
+    assert called.per_s * called.writes == pytest.approx(1)
+    assert delivered.calls(flow(writes_per_s=20), is_patient=False).per_s == pytest.approx(4, rel=0.01)
+    assert delivered.calls(flow(writes_per_s=1000), is_patient=False).per_s == 10
+    assert delivered.calls(flow(), is_patient=True).per_s == pytest.approx(1 / 61)
+    assert delivered.calls(flow(writes_per_s=0), is_patient=False).per_s == 0
+
+
+@pytest.mark.parametrize(("kind", "usd"), [("eventbridge", 1.0), ("sqs", 0.5), ("webhook", 0)])
+def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
+    """Of one stream in order a queue takes one event in a request; a bus asks for each event, however they come."""
+    for rate in (0.1, 1, 7.3):
+        parts = delivered.usd([kind], flow(writes_per_s=rate), SETTINGS, LISTED)
+        assert parts["sinks"] == pytest.approx(rate * MONTH_S / MILLION * usd, rel=1e-9)
+        assert parts["delivery"] > 0
+
+
+def test_streams_share_calls_and_requests() -> None:
+    """Ten streams' events go in one request to a queue, and those of a shard in one call; each has its own counts."""
+    one = delivered.usd(["sqs"], flow(writes_per_s=5), SETTINGS, LISTED)
+    many = delivered.usd(["sqs"], flow(streams=400, writes_per_s=5), SETTINGS, LISTED)
+    assert many["sinks"] < one["sinks"] / 8
+    assert many["delivery"] < 1.2 * one["delivery"]
+    calls = (delivered.calls(flow(streams=streams), is_patient=False) for streams in (1, 4, 400))
+    assert [round(called.per_s, 1) for called in calls] == [0.9, 3.5, 16.0]
+
+
+def test_a_large_event_is_billed_by_its_chunks() -> None:
+    """Of 64 KB begun each."""
+    small, large = (
+        delivered.usd(["eventbridge"], flow(event_bytes=size), SETTINGS, LISTED)["sinks"] for size in (200, 100_000)
+    )
+    assert large == pytest.approx(2 * small)
+
+
+def test_a_price_that_is_not_known_is_named() -> None:
+    """And can be given; then nothing is missing."""
+    missing = delivered.missing(KINDS, LISTED)
+    assert missing == ["kinesis.stream_hour", "kinesis.gb_in", "firehose.gb_in", "transfer.gb_out"]
+    given = delivered.priced_by([f"{name}=0.04" for name in missing], LISTED)
+    assert delivered.missing(KINDS, given) == []
+    assert delivered.usd(["kinesis"], flow(), SETTINGS, given)["sinks"] > 730 * 0.04
+    assert delivered.usd(["kinesis"], flow(), SETTINGS, LISTED)["sinks"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--deliver", "sns"], "--deliver must name kinds of sinks, sqs, eventbridge, kinesis"),
+        (["--price", "sqs.x=1"], "--price: 'sqs.x=1' is no price: write NAME=USD, of eventbridge.million_events"),
+        (["--price", "kinesis.gb_in=nan"], "--price: 'kinesis.gb_in=nan' is no price"),
+    ],
+)
+def test_what_cannot_be_priced_is_refused(
+    options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one sentence, with status 2."""
+    assert main(["cost", *options]) == 2
+    assert sentence in capsys.readouterr().err
