@@ -96,6 +96,15 @@ class ControlSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class UpgradeSettings:
+    """What the function that upgrades needs: `function` is the name of the one that keeps streams connected."""
+
+    control_table: str
+    function: str
+    state_machine_arn: str
+
+
+@dataclass(frozen=True, slots=True)
 class WatchSettings:
     """The settings of the function that watches all streams."""
 
@@ -205,6 +214,15 @@ def load_watch(environment: Mapping[str, str]) -> WatchSettings:
         alerts_topic_arn=_text(environment, "ALERTS_TOPIC_ARN"),
         dead_letter_queue_url=_queue_url(environment),
         unconnected_after_ms=_milliseconds(environment, "UNCONNECTED_AFTER_S", most_s=86_400),
+    )
+
+
+def load_upgrade(environment: Mapping[str, str]) -> UpgradeSettings:
+    """The settings in `environment`; raises SettingsError."""
+    return UpgradeSettings(
+        control_table=_text(environment, "CONTROL_TABLE"),
+        function=_text(environment, "CONNECTION_MANAGER"),
+        state_machine_arn=_text(environment, "STATE_MACHINE_ARN"),
     )
 
 

@@ -51,6 +51,7 @@ VERBS = {
     "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
     "cost": Verb("local.costs.command", "say what a stream costs a month on AWS, and by which part", in_checkout=True),
     "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
+    "upgrade": Verb("local.upgrades.command", "have the streams go over to what is deployed, in waves"),
     "completion": Verb("local.completion", "print the completion for bash, zsh or fish"),
     "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
 }

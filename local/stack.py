@@ -35,6 +35,15 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Alias:
+    """A name for a version of a function; `version` is where the template has it begin."""
+
+    function: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
 class EventSource:
     """A table whose stream calls a function; `filters` are patterns, of which a record matches one or is left out."""
 
@@ -107,6 +116,7 @@ class Stack:
     buckets: tuple[str, ...] = ()
     gateway_responses: tuple[GatewayResponse, ...] = ()
     event_sources: tuple[EventSource, ...] = ()
+    aliases: tuple[Alias, ...] = ()
 
 
 def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
@@ -130,7 +140,12 @@ def read(template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> Stack:
         event_sources=tuple(
             _event_source(resources.properties(key)) for key in resources.of("AWS::Lambda::EventSourceMapping")
         ),
+        aliases=tuple(_alias(resources.properties(key)) for key in resources.of("AWS::Lambda::Alias")),
     )
+
+
+def _alias(properties: Mapping[str, Any]) -> Alias:
+    return Alias(str(properties["FunctionName"]), str(properties["Name"]), str(properties["FunctionVersion"]))
 
 
 def _event_source(properties: Mapping[str, Any]) -> EventSource:

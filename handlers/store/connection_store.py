@@ -412,7 +412,10 @@ class Store:
                 )
         except ConditionFailed as refused:
             # Not every emulator says what is there.
-            return Reply(False, self.read(stream_id) if refused.item is None else self._to_record(refused.item))
+            item = self._table.get(stream_id, "lease") if refused.item is None else refused.item
+            if problem := control_record.layout_problem(item):
+                raise StoreUnavailable(problem) from None
+            return Reply(False, self._to_record(item))
         return Reply(True, self._to_record(response.get("Attributes")))
 
     def _to_record(self, item: Item | None) -> ControlRecord:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # The version of the layout; an item without it has its cursor and its rest in items of their own.
 LAYOUT = 2
+# What a record of another layout is refused with: this version would do harm to it.
+UNKNOWN_LAYOUT = "the control record has layout {layout}, and this version knows {known}"
 # For so long after the conversion a function of a former version may still run: Lambda's longest limit and a minute.
 MIXED_MS = 960_000
 
@@ -121,6 +123,12 @@ def to_record(item: Item | None) -> ControlRecord:
         mixed_until_ms=control_items.count(item, "mixed_until_ms") or 0,
         former_rest_ms=control_items.count(item, "former_rest_ms") or 0,
     )
+
+
+def layout_problem(item: Item | None) -> str:
+    """Why this version may not write to the record, as a sentence; "" where it may."""
+    layout = control_items.count(item or {}, "layout")
+    return "" if layout in (None, LAYOUT) else UNKNOWN_LAYOUT.format(layout=layout, known=LAYOUT)
 
 
 def cursor(value: str, fence: int, now_ms: int) -> Item:

@@ -77,6 +77,18 @@ class Leases:
             is_first = False
             yield {_id(entry): text(entry, "execution") or "" for entry in entries}, after
 
+    def ids(self) -> Iterator[str]:
+        """The ids of all streams and groups that have a lease, held or not; in their order where the index has one."""
+        after, is_first = "", True
+        while after or is_first:
+            page = self._page(after)
+            if page is None:
+                yield from self._formerly_started(after)
+                return
+            entries, after = page
+            is_first = False
+            yield from map(_id, entries)
+
     def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """The leases that are there, by their streams' ids, as items; at most KEYS ids, and none twice."""
         return {_id(item): item for item in self._batches.items(_keys(stream_ids), consistent=True)}

@@ -11,16 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from local.functions.sandbox import Answer, Sandbox
+from local.functions.versions import LATEST, Versions
 from local.stack import Function
 from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, too_large
 
 IDLE_S = 120.0
 _LOG_BYTES = 5_000_000
 _FUNCTION_NAME = re.compile(
-    r"(?:(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?\d{12}:function:)?([A-Za-z0-9_-]+)(?::(?:\$LATEST|[A-Za-z0-9_-]+))?"
+    r"(?:(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?\d{12}:function:)?([A-Za-z0-9_-]+)(?::(\$LATEST|[A-Za-z0-9_-]+))?"
 )
 
 
@@ -30,6 +31,14 @@ class UnknownFunction(Exception):
 
 class TooManyRequests(Exception):
     """As many of the function run as are reserved for it; the message is Lambda's."""
+
+
+class _Which(NamedTuple):
+    """What an invocation runs; warm sandboxes are kept by `key`."""
+
+    key: str
+    function: Function
+    task_root: Path
 
 
 class BoundedLog:
@@ -63,13 +72,20 @@ def function_name(name_or_arn: str) -> str:
     return match[1] if match else name_or_arn
 
 
+def qualifier(name_or_arn: str) -> str:
+    """Returns the version or alias in a name or an ARN; $LATEST where it names none."""
+    match = _FUNCTION_NAME.fullmatch(name_or_arn)
+    return (match[2] if match else None) or LATEST
+
+
 class Pool:
-    """All functions of the stack, each with its warm sandboxes."""
+    """All functions of the stack, each with its warm sandboxes; without `versions` each is as it is now alone."""
 
     def __init__(
         self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
-        idle_s: float = IDLE_S,
+        idle_s: float = IDLE_S, versions: Versions | None = None,
     ) -> None:  # fmt: skip
+        self._versions = versions
         self._functions = {function.name: function for function in functions}
         self._environment = environment
         self._task_root = task_root
@@ -111,6 +127,7 @@ class Pool:
         name = function_name(name_or_arn)
         if name not in self._functions:
             raise UnknownFunction(name)
+        which = self._which(name, qualifier(name_or_arn))
         if self._closed:
             # A machine would retry. It gets no answer, so that nothing is started while the service ends.
             await asyncio.get_running_loop().create_future()
@@ -119,12 +136,29 @@ class Pool:
             raise TooManyRequests("Rate Exceeded.")
         self._busy[name] += 1
         try:
-            return await self._run(name, payload)
+            return await self._run(which, payload)
         finally:
             self._busy[name] -= 1
 
-    async def _run(self, name: str, payload: bytes) -> Answer:
-        sandbox = self._take_idle(name) or await self._new(name)
+    def publish(self, name: str) -> str:
+        """Returns the version of what the function is now; raises UnknownFunction."""
+        if self._versions is None or name not in self._functions:
+            raise UnknownFunction(name)
+        return self._versions.publish(self._functions[name], self._task_root)
+
+    def _which(self, name: str, wanted: str) -> _Which:
+        """What is to be run: the function as it is now, or one of its versions; raises UnknownFunction."""
+        version = wanted if self._versions is None else self._versions.resolved(name, wanted)
+        if version == LATEST or self._versions is None:
+            return _Which(name, self._functions[name], self._task_root)
+        known = self._versions.of(name, version)
+        if known is None:
+            raise UnknownFunction(f"{name}:{wanted}")
+        return _Which(f"{name}:{version}", *known)
+
+    async def _run(self, which: _Which, payload: bytes) -> Answer:
+        name = which.key
+        sandbox = self._take_idle(name) or await self._new(which)
         try:
             answer = await sandbox.invoke(payload)
         except BaseException:
@@ -140,7 +174,7 @@ class Pool:
 
     async def start_problem(self, task_root: Path) -> str:
         """Returns why a function cannot start from this code, as a phrase; "" where each ends its init phase."""
-        sandboxes = [self._sandbox(name, task_root) for name in self._functions]
+        sandboxes = [self._sandbox(function, task_root) for function in self._functions.values()]
         try:
             await asyncio.gather(*(sandbox.start() for sandbox in sandboxes))
             await asyncio.gather(*(sandbox.initialised() for sandbox in sandboxes))
@@ -196,9 +230,9 @@ class Pool:
         self._idle[name] = [entry for entry in self._idle[name] if entry[0] is not sandbox]
         self._discard(sandbox)
 
-    async def _new(self, name: str) -> Sandbox:
-        sandbox = self._sandbox(name, self._task_root)
-        starts = self._starts.setdefault(name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
+    async def _new(self, which: _Which) -> Sandbox:
+        sandbox = self._sandbox(which.function, which.task_root)
+        starts = self._starts.setdefault(which.function.name, asyncio.Semaphore(len(os.sched_getaffinity(0))))
         try:
             await starts.acquire()
         except BaseException:
@@ -210,10 +244,11 @@ class Pool:
             self._in_background(self._end_start(sandbox, starts))
         return sandbox
 
-    def _sandbox(self, name: str, task_root: Path) -> Sandbox:
+    def _sandbox(self, function: Function, task_root: Path) -> Sandbox:
+        name = function.name
         if name not in self._open_logs:
             self._open_logs[name] = BoundedLog(self._logs / f"{name}.log")
-        sandbox = Sandbox(self._functions[name], self._environment, task_root, self._open_logs[name].write)
+        sandbox = Sandbox(function, self._environment, task_root, self._open_logs[name].write)
         self._all.add(sandbox)
         return sandbox
 

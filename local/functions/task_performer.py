@@ -77,7 +77,11 @@ class TaskPerformer:
 
     async def _invoke(self, call: TaskCall, function: str) -> Any:
         try:
-            answer = await self._functions.invoke(function, json.dumps(call.payload).encode())
+            named = call.parameters if isinstance(call.parameters, dict) and call.service == "lambda" else {}
+            name = str(named.get("FunctionName", function))
+            if qualifier := named.get("Qualifier"):
+                name = f"{name}:{qualifier}"
+            answer = await self._functions.invoke(name, json.dumps(call.payload).encode())
         except UnknownFunction:
             raise missing(call, str(uuid.uuid4())) from None
         except TooManyRequests:

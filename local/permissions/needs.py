@@ -26,6 +26,12 @@ _TRANSACTION = {
 _OBJECT = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "POST": "PutObject", "DELETE": "DeleteObject"}
 # What the requests that send several at once need.
 _SINGLE = {"SendMessageBatch": "SendMessage", "DeleteMessageBatch": "DeleteMessage"}
+_VERSIONED = re.compile(r"/2015-03-31/functions/([^/]+)/(versions|aliases)(?:/[^/]+)?")
+_OF_VERSIONS = {
+    ("POST", "versions"): "PublishVersion",
+    ("GET", "aliases"): "GetAlias",
+    ("PUT", "aliases"): "UpdateAlias",
+}
 _INVOKE = re.compile(r"/2015-03-31/functions/([^/]+)/(?:invocations|response-streaming-invocations)")
 
 
@@ -36,6 +42,9 @@ def of_http(service: str, method: str, path: str, query: str, target: str, body:
     if service == "lambda" and (invoked := _INVOKE.fullmatch(path)):
         qualifier = dict(parse_qsl(query)).get("Qualifier", "")
         return of_invoke(unquote(invoked[1]), qualifier)
+    if service == "lambda" and (named := _VERSIONED.fullmatch(path)):
+        operation = _OF_VERSIONS.get((method, named[2]), method)
+        return [Need(f"lambda:{operation}", _arn("lambda", f"function:{unquote(named[1])}"))]
     if target:
         return of_call(service, target.rpartition(".")[2], _object(body))
     form = dict(parse_qsl(body.decode("utf-8", "replace")))

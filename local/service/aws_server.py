@@ -16,7 +16,9 @@ from starlette.routing import Route
 from local import signatures
 from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool, TooManyRequests, UnknownFunction, function_name
-from local.service import stacks
+from local.functions.versions import Versions
+from local.service import lambda_versions, stacks
+from local.service.lambda_versions import lambda_error
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.parameters import parsed
 from local.template import REGION
@@ -41,7 +43,9 @@ AGAIN_S = 1.0
 class AwsServer:
     """One address for every AWS service of the run."""
 
-    def __init__(self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints) -> None:
+    def __init__(
+        self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints, versions: Versions | None = None
+    ) -> None:
         self._step_functions = step_functions
         self._functions = functions
         self._endpoints = endpoints
@@ -51,6 +55,7 @@ class AwsServer:
             routes=[
                 Route("/2015-03-31/functions/{name}/invocations", self._invoke, methods=["POST"]),
                 Route("/2015-03-31/functions", self._create_function, methods=["POST"]),
+                *lambda_versions.routes(functions, versions),
                 Route("/{path:path}", self._other, methods=_METHODS),
             ]
         )
@@ -65,21 +70,23 @@ class AwsServer:
     async def _invoke(self, request: Request) -> Response:
         """Lambda's Invoke; source: its page in the AWS Lambda API reference."""
         name = request.path_params["name"]
+        if qualifier := request.query_params.get("Qualifier"):
+            name = f"{name}:{qualifier}"
         kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
         if function_name(name) not in self._functions:
-            return _lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
+            return lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
         if kind not in _INVOKE_TYPES:
-            return _lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")
+            return lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")
         payload = await request.body() or b"{}"
         most = EVENT_LIMIT_BYTES if kind == "Event" else REQUEST_LIMIT_BYTES
         if len(payload) > most:
             message = f"Request must be smaller than {most} bytes for the InvokeFunction operation"
-            return _lambda_error(413, "RequestTooLargeException", message, "User")
+            return lambda_error(413, "RequestTooLargeException", message, "User")
         try:
             parsed(payload)
         except ValueError:
             message = "Could not parse request body into json: the payload is not valid JSON."
-            return _lambda_error(400, "InvalidRequestContentException", message, "User")
+            return lambda_error(400, "InvalidRequestContentException", message, "User")
         if kind == "DryRun":
             return Response(status_code=204)
         try:
@@ -88,9 +95,9 @@ class AwsServer:
                 return Response(status_code=202)
             answer = await self._functions.invoke(name, payload)
         except UnknownFunction:
-            return _lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
+            return lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
         except TooManyRequests as refused:
-            return _lambda_error(429, "TooManyRequestsException", str(refused), "User", Reason=RESERVED)
+            return lambda_error(429, "TooManyRequestsException", str(refused), "User", Reason=RESERVED)
         headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": answer.request_id}
         if answer.function_error is not None:
             headers["X-Amz-Function-Error"] = answer.function_error
@@ -111,7 +118,7 @@ class AwsServer:
             "This endpoint runs the functions of serverless.yml and no others. "
             "One that is added there is deployed within seconds."
         )
-        return _lambda_error(400, "InvalidParameterValueException", message, "User")
+        return lambda_error(400, "InvalidParameterValueException", message, "User")
 
     async def _other(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")
@@ -146,8 +153,3 @@ class AwsServer:
     def _run_in_background(self, task: "asyncio.Task[Any]") -> None:
         self._invocations.add(task)
         task.add_done_callback(self._invocations.discard)
-
-
-def _lambda_error(status: int, code: str, message: str, kind: str, **more: str) -> Response:
-    text = json.dumps({"Type": kind, "Message": message, "message": message} | more)
-    return Response(text, status, media_type="application/json", headers={"x-amzn-ErrorType": code})

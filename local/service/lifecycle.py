@@ -25,6 +25,7 @@ from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.functions.pool import Pool
 from local.functions.task_performer import TaskPerformer
+from local.functions.versions import Versions
 from local.listener import HOST, Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
@@ -105,6 +106,7 @@ class Service:
         self._code = DeployedCode(ROOT, data / "code")
         self._clock = RealClock()
         self._pool: Pool | None = None
+        self._versions: Versions | None = None
         self._listeners: list[Listener] = []
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -132,7 +134,8 @@ class Service:
         variables["AWS_ENDPOINT_URL_SFN"] = f"http://{HOST}:{port_of(self.sockets.aws)}"
         variables["AWS_ENDPOINT_URL_LAMBDA"] = variables["AWS_ENDPOINT_URL_SFN"]  # and the functions are its own
         functions = self._edges.functions(self.stack.functions)
-        pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs")
+        self._versions = Versions(self._data / "versions", self.stack.aliases)
+        pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs", versions=self._versions)
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
         await asyncio.to_thread(self._endpoints.client, "stepfunctions")
         executions = self._join(pool)
@@ -222,7 +225,7 @@ class Service:
         step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
         integrations = TaskPerformer(pool, self._endpoints, step_functions)
         executions.perform = self._edges.performing(integrations.perform, self._endpoints.client)
-        aws = AwsServer(step_functions, pool, self._endpoints)
+        aws = AwsServer(step_functions, pool, self._endpoints, self._versions)
         gateway = self._gateway = Gateway(
             self._routes(), self.stack.gateway_responses, executions, self._check_stream,
             self._edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self._endpoints.key_pair),

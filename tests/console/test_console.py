@@ -430,6 +430,7 @@ def test_all_of_it_can_be_done_by_keyboard(service: Service, browser: Chromium) 
         await page.keyboard.press('Enter');
         await page.getByRole('dialog').waitFor();
         await page.keyboard.press('Escape');
+        await page.getByRole('dialog').waitFor({ state: 'hidden' });
         names.push(await page.evaluate(() => document.activeElement.textContent));
         return names"""
     )

@@ -125,8 +125,10 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("sqs:GetQueueAttributes", {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]
+    manager = {"Fn::GetAtt": ["ConnectionManagerLambdaFunction", "Arn"]}
+    any_version = {"Fn::Sub": "${ConnectionManagerLambdaFunction.Arn}:*"}
     assert statements(template, "ConnectionsRole") == [
-        ("lambda:InvokeFunction", {"Fn::GetAtt": ["ConnectionManagerLambdaFunction", "Arn"]}),
+        ("lambda:InvokeFunction", [manager, any_version]),
         (["dynamodb:GetItem", "dynamodb:UpdateItem"], control),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{executions}"}),
         ("states:StartExecution", {"Fn::Sub": f"arn:{machine}"}),
@@ -138,12 +140,37 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("states:StartExecution", {"Fn::Sub": f"arn:{machine}"}),
     ]
     assert statements(template, "ApiRole") == [("states:StartSyncExecution", {"Ref": "Start"})]
-    assert len(resources(template, "AWS::IAM::Role")) == 6
+    logs = logs.replace(names["connection_watch"], names["connection_upgrade"])
+    upgrades = account.replace("{service}", "states") + f":execution:{names['upgrade']}:*"
+    assert statements(template, "ConnectionUpgradeRole") == [
+        ("dynamodb:Query", {"Fn::Sub": "${ControlTable.Arn}/index/by-record"}),
+        (["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
+        ("lambda:PublishVersion", manager),
+        ("lambda:InvokeFunction", any_version),
+        (["lambda:GetAlias", "lambda:UpdateAlias"], manager),
+        ("states:StartExecution", {"Ref": "Connections"}),
+        ("states:DescribeExecution", {"Fn::Sub": f"arn:{upgrades}"}),
+        (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
+    ]
+    assert statements(template, "UpgradeRole") == [
+        ("lambda:InvokeFunction", {"Fn::GetAtt": ["ConnectionUpgradeLambdaFunction", "Arn"]}),
+        ("sns:Publish", {"Ref": "AlertsTopic"}),
+    ]
+    assert len(resources(template, "AWS::IAM::Role")) == 8
+
+
+def test_no_deployment_moves_the_alias(template: dict[str, Any]) -> None:
+    """The template says the same at each, so CloudFormation leaves what an upgrade has set."""
+    (alias,) = resources(template, "AWS::Lambda::Alias")
+    function = {"Ref": "ConnectionManagerLambdaFunction"}
+    assert alias == {"FunctionName": function, "FunctionVersion": "$LATEST", "Name": "stable"}
+    assert template["Resources"]["Connections"]["DependsOn"] == ["ConnectionManagerStable"]
+    assert resources(template, "AWS::Lambda::Version") == []
 
 
 def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> None:
     """On arm64 with the stage's limit and its own role; its environment holds what handlers read."""
-    function, _, _ = resources(template, "AWS::Lambda::Function")
+    function, *_ = resources(template, "AWS::Lambda::Function")
     chosen = ("FunctionName", "Handler", "Runtime", "Architectures", "Timeout", "MemorySize", "Role")
     assert {name: function[name] for name in chosen} == {
         "FunctionName": "streamkeeper-dev-connection-manager",
@@ -181,12 +208,12 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper-dev",
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }
-    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7, 7, 7]
+    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7] * 4
 
 
 def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
     """It is of the same zip and runtime, has its own role and name, and knows both tables and the bucket."""
-    manager, function, _ = resources(template, "AWS::Lambda::Function")
+    manager, function, *_ = resources(template, "AWS::Lambda::Function")
     for name in ("Runtime", "Architectures", "Code"):
         assert function[name] == manager[name]
     chosen = ("FunctionName", "Handler", "Timeout", "MemorySize", "Role")

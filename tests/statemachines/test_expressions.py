@@ -13,7 +13,7 @@ import pytest
 
 from states_language import Execution, load
 from states_language.clock import VirtualClock
-from tests.statemachines.connections import MINE, OTHER, definition
+from tests.statemachines.connections import MINE, NAMES, OTHER, definition
 
 NUMBERS = {"wait_s": 40, "jitter_s": 10, "cool_down_s": 20, "throttle_max_delay_s": 300}
 MACHINE = definition("connections", "test", **NUMBERS)
@@ -27,6 +27,7 @@ FREE = "attribute_not_exists(execution) AND (attribute_not_exists(ended_at) OR e
 MINE_OR_FREE = "attribute_not_exists(stop) AND (attribute_not_exists(execution) OR execution = :before)"
 NO_STOP = "(attribute_not_exists(stop_at) OR stop_at < :asked_at) AND "
 SET = "SET execution = :me, generation = if_not_exists(generation, :zero) + :one, started_at = "
+OF_A_POST = "#group, stop, stop_at, ending, ending_cause, ended_at, code_version, upgrade_mark"
 ENDED = {"Error": "StreamEnded", "Cause": "ended"}
 STOPPED = {"Error": "StreamEnded", "Cause": "stopped"}
 SUPERSEDED = {"Error": "StreamEnded", "Cause": "superseded"}
@@ -86,7 +87,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
     "Read request/Choices/0/Assign/after": [({}, {"input": POST}, ""), ({}, {"input": DELEGATED}, OTHER)],
     "Read request/Choices/0/Assign/dead": [({}, {}, "")],
     "Claim lease/Arguments/UpdateExpression": [
-        ({"renews": "", "dead": ""}, {}, f"{SET}:started REMOVE #group, stop, stop_at, ending, ending_cause, ended_at"),
+        ({"renews": "", "dead": ""}, {}, f"{SET}:started REMOVE {OF_A_POST}"),
         (
             {"renews": OTHER, "dead": ""},
             {},
@@ -95,9 +96,15 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         (
             {"renews": OTHER, "dead": MINE},
             {},
-            f"{SET}:started REMOVE #group, stop, stop_at, ending, ending_cause, ended_at",
+            f"{SET}:started REMOVE {OF_A_POST}",
         ),
     ],
+    "Claim lease/Assign/code": [
+        ({}, {"result": {"Attributes": {"code_version": {"S": "7"}}}}, "7"),
+        ({}, {"result": {"Attributes": {}}}, "stable"),
+        ({}, {"result": {}}, "stable"),
+    ],
+    "Connect A/Arguments/FunctionName": [({"code": "7"}, {}, f"{NAMES['connection_manager']}:7")],
     "Claim lease/Arguments/ConditionExpression": [
         ({"renews": "", "dead": ""}, {}, NO_STOP + FREE),
         ({"renews": OTHER, "dead": ""}, {}, NO_STOP + MINE_OR_FREE),
@@ -109,6 +116,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         ({"renews": OTHER, "dead": MINE}, {}, MINE),
     ],
     "Claim lease/Catch/0/Assign/tries": [({"tries": 1}, {}, 2)],
+    "Read lease/Assign/code": [({}, lease(code_version={"S": "7"}), "7"), ({}, lease(), "stable")],
     "Read lease/Assign/holder": [
         ({}, lease(execution={"S": OTHER}), OTHER),
         ({}, lease(), ""),

@@ -1,0 +1,161 @@
+"""Keeps what the control table says of an upgrade: who upgrades, how far it is, and which stream runs which version.
+
+The record `upgrade` of the partition of the groups names the execution that upgrades; `upgrade_items.py` has what a
+stream's lease says. Invariants: a stream's version is changed only while the execution that was read holds it, and no
+stop is requested; what a connection writes is left alone; any answer of AWS but a refused condition raises
+`StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.aws.error_translation import ConditionFailed, translate_errors
+from handlers.group import GROUP, is_group
+from handlers.store import control_items
+from handlers.store.control_items import Item, text
+from handlers.store.control_table import ControlTable
+from handlers.store.expressions import placeholders
+from handlers.store.group_items import MEMBER
+from handlers.store.leases import Leases, batches
+from handlers.store.upgrade_items import CODE, MARK, Stretches, lease_of, mark, stretches
+
+# What so many of the newest connections did is counted; of a group's members, those of so many streams.
+NEWEST, MEMBERS = 20, 10
+RECORD = "upgrade"
+_KEY = control_items.key(GROUP, RECORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The upgrade that runs, or ran last; `execution` is "" where there was none."""
+
+    execution: str = ""
+    progress: str = ""
+    is_aborted: bool = False
+
+
+class UpgradeRecords:
+    """The control table; the client is made once and shared by all invocations of a sandbox."""
+
+    def __init__(self, dynamodb: Any, control_table: str) -> None:
+        self._dynamodb = dynamodb
+        self._table = control_table
+        self._records = ControlTable(dynamodb, control_table)
+        self._leases = Leases(dynamodb, control_table)
+
+    # --- the upgrade --------------------------------------------------------------------------------------------------
+
+    def read(self) -> Upgrade:
+        """The upgrade that runs, or ran last."""
+        item = self._records.get(GROUP, RECORD) or {}
+        is_aborted = item.get("abort", {}).get("BOOL", False) is True
+        return Upgrade(text(item, "execution") or "", text(item, "progress") or "", is_aborted)
+
+    def begin(self, execution: str, before: str) -> bool:
+        """Whether `execution` upgrades from now on, in place of `before`, which is over; "" for none."""
+        condition = "#execution = :before OR #execution = :me" if before else "attribute_not_exists(#execution)"
+        values = {":me": {"S": execution}, ":progress": {"S": "it begins"}}
+        return self._update(
+            _KEY,
+            "SET #execution = :me, #progress = :progress REMOVE #abort",
+            condition,
+            ("execution", "progress", "abort"),
+            values | ({":before": {"S": before}} if before else {}),
+        )
+
+    def note(self, execution: str, progress: str) -> None:
+        """Writes down how far the upgrade is, unless another runs by now."""
+        values = {":me": {"S": execution}, ":progress": {"S": progress}}
+        self._update(_KEY, "SET #progress = :progress", "#execution = :me", ("execution", "progress"), values)
+
+    def abort(self, execution: str) -> bool:
+        """Whether the upgrade goes back now, for it is still this one."""
+        values: dict[str, Item] = {":me": {"S": execution}, ":yes": {"BOOL": True}}
+        return self._update(_KEY, "SET #abort = :yes", "#execution = :me", ("execution", "abort"), values)
+
+    # --- its streams --------------------------------------------------------------------------------------------------
+
+    def held(self) -> list[str]:
+        """The ids of what executions keep connected: groups, and streams that are in none."""
+        executions = {stream_id: arn for page, _ in self._leases.held("") for stream_id, arn in page.items()}
+        of_groups = {arn for stream_id, arn in executions.items() if is_group(stream_id)}
+        return [
+            stream_id
+            for stream_id, arn in executions.items()
+            if is_group(stream_id) or not (arn in of_groups or is_group(arn))
+        ]
+
+    def asked(self, wanted: Callable[[str], bool]) -> Iterator[Item]:
+        """The leases that the upgrade has written to, of those wanted by their ids, held or not."""
+        ids = [stream_id for stream_id in self._leases.ids() if wanted(stream_id)]
+        for some in batches(ids):
+            yield from (item for item in self._leases.items(some).values() if CODE in item or MARK in item)
+
+    def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
+        """The leases of these streams, by their ids."""
+        return {stream_id: item for some in batches(stream_ids) for stream_id, item in self._leases.items(some).items()}
+
+    def ask(self, item: Item, version: str, now_ms: int) -> bool:
+        """Whether the stream's executions call `version` from now on, "" for the alias; `item` is its lease as read."""
+        values: Mapping[str, Item] = {
+            ":mark": mark(item, now_ms),
+            ":execution": {"S": lease_of(item).execution},
+            ":no": {"BOOL": False},
+        }
+        change = f", {CODE} = :version" if version else f" REMOVE {CODE}"
+        return self._update(
+            control_items.key(item["PK"]["S"], "lease"),
+            f"SET {MARK} = :mark{change}",
+            "#execution = :execution AND (attribute_not_exists(#stop) OR #stop = :no)",
+            ("execution", "stop"),
+            {**values, **({":version": {"S": version}} if version else {})},
+        )
+
+    def settle(self, item: Item) -> None:
+        """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest."""
+        is_marked = MARK in item
+        condition = f"#{MARK} = :mark" if is_marked else f"attribute_not_exists(#{MARK})"
+        key = control_items.key(item["PK"]["S"], "lease")
+        self._update(key, f"REMOVE {CODE}, #{MARK}", condition, (MARK,), {":mark": item[MARK]} if is_marked else {})
+
+    def stretches(self, item: Item, now_ms: int) -> Stretches:
+        """What the newest connections of a stream did before it was asked, and after it handed over."""
+        stream_id = item["PK"]["S"]
+        leases = {stream_id: item}
+        if is_group(stream_id):
+            members = self._records.behind(stream_id, MEMBER, "", MEMBERS)
+            leases = self.items([member["SK"]["S"].removeprefix(MEMBER) for member in members])
+        ledgers = (
+            control_items.with_live(
+                self._records.newest(one, "connection#", NEWEST), control_items.live_record(leases[one])
+            )
+            for one in leases
+        )
+        return stretches(item, ledgers, now_ms)
+
+    def _update(
+        self,
+        key: Item,
+        update: str,
+        condition: str,
+        names: Sequence[str],
+        values: Mapping[str, Item],
+    ) -> bool:
+        """Whether the condition held."""
+        more: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
+        try:
+            with translate_errors("UpdateItem"):
+                self._dynamodb.update_item(
+                    TableName=self._table,
+                    Key=key,
+                    UpdateExpression=update,
+                    ConditionExpression=condition,
+                    ExpressionAttributeNames=placeholders(tuple(names)),
+                    **more,
+                )
+        except ConditionFailed:
+            return False
+        return True

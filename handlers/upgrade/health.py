@@ -1,0 +1,172 @@
+"""Judges how a stream and a wave of streams stand after their handover, compared with before.
+
+What counts is what the control table says: the lease, and the ledger's records of the newest connections. So a version
+is judged by what it did, whatever it says of itself. For example
+
+    before   60 s, 1 connection, 40 events                 after   20 s, 1 connection, 12 events: well
+    before   60 s, 1 connection, 40 events                 after   20 s, 3 functions killed: worse
+    before   60 s, 5 ended by errors                       after   20 s, 2 ended by errors: well, it was so before
+
+A stream may have no events for a while, and nobody can say of one among many why. Where most of those of a wave that
+had events before have none, the version counts as at fault: going back costs less than a wrong guess.
+
+Pure, times in milliseconds. Invariant: a stream that was as bad before is never worse.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# So many failures of a kind may be chance.
+BY_CHANCE = 1
+# In a wave one stream in so many may be worse by chance.
+TOLERANCE = 50
+# A stream of which so many events would have come in the time is expected to have one.
+EXPECTED = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a stream's connections did in a stretch of time.
+
+    `errors` ended by an error that is no handover, `killed` left no end, `frames` came, `kept` of them are stored or
+    known already, `dead_lettered` are not.
+    """
+
+    length_ms: int = 0
+    connections: int = 0
+    errors: int = 0
+    killed: int = 0
+    frames: int = 0
+    kept: int = 0
+    dead_lettered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream that was asked to hand over, `asked_ms` ago.
+
+    `is_ours` is whether it is still to run the version: no longer where somebody stopped it or started it anew.
+    `has_handed_over` is whether an execution that was started since keeps it connected. `away_ms` is for how long it
+    has not been connected; `was_away` whether it was so when it was asked. `failures` to connect came in a row,
+    `had_failures` did before. `ending` is the error by which its execution let go of it, "" for none. `before` and
+    `after` are None where nobody looked at its connections.
+    """
+
+    stream_id: str
+    asked_ms: int
+    is_ours: bool = True
+    has_handed_over: bool = True
+    away_ms: int = 0
+    was_away: bool = False
+    failures: int = 0
+    had_failures: int = 0
+    ending: str = ""
+    before: Stretch | None = None
+    after: Stretch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a handover may take, how long a stream may be away, and for how long a wave is watched."""
+
+    answer_ms: int
+    away_ms: int
+    watch_ms: int
+
+
+class State(enum.Enum):
+    """How a wave stands; the value is the word that the machine reads."""
+
+    WAITING = "waiting"
+    WELL = "well"
+    WORSE = "worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a wave stands, and why it is worse: a phrase for each stream, by its id, or for the wave, by ""."""
+
+    state: State
+    reasons: dict[str, str]
+
+
+def worse(stream: Stream, limits: Limits) -> str:
+    """Returns why a stream is worse than before, as a phrase; "" where it is not, or not yet."""
+    if stream.ending in ("StreamRejected", "InvalidRequest", "RenewalFailed", "ClaimFailed"):
+        return f"its execution ended by {stream.ending}"
+    if not stream.is_ours or stream.ending:
+        return ""
+    if stream.away_ms > limits.away_ms and not stream.was_away:
+        return f"it is not connected, for {stream.away_ms // 1000} s"
+    if not stream.has_handed_over:
+        is_late = stream.asked_ms > limits.answer_ms and not stream.was_away
+        return f"it has not handed over for {stream.asked_ms // 1000} s" if is_late else ""
+    if stream.failures > max(2, 2 * stream.had_failures):
+        return f"{stream.failures} failures to connect in a row"
+    return "" if stream.before is None or stream.after is None else _compared(stream.before, stream.after)
+
+
+def _compared(before: Stretch, after: Stretch) -> str:
+    """Returns in what `after` is worse than `before`."""
+    for words, then, now in (
+        ("functions were killed", before.killed, after.killed),
+        ("connections ended by an error", before.errors, after.errors),
+        ("events were dead-lettered", before.dead_lettered, after.dead_lettered),
+    ):
+        if now > BY_CHANCE + 2 * _scaled(then, before, after):
+            return f"{now} {words}"
+    if after.frames > BY_CHANCE and not after.kept and before.kept:
+        return f"{after.frames} events came and none is stored"
+    return ""
+
+
+def _scaled(count: int, before: Stretch, after: Stretch) -> float:
+    """Returns how many there would have been in as long a time as `after`, though never fewer than there were."""
+    return count * max(1.0, after.length_ms / before.length_ms) if before.length_ms else count
+
+
+def is_expected(stream: Stream) -> bool:
+    """Returns whether the stream would have had events since its handover, had all gone on as before."""
+    before, after = stream.before, stream.after
+    if before is None or after is None or not before.length_ms or not stream.is_ours or not stream.has_handed_over:
+        return False
+    return before.kept * after.length_ms / before.length_ms >= EXPECTED
+
+
+def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
+    """Returns how the wave stands; one that is well was watched for long enough."""
+    reasons = {stream.stream_id: reason for stream in streams if (reason := worse(stream, limits))}
+    if len(reasons) > len(streams) // TOLERANCE:
+        return Verdict(State.WORSE, reasons)
+    expected = [stream for stream in streams if is_expected(stream)]
+    silent = [stream for stream in expected if stream.after is not None and not stream.after.kept]
+    if len(silent) > len(expected) / 2:
+        words = f"{len(silent)} of {len(expected)} streams that had events before have none"
+        return Verdict(State.WORSE, reasons | {"": words})
+    waits = any(_waits(stream, limits) for stream in streams)
+    return Verdict(State.WAITING if waits else State.WELL, reasons)
+
+
+def _waits(stream: Stream, limits: Limits) -> bool:
+    return stream.is_ours and not stream.ending and stream.asked_ms < limits.watch_ms
+
+
+def back(streams: Sequence[Stream], limits: Limits) -> Verdict:
+    """Returns whether those that went back are as before: connected by an execution that was started since."""
+    missing = {}
+    for stream in streams:
+        if not stream.is_ours or stream.was_away or (stream.has_handed_over and not stream.away_ms):
+            continue
+        what = "connected" if stream.has_handed_over else "handed over"
+        missing[stream.stream_id] = f"it is not {what} again"
+    if not missing:
+        return Verdict(State.WELL, {})
+    late = {one.stream_id: missing[one.stream_id] for one in streams if _is_late_back(one, missing, limits)}
+    return Verdict(State.WORSE, late) if late else Verdict(State.WAITING, missing)
+
+
+def _is_late_back(stream: Stream, missing: dict[str, str], limits: Limits) -> bool:
+    return stream.stream_id in missing and stream.asked_ms > limits.answer_ms + limits.away_ms

@@ -1,0 +1,240 @@
+"""Carries out the steps of an upgrade that its machine asks for, one at a time.
+
+    check   who upgrades; publishes the deployed function; calls it once      plan   where the next wave ends
+    ask     writes the version into leases and starts successors              look   how those do that were asked
+    promote moves the alias, removes what was written                         back   as ask, to the alias
+
+Each may be repeated: whatever was done is found done. A step that has more to do than its time allows says at which
+place to go on. Invariants: the lease says which version before the successor is started that reads it; the alias moves
+only after the last wave, and back before any stream does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.connection.orphans import start_input
+from handlers.store.control_items import Item
+from handlers.store.upgrade_items import asked_of, is_asked, lease_of, to_stream
+from handlers.store.upgrade_records import UpgradeRecords
+from handlers.upgrade import health
+from handlers.upgrade.health import Limits, Stream, Verdict
+from handlers.upgrade.waves import WHOLE, place, wave_end
+
+ALIAS, LATEST = "stable", "$LATEST"
+# Of so many streams of a wave the connections are read, and of so many that went before.
+CLOSELY, CLOSELY_BEFORE = 200, 50
+MOST_REASONS = 10
+# What the function raises for an event that names no stream: it has been imported, and its settings are read.
+STARTS = "InvalidRequest"
+
+
+class UpgradeRefused(Exception):
+    """An upgrade that does not begin, with the reason; nothing was changed. The machine knows it by this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """boto3's clients, and what the stage calls its things. `take` returns when a request may be sent."""
+
+    functions: Any
+    states: Any
+    function: str
+    machine_arn: str
+    take: Callable[[], None]
+
+
+class Work:
+    """The steps; `is_late` says whether one must end now, `execution` is the upgrade's."""
+
+    def __init__(
+        self,
+        records: UpgradeRecords,
+        clients: Clients,
+        execution: str,
+        now_ms: Callable[[], int],
+        is_late: Callable[[], bool],
+    ) -> None:
+        self._records = records
+        self._clients = clients
+        self._execution = execution
+        self._now_ms = now_ms
+        self._is_late = is_late
+
+    def check(self) -> dict[str, Any]:
+        """Which version streams go over to, from which; raises UpgradeRefused."""
+        before = self._records.read().execution
+        if before and before != self._execution and self._runs(before):
+            raise UpgradeRefused(f"another upgrade runs: {before.rpartition(':')[2]}")
+        if not self._records.begin(self._execution, before):
+            raise UpgradeRefused("another upgrade has begun at this moment")
+        clients = self._clients
+        stable = clients.functions.get_alias(FunctionName=clients.function, Name=ALIAS)["FunctionVersion"]
+        version = clients.functions.publish_version(FunctionName=clients.function)["Version"]
+        if version == stable:
+            # An upgrade that went before may have ended with its last writes undone.
+            return {"version": version, "stable": stable, "is_needed": False}
+        self._try(version)
+        self._note(f"version {version} starts; {stable} is what streams run now")
+        # Where every stream runs what is deployed anyhow there is nothing to compare with.
+        return {"version": version, "stable": stable, "is_needed": stable != LATEST}
+
+    def plan(self, begin: int) -> dict[str, Any]:
+        """Where the wave that begins at place `begin` ends, and how many streams it has."""
+        places = sorted(place(stream_id) for stream_id in self._records.held())
+        end = wave_end(places, begin)
+        size = sum(begin <= one < end for one in places)
+        self._note(f"a wave of {size} of {len(places)} streams, after {sum(one < begin for one in places)}")
+        return {"end": end, "size": size, "is_aborted": self._records.read().is_aborted}
+
+    def ask(self, version: str, begin: int, end: int) -> dict[str, Any]:
+        """Has the streams from place `begin` on hand over to `version`; from which place the rest is to be asked."""
+        ids = sorted((one for one in self._records.held() if begin <= place(one) < end), key=place)
+        for stream_id, item in self._items(ids):
+            if self._is_late():
+                return {"begin": place(stream_id), "is_done": False}
+            if item is not None and not is_asked(item, version):
+                self._hand_over(item, version)
+            elif item is not None and asked_of(item)[1] == lease_of(item).execution:
+                self._start(item)  # its start may have been lost
+        return {"begin": end, "is_done": True}
+
+    def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
+        """How all do that were asked, those of the wave from `begin` on and those before it."""
+        if self._records.read().is_aborted:
+            return {"state": health.State.WORSE.value, "reasons": "somebody asked for it to go back"}
+        items = list(self._records.asked(lambda stream_id: place(stream_id) < end))
+        ordered = sorted(items, key=lambda item: place(item["PK"]["S"]))
+        wave = [item for item in ordered if place(item["PK"]["S"]) >= begin]
+        earlier = [item for item in ordered if place(item["PK"]["S"]) < begin]
+        streams = [*self._streams(wave, version, CLOSELY), *self._streams(earlier, version, CLOSELY_BEFORE)]
+        return self._answer(health.judged(streams, limits), streams)
+
+    def promote(self, version: str, begin: int) -> dict[str, Any]:
+        """Moves the alias, and removes what the upgrade wrote from place `begin` on; where to go on."""
+        if begin == 0:
+            self._move_alias(version)
+        return self._settle(begin, lambda item: is_asked(item, version))
+
+    def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
+        """Has the streams that were asked hand over to what the alias names; from which place the rest is to be."""
+        if begin == 0:
+            self._move_alias(stable)
+        items = sorted(self._records.asked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
+        for item in items:
+            if self._is_late():
+                return {"begin": place(item["PK"]["S"]), "is_done": False}
+            if is_asked(item, version) and lease_of(item).execution:
+                if asked_of(item)[1] == lease_of(item).execution:
+                    # It has not handed over: its execution goes on as it was, and a successor that is late reads this.
+                    self._records.settle(item)
+                else:
+                    self._hand_over(item, "")
+            elif is_asked(item, version):
+                self._records.settle(item)
+            elif is_asked(item, "") and asked_of(item)[1] == lease_of(item).execution:
+                self._start(item)
+        return {"begin": WHOLE, "is_done": True}
+
+    def look_back(self, limits: Limits) -> dict[str, Any]:
+        """Whether those that went back are connected again; then what was written is removed."""
+        streams = [
+            to_stream(item, "", self._now_ms()) for item in self._records.asked(lambda _: True) if is_asked(item, "")
+        ]
+        verdict = health.back(streams, limits)
+        if verdict.state is health.State.WELL:
+            self._settle(0, lambda item: is_asked(item, ""))
+        return self._answer(verdict, streams)
+
+    # --- what they are made of ----------------------------------------------------------------------------------------
+
+    def _runs(self, execution: str) -> bool:
+        client = self._clients.states
+        try:
+            status: str = client.describe_execution(executionArn=execution)["status"]
+        except client.exceptions.ExecutionDoesNotExist:
+            return False
+        return status == "RUNNING"
+
+    def _try(self, version: str) -> None:
+        """Calls the version without a stream: it must be able to start."""
+        name = f"{self._clients.function}:{version}"
+        answer = self._clients.functions.invoke(FunctionName=name, Payload=b"{}")
+        try:
+            problem = json.loads(answer["Payload"].read())
+            error, message = problem.get("errorType", ""), problem.get("errorMessage", "")
+        except (ValueError, AttributeError):
+            error, message = "", ""
+        if error != STARTS:
+            raise UpgradeRefused(
+                f"version {version} does not start: {error or 'it took an empty event'} {message}".strip()
+            )
+
+    def _move_alias(self, version: str) -> None:
+        names = {"FunctionName": self._clients.function, "Name": ALIAS}
+        if self._clients.functions.get_alias(**names)["FunctionVersion"] != version:
+            self._clients.functions.update_alias(**names, FunctionVersion=version)
+
+    def _items(self, ids: Sequence[str]) -> Iterator[tuple[str, Item | None]]:
+        for first in range(0, len(ids), 100):
+            some = ids[first : first + 100]
+            items = self._records.items(some)
+            yield from ((stream_id, items.get(stream_id)) for stream_id in some)
+
+    def _hand_over(self, item: Item, version: str) -> None:
+        """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream."""
+        if self._records.ask(item, version, self._now_ms()):
+            self._start(item)
+
+    def _start(self, item: Item) -> None:
+        stream_id, execution = item["PK"]["S"], lease_of(item).execution
+        client = self._clients.states
+        self._clients.take()
+        try:
+            client.start_execution(
+                stateMachineArn=self._clients.machine_arn,
+                name=successor_name(execution, self._execution),
+                input=start_input(stream_id, execution),
+            )
+        except client.exceptions.ExecutionAlreadyExists:
+            return  # it is over already; how the stream does says the rest
+
+    def _streams(self, items: Iterable[Item], version: str, closely: int) -> Iterator[Stream]:
+        now_ms = self._now_ms()
+        for number, item in enumerate(items):
+            if not asked_of(item)[1]:
+                continue
+            looks = number < closely and is_asked(item, version) and not self._is_late()
+            yield to_stream(item, version, now_ms, self._records.stretches(item, now_ms) if looks else None)
+
+    def _settle(self, begin: int, wanted: Callable[[Item], bool]) -> dict[str, Any]:
+        for item in sorted(self._records.asked(lambda one: place(one) >= begin), key=lambda one: place(one["PK"]["S"])):
+            if self._is_late():
+                return {"begin": place(item["PK"]["S"]), "is_done": False}
+            if wanted(item):
+                self._records.settle(item)
+        return {"begin": WHOLE, "is_done": True}
+
+    def _answer(self, verdict: Verdict, streams: Sequence[Stream]) -> dict[str, Any]:
+        over = sum(stream.has_handed_over for stream in streams)
+        self._note(f"{over} of {len(streams)} streams that were asked have handed over")
+        return {"state": verdict.state.value, "reasons": said(verdict.reasons)}
+
+    def _note(self, progress: str) -> None:
+        self._records.note(self._execution, progress)
+
+
+def said(reasons: Mapping[str, str]) -> str:
+    """The reasons as one phrase, a few by name."""
+    named = [f"{stream_id}: {reason}" if stream_id else reason for stream_id, reason in sorted(reasons.items())]
+    more = len(named) - MOST_REASONS
+    return "; ".join(named[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def successor_name(execution: str, upgrade: str) -> str:
+    """The name of the successor that the upgrade starts in place of `execution`: the same however often it does."""
+    return hashlib.sha1(json.dumps([execution, upgrade]).encode(), usedforsecurity=False).hexdigest() + "-upgrade"

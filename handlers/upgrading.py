@@ -1,0 +1,88 @@
+"""Carries out a step of an upgrade, called by the machine of `statemachines/upgrade.asl.yml`.
+
+`handlers/upgrade/work.py` has the steps. Invariants: whatever AWS refuses is raised, and the machine tries again; a
+reason that is answered names streams and our own words, and what Lambda said of a version that does not start.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Protocol
+
+from aws_lambda_powertools import Logger
+
+from handlers.aws.clients import boto3_client, dynamodb
+from handlers.pace import Pace
+from handlers.settings import load_upgrade, plain_aws
+from handlers.store.upgrade_records import UpgradeRecords
+from handlers.upgrade.health import Limits
+from handlers.upgrade.work import Clients, Work
+
+TRIES = 4
+# StartExecution has a bucket of its own, 1,300 in small regions and 300 a second: the POSTs have most of it.
+AT_ONCE, A_SECOND = 50, 25.0
+# A step ends so long before Lambda would end it.
+MARGIN_MS = 20_000
+
+
+class LambdaContext(Protocol):
+    """What this function uses of Lambda's context object."""
+
+    aws_request_id: str
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time that is left until the function is killed."""
+
+
+logger = Logger()
+settings = load_upgrade(os.environ)
+pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
+
+
+@cache
+def records() -> UpgradeRecords:
+    """Made by the first step."""
+    return UpgradeRecords(dynamodb(plain_aws(os.environ), tries=TRIES), settings.control_table)
+
+
+def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str, Any]:
+    """What the step answers (`handlers/upgrade/work.py`); raises UpgradeRefused where nothing may begin."""
+    logger.append_keys(request_id=lambda_context.aws_request_id, upgrade=event["execution"])
+    functions, states = boto3_client("lambda", TRIES), boto3_client("stepfunctions", TRIES)
+    clients = Clients(functions, states, settings.function, settings.state_machine_arn, pace.take)
+    work = Work(
+        records(),
+        clients,
+        event["execution"],
+        now_ms,
+        lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS,
+    )
+    answer = step(work, event)
+    logger.info(event["step"], extra={"answer": answer})
+    return answer
+
+
+def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step that `event` names answers."""
+    version, begin = event.get("version", ""), event.get("begin", 0)
+    steps: dict[str, Callable[[], dict[str, Any]]] = {
+        "check": work.check,
+        "plan": lambda: work.plan(begin),
+        "ask": lambda: work.ask(version, begin, event["end"]),
+        "look": lambda: work.look(version, begin, event["end"], limits(event)),
+        "promote": lambda: work.promote(version, begin),
+        "back": lambda: work.back(version, event["stable"], begin),
+        "look back": lambda: work.look_back(limits(event)),
+    }
+    return steps[event["step"]]()
+
+
+def limits(event: Mapping[str, Any]) -> Limits:
+    """For how long the machine has streams watched, and how long they may take."""
+    return Limits(*(round(1000 * event[name]) for name in ("answer_s", "away_s", "watch_s")))
+
+
+def now_ms() -> int:
+    """The time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000

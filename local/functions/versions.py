@@ -1,0 +1,95 @@
+"""Keeps versions and aliases of the local functions, as Lambda does: a version is a copy of code and configuration.
+
+    versions/state.json                                        aliases, and the newest version of each function
+    versions/streamkeeper-local-connection-manager/3/...       its code, with function.json
+
+Source: PublishVersion in the AWS Lambda API reference: nothing is published "if the function's configuration and code
+haven't changed since the last version". Invariants: a version never changes, also where the service starts again; an
+alias of the template keeps what it was set to.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from local.stack import Alias, Function
+
+LATEST = "$LATEST"
+
+
+class Versions:
+    """The versions in `folder`; `aliases` are those of the template."""
+
+    def __init__(self, folder: Path, aliases: Iterable[Alias] = ()) -> None:
+        self._folder = folder
+        self._file = folder / "state.json"
+        self._state: dict[str, dict[str, Any]] = {"aliases": {}, "newest": {}}
+        if self._file.is_file():
+            self._state = json.loads(self._file.read_text(encoding="utf-8"))
+        for alias in aliases:
+            self._state["aliases"].setdefault(f"{alias.function}:{alias.name}", alias.version)
+
+    def publish(self, function: Function, task_root: Path) -> str:
+        """The version of what the function is now; a new one only where it differs from the newest."""
+        number, digest = self._state["newest"].get(function.name, (0, ""))
+        now = _digest(function, task_root)
+        if digest == now:
+            return str(number)
+        number += 1
+        place = self._place(function.name, str(number))
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(task_root, place, ignore=shutil.ignore_patterns("__pycache__"))
+        (place / "function.json").write_text(json.dumps(asdict(function)), encoding="utf-8")
+        self._state["newest"][function.name] = (number, now)
+        self._save()
+        return str(number)
+
+    def alias(self, function: str, name: str) -> str | None:
+        """The version that an alias names; None where there is no such alias."""
+        version: str | None = self._state["aliases"].get(f"{function}:{name}")
+        return version
+
+    def point(self, function: str, name: str, version: str) -> bool:
+        """Whether the alias names this version from now on: both are there."""
+        if self.alias(function, name) is None or (version != LATEST and self.of(function, version) is None):
+            return False
+        self._state["aliases"][f"{function}:{name}"] = version
+        self._save()
+        return True
+
+    def resolved(self, function: str, qualifier: str) -> str:
+        """The version that a qualifier names, itself where it is no alias."""
+        return self.alias(function, qualifier) or qualifier
+
+    def of(self, function: str, version: str) -> tuple[Function, Path] | None:
+        """The function as that version has it, and where its code lies; None where there is no such version."""
+        place = self._place(function, version)
+        try:
+            table = json.loads((place / "function.json").read_text(encoding="utf-8"))
+        except OSError:
+            return None
+        return Function(**table), place
+
+    def _place(self, function: str, version: str) -> Path:
+        return self._folder / function / version
+
+    def _save(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(self._state), encoding="utf-8")
+        new.replace(self._file)
+
+
+def _digest(function: Function, task_root: Path) -> str:
+    digest = hashlib.sha256(json.dumps(asdict(function), sort_keys=True).encode())
+    for path in sorted(_files(task_root)):
+        digest.update(f"\0{path.relative_to(task_root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")

@@ -1,0 +1,121 @@
+"""The verb `upgrade`: has the streams of a stage go over to what is deployed, in waves, and says how that ends.
+
+A machine of the stage does it (`statemachines/upgrade.asl.yml`); the command starts it and prints how far it is.
+Invariants: nothing is started beside an upgrade that runs; whatever ends the command leaves the machine running.
+"""
+
+import argparse
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.errors import StoreUnavailable
+from handlers.store.upgrade_records import UpgradeRecords
+from local import stages
+from local.printable import printable
+from local.redrive.stage import here
+from local.user_error import UserError
+
+SUCCESS, CLEAN, DIRTY = 0, 1, 3
+LOOK_EVERY_S = 2.0
+_CODES = {"SUCCEEDED": SUCCESS, "FailureClean": CLEAN}
+
+
+@dataclass(frozen=True)
+class Upgrades:
+    """The upgrades of a stage; `option` is how its name is said on a command line."""
+
+    states: Any
+    records: UpgradeRecords
+    machine_arn: str
+    option: str
+
+    def running(self) -> str:
+        """The execution that upgrades; "" where none does."""
+        answer = self.states.list_executions(stateMachineArn=self.machine_arn, statusFilter="RUNNING", maxResults=1)
+        return "".join(one["executionArn"] for one in answer["executions"][:1])
+
+    def start(self) -> str:
+        """The execution that upgrades from now on; raises UserError where another does."""
+        if other := self.running():
+            raise UserError(
+                f"An upgrade runs already, {_name(other)}: `streamkeeper upgrade{self.option} --follow` shows it, "
+                "--abort has it go back."
+            )
+        name = time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + uuid.uuid4().hex[:6]
+        arn: str = self.states.start_execution(stateMachineArn=self.machine_arn, name=name, input="{}")["executionArn"]
+        return arn
+
+    def abort(self) -> str:
+        """The execution that goes back now; raises UserError where none runs."""
+        arn = self.running()
+        if not arn or not self.records.abort(arn):
+            raise UserError("No upgrade runs." if not arn else f"{_name(arn)} has only begun: type it again.")
+        return arn
+
+    def follow(self, arn: str, say: Callable[[str], None]) -> int:
+        """The exit status, once the upgrade has ended; prints each change of how far it is."""
+        last = ""
+        while True:
+            described = self.states.describe_execution(executionArn=arn)
+            upgrade = self.records.read()
+            if upgrade.execution == arn and upgrade.progress != last:
+                last = upgrade.progress
+                say(last)
+            if described["status"] != "RUNNING":
+                break
+            time.sleep(LOOK_EVERY_S)
+        end = "Success" if described["status"] == "SUCCEEDED" else described.get("error") or described["status"]
+        cause = described.get("cause") or ""
+        say(f"{end}{f': {cause}' if cause else ''}")
+        return _CODES.get(described["status"], _CODES.get(end, DIRTY))
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb."""
+    parser = subparsers.add_parser(
+        "upgrade",
+        description="Has the streams hand over to the deployed function and machine, a few first and then in waves, "
+        "and has all go back where they are worse than before. Type it after each deployment.",
+        epilog="Exit status: 0 Success, 1 FailureClean (every stream runs what it ran before), 2 a mistake in the "
+        "command, 3 FailureDirty (a person is needed), 130 Ctrl-C, which leaves the upgrade running. Without --stage "
+        "the environment's PORT (3000) and STREAMKEEPER_STAGE (local) say which run is meant.",
+    )
+    parser.add_argument("--stage", metavar="S", help="a deployed stage; without it, the run on this machine")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--follow", action="store_true", help="start nothing, show the upgrade that runs")
+    which.add_argument("--abort", action="store_true", help="have the upgrade that runs go back, and show it")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns the exit status; raises UserError."""
+    stage = here(arguments.stage)
+    names = stages.names(stage.control_table.removeprefix("streamkeeper-").removesuffix("-control"))
+    machine_arn = stage.machine_arn.replace(names["connections"], names["upgrade"])
+    option = f" --stage {arguments.stage}" if arguments.stage else ""
+    upgrades = Upgrades(stage.states, UpgradeRecords(stage.dynamodb, stage.control_table), machine_arn, option)
+    try:
+        if arguments.abort:
+            arn = upgrades.abort()
+        elif arguments.follow:
+            arn = upgrades.running()
+            if not arn:
+                raise UserError("No upgrade runs.")
+        else:
+            arn = upgrades.start()
+        print(f"the upgrade {_name(arn)} runs", flush=True)
+        return upgrades.follow(arn, lambda text: print(printable(text), flush=True))
+    except (BotoCoreError, ClientError, StoreUnavailable) as problem:
+        raise UserError(f"The upgrade cannot be reached: {problem}".rstrip(".") + ".") from None
+    except KeyboardInterrupt:
+        print(f"\nit goes on; `streamkeeper upgrade{option} --follow` shows it, --abort has it go back", flush=True)
+        raise
+
+
+def _name(arn: str) -> str:
+    return arn.rpartition(":")[2]

@@ -1,0 +1,71 @@
+"""Records as the version before this one wrote and read them (commit 8a452af): this version reads the same.
+
+The file holds items that a replay of that version left, or that its own functions made, each beside what its own reader
+made of it. A field that is new may stand beside those; none may be missing or mean something else.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.errors import StoreUnavailable
+from handlers.store import control_items, event_items
+from handlers.store.control_items import Item
+from handlers.store.control_record import LAYOUT, to_record
+from handlers.store.group_items import group_lease
+from handlers.store.lease_damage import damage
+from handlers.store.upgrade_items import is_asked, lease_of
+from tests.handlers.aws import Aws
+from tests.handlers.store.events import STREAM
+
+FORMER = json.loads((Path(__file__).parent / "data" / "records-8a452af.json").read_text())
+READERS: dict[str, Callable[[Item], Any]] = {
+    "lease": lambda item: asdict(to_record(item)),
+    "resting": lambda item: asdict(to_record(item)),
+    "connections": lambda item: [asdict(record) for record in control_items.records(item)],
+    "gaps": lambda item: asdict(control_items.recorded_gap(item)),
+    "events": lambda item: asdict(event_items.stored_event(item, lambda *_: None)),
+    "groups": lambda item: asdict(group_lease(item)),
+}
+RECORDS = [
+    (kind, each["item"], each["read"])
+    for kind in READERS
+    for each in (FORMER[kind] if isinstance(FORMER[kind], list) else [FORMER[kind]])
+]
+
+
+def same_of(now: Any, before: Any) -> Any:
+    """What `now` says where `before` says something: fields that are new are left out."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return {name: same_of(now.get(name), value) for name, value in before.items()}
+    if isinstance(before, list) and isinstance(now, list):
+        return [same_of(*pair) for pair in zip(now, before, strict=True)]
+    return now
+
+
+@pytest.mark.parametrize(("kind", "item", "before"), RECORDS)
+def test_what_the_version_before_wrote_is_read_as_it_read_it(kind: str, item: Item, before: Any) -> None:
+    """A lease, one with a rest and a cursor, connections that were killed or refused, gaps, an event, a group."""
+    assert same_of(json.loads(json.dumps(READERS[kind](item))), before) == before
+
+
+@pytest.mark.parametrize("kind", ["lease", "resting"])
+def test_a_lease_of_the_version_before_has_no_damage(kind: str) -> None:
+    """Nor does it run a version of the function: its executions call the alias."""
+    item = FORMER[kind]["item"]
+    assert (damage(item), is_asked(item, ""), lease_of(item).execution) == ((), False, item["execution"]["S"])
+
+
+def test_a_stream_whose_layout_is_newer_is_refused_by_name(aws: Aws) -> None:
+    """Nothing of it is claimed or changed; a connection of this version would write what the newer one misreads."""
+    item = FORMER["lease"]["item"] | {"layout": {"N": str(LAYOUT + 1)}}
+    attributes = {name: value for name, value in item.items() if name not in ("PK", "SK")}
+    aws.put_control(STREAM, "lease", **attributes)
+    refusal = f"the control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}"
+    with pytest.raises(StoreUnavailable, match=refusal):
+        aws.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1")
+    assert aws.store().read_lease(STREAM).fence == int(item["fence"]["N"])

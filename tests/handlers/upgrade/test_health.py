@@ -1,0 +1,109 @@
+"""What is worse after a handover than before it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.upgrade.health import Limits, State, Stream, Stretch, back, judged, worse
+
+LIMITS = Limits(answer_ms=60_000, away_ms=10_000, watch_ms=900_000)
+BEFORE = Stretch(length_ms=600_000, connections=1, frames=600, kept=600)
+AFTER = Stretch(length_ms=60_000, connections=1, frames=60, kept=60)
+WELL = Stream("demo:1", 61_000, before=BEFORE, after=AFTER)
+WATCHED = replace(WELL, asked_ms=900_000)
+
+
+def after(**changes: int) -> Stream:
+    """A stream that is well but for this."""
+    return replace(WELL, after=replace(AFTER, **changes))
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        (replace(WELL, has_handed_over=False), "it has not handed over for 61 s"),
+        (replace(WELL, away_ms=11_000), "it is not connected, for 11 s"),
+        (replace(WELL, failures=3), "3 failures to connect in a row"),
+        (replace(WELL, is_ours=False, ending="InvalidRequest"), "its execution ended by InvalidRequest"),
+        (after(killed=2), "2 functions were killed"),
+        (after(errors=2), "2 connections ended by an error"),
+        (after(dead_lettered=2), "2 events were dead-lettered"),
+        (after(kept=0), "60 events came and none is stored"),
+    ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
+)
+def test_what_is_worse_is_said(stream: Stream, reason: str) -> None:
+    """A bad version shows in the records, one way or another; of a small wave one stream is enough."""
+    assert worse(stream, LIMITS) == reason
+    assert judged([stream, WELL, WELL], LIMITS).state is State.WORSE
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        WELL,
+        replace(WELL, has_handed_over=False, asked_ms=59_000),
+        replace(WELL, has_handed_over=False, was_away=True),
+        replace(WELL, away_ms=99_000, was_away=True),
+        replace(WELL, failures=6, had_failures=3),
+        replace(WELL, is_ours=False, away_ms=99_000),
+        replace(WELL, ending="StreamEnded"),
+        after(killed=1),
+        replace(WELL, before=replace(BEFORE, errors=4), after=replace(AFTER, errors=9)),
+        after(frames=1, kept=0),
+    ],
+)
+def test_chance_and_what_was_so_before_is_not_worse(stream: Stream) -> None:
+    """Nor is a stream that somebody stopped, or that has time left."""
+    assert worse(stream, LIMITS) == ""
+
+
+COUNTS = st.integers(0, 1000)
+STRETCHES = st.builds(
+    Stretch, length_ms=st.integers(1, 10**6), connections=COUNTS, errors=COUNTS, killed=COUNTS, frames=COUNTS,
+    kept=COUNTS, dead_lettered=COUNTS,
+)  # fmt: skip
+
+
+@given(STRETCHES)
+def test_a_stream_that_goes_on_as_before_is_never_worse(stretch: Stretch) -> None:
+    """Whatever it was like."""
+    assert worse(replace(WELL, before=stretch, after=stretch), LIMITS) == ""
+
+
+def test_a_wave_is_well_once_it_was_watched() -> None:
+    """Until then it waits; one that somebody stopped is waited for by nobody."""
+    assert judged([WELL, WATCHED], LIMITS).state is State.WAITING
+    assert judged([WATCHED, replace(WELL, is_ours=False)], LIMITS).state is State.WELL
+    assert judged([], LIMITS).state is State.WELL
+
+
+def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
+    """Upstreams break off, whatever version reads them; two in fifty are the version's."""
+    bad = replace(after(killed=5), asked_ms=900_000)
+    assert judged([bad, *[WATCHED] * 49], LIMITS).state is State.WELL
+    assert judged([bad, *[WATCHED] * 48], LIMITS).state is State.WORSE
+    other = replace(bad, stream_id="demo:2")
+    assert judged([bad, other, *[WATCHED] * 48], LIMITS).state is State.WORSE
+
+
+def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() -> None:
+    """Where nothing comes either, most of those that had events must be without."""
+    silent = replace(after(frames=0, kept=0), asked_ms=900_000)
+    assert judged([silent, WATCHED, WATCHED], LIMITS).state is State.WELL
+    verdict = judged([silent, silent, WATCHED], LIMITS)
+    assert (verdict.state, verdict.reasons) == (
+        State.WORSE,
+        {"": "2 of 3 streams that had events before have none"},
+    )
+
+
+def test_those_that_went_back_must_be_connected_again() -> None:
+    """By an execution that was started since; who was away before, or was stopped, is waited for by nobody."""
+    gone = replace(WELL, has_handed_over=False)
+    assert back([WELL, replace(gone, was_away=True), replace(gone, is_ours=False)], LIMITS).state is State.WELL
+    assert back([gone], LIMITS).state is State.WAITING
+    late = back([WELL, replace(gone, asked_ms=71_000)], LIMITS)
+    assert (late.state, late.reasons) == (State.WORSE, {"demo:1": "it is not handed over again"})

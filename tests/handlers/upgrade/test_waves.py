@@ -1,0 +1,45 @@
+"""The waves of an upgrade: which streams go over together."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.upgrade.waves import FEW, WHOLE, place, wave_end
+
+PLACES = st.lists(st.integers(0, WHOLE - 1), max_size=400)
+
+
+def waves(places: list[int]) -> list[list[int]]:
+    """The places of each wave, in their order."""
+    begin, all_waves = 0, []
+    while begin < WHOLE:
+        end = wave_end(places, begin)
+        assert end > begin
+        all_waves.append([one for one in places if begin <= one < end])
+        begin = end
+    return all_waves
+
+
+@given(PLACES)
+def test_every_stream_goes_in_exactly_one_wave(places: list[int]) -> None:
+    """The waves are next to each other and reach the last place."""
+    assert sorted(one for wave in waves(places) for one in wave) == sorted(places)
+
+
+@given(st.sets(st.integers(0, WHOLE - 1), max_size=400))
+def test_no_wave_is_larger_than_all_before_it(places: set[int]) -> None:
+    """The first has three streams or a hundredth, each later one as many as have gone, and three at least."""
+    gone = 0
+    for wave in waves(sorted(places)):
+        assert len(wave) <= max(FEW, gone if gone else len(places) // 100)
+        gone += len(wave)
+
+
+def test_a_hundred_thousand_streams_go_in_eight_waves() -> None:
+    """A thousand first, and then as many again as have gone."""
+    sizes = [len(wave) for wave in waves([place(f"demo:{number}") for number in range(100_000)])]
+    assert sizes == [1000, 1000, 2000, 4000, 8000, 16_000, 32_000, 36_000]
+
+
+def test_a_stage_without_streams_has_one_empty_wave() -> None:
+    """So the upgrade ends."""
+    assert waves([]) == [[]]

@@ -1,0 +1,145 @@
+"""The machine that upgrades: in which order it has its steps done, and how it ends whatever fails.
+
+Its function is scripted here; what the steps do is tested with the function.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from handlers.upgrade.waves import WHOLE
+from states_language import TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
+from tests.statemachines.connections import NAMES, definition
+
+ARN = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['upgrade']}"
+STEPS = ("check", "plan", "ask", "look", "promote", "back", "look back")
+GOOD = ["check", "plan", "ask", "look", "look", "plan", "ask", "look", "look", "promote"]
+# A failure that is tried again, and one that States.ALL does not match.
+FAILURES = ("StoreUnavailable", "Sandbox.Timedout", "States.Timeout", "Lambda.Unknown", "States.DataLimitExceeded")
+
+
+class Account:
+    """A stage with two waves of streams. `bad` is in which look a wave is worse; `lost` who does not come back.
+
+    `failures` names for a step how often it fails, and by which error; `person` is what the topic was told.
+    """
+
+    def __init__(self, bad: int = 0, *, lost: bool = False, needed: bool = True) -> None:
+        self.bad, self.lost, self.needed = bad, lost, needed
+        self.failures: dict[str, list[str]] = {}
+        self.steps: list[str] = []
+        self.person: list[Mapping[str, Any]] = []
+        self.looks = 0
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What AWS answers."""
+        step = "publish" if call.service == "sns" else call.payload["step"]
+        if self.failures.get(step):
+            raise TaskFailure(self.failures[step].pop(), "scripted")
+        if step == "publish":
+            self.person.append(call.parameters)
+            return {"MessageId": "1"}
+        assert call.function == NAMES["connection_upgrade"]
+        self.steps.append(step)
+        return self.answer(step, call.payload)
+
+    def answer(self, step: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function answers."""
+        match step:
+            case "check":
+                return {"version": "2", "stable": "1" if self.needed else "$LATEST", "is_needed": self.needed}
+            case "plan":
+                return {"end": WHOLE if event["begin"] else 1000, "size": 3, "is_aborted": False}
+            case "ask":
+                return {"begin": event["end"], "is_done": True}
+            case "look":
+                self.looks += 1
+                if self.looks == self.bad:
+                    return {"state": "worse", "reasons": "demo: 2 functions were killed"}
+                return {"state": "waiting" if self.looks % 2 else "well", "reasons": ""}
+            case "look back":
+                return {"state": "worse" if self.lost else "well", "reasons": "demo: it is not connected again"}
+        return {"begin": WHOLE, "is_done": True}
+
+    def run(self) -> tuple[str, str, str]:
+        """The name of the state in which an upgrade ends, its cause or "", and its last step."""
+        machine, clock = load(definition("upgrade")), VirtualClock(seed=1)
+
+        async def run() -> Any:
+            execution = machine.start({}, clock=clock, perform=self.perform, name="mine", machine_arn=ARN)
+            await execution.wait()
+            return execution
+
+        execution = clock.run(run())
+        end = execution.error or execution.output["status"]
+        return end, execution.cause or "", self.steps[-1] if self.steps else ""
+
+
+def test_a_good_version_goes_through_all_waves() -> None:
+    """Each is asked, and watched until it is well; then the alias moves."""
+    account = Account()
+    assert account.run() == ("Success", "", "promote")
+    assert (account.steps, account.person) == (GOOD, [])
+
+
+def test_what_runs_already_is_only_named() -> None:
+    """The first upgrade of a stage asks no stream."""
+    account = Account(needed=False)
+    assert (account.run()[0], account.steps) == ("Success", ["check", "promote"])
+
+
+@pytest.mark.parametrize("bad", [1, 2, 3, 4])
+def test_a_bad_version_is_taken_back_from_any_look(bad: int) -> None:
+    """Nobody is called where all are well again; the cause is the reason why it is worse."""
+    account = Account(bad)
+    assert account.run() == ("FailureClean", "demo: 2 functions were killed", "look back")
+    assert (account.steps[-2:], account.person) == (["back", "look back"], [])
+
+
+def test_a_person_is_called_where_not_all_come_back() -> None:
+    """By the topic of the alarms; both reasons are there."""
+    account = Account(1, lost=True)
+    end, cause, _ = account.run()
+    assert (end, cause) == (
+        "FailureDirty",
+        "demo: 2 functions were killed; not all are well again: demo: it is not connected again",
+    )
+    (message,) = account.person
+    assert message["TopicArn"] == f"arn:aws:sns:us-east-1:111111111111:{NAMES['alerts']}"
+    assert cause in message["Message"]
+
+
+@pytest.mark.parametrize("error", FAILURES)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_fails_for_good_never_ends_unsaid(step: str, error: str) -> None:
+    """Before a stream was touched, or where all went back, it is clean; else a person is called."""
+    account = Account(0 if step in GOOD else 1)
+    account.failures[step] = [error] * 1000
+    end, cause, _ = account.run()
+    dirty = step in ("promote", "back", "look back")
+    assert (end, len(account.person), error in cause) == ("FailureDirty" if dirty else "FailureClean", int(dirty), True)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_fails_for_a_while_is_tried_again(step: str) -> None:
+    """Killed, refused or timed out three times, it changes no end."""
+    account = Account(0 if step in GOOD else 1)
+    account.failures[step] = ["StoreUnavailable", "Sandbox.Timedout", "States.Timeout"]
+    assert account.run()[0] == ("Success" if step in GOOD else "FailureClean")
+
+
+def test_an_upgrade_that_is_refused_has_changed_nothing() -> None:
+    """It is not tried again: another upgrade runs, or the version does not start."""
+    account = Account()
+    account.failures["check"] = ["UpgradeRefused"]
+    end, cause, last = account.run()
+    assert (end, cause.startswith("nothing was changed"), last) == ("FailureClean", True, "")
+
+
+def test_a_person_that_cannot_be_called_changes_no_end() -> None:
+    """The end itself says it."""
+    account = Account(1, lost=True)
+    account.failures["publish"] = ["Sns.SnsException"] * 100
+    assert account.run()[0] == "FailureDirty"
