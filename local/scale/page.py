@@ -23,7 +23,9 @@ from local.costs.counted_run import NAMES
 from local.costs.model import Load
 from local.costs.watched import read_units
 from local.scale.fleet import Cycle, Day, day
+from local.scale.joining import join
 from local.scale.starting import Started, start
+from local.scale.throttled import Limits
 
 PAGE = ROOT / "docs" / "scale.md"
 COUNTED, QUOTAS = (Path(__file__).with_name(name) for name in ("counted.json", "quotas.toml"))
@@ -96,6 +98,7 @@ def tables(found: Counted) -> dict[str, list[str]]:
         "day": _day(found, days),
         "limits": limits(found, days[1], listed),
         "start": _start(listed),
+        "join": _join(found, listed),
         "sources": _sources(listed),
     }
 
@@ -163,6 +166,37 @@ def _start(listed: dict[str, Any]) -> list[str]:
             one = start(STARTED, spread_s, quota["bucket"][region], quota["refill"][region])
             rows.append(f"| {_region(region)} | {_row(one)} |")
     return rows
+
+
+def _join(found: Counted, listed: dict[str, Any]) -> list[str]:
+    quota, per_function = listed["start_execution"], STREAMS // GROUPS
+    limits = Limits(
+        listed["partition_writes"]["most"],
+        listed["new_table_writes"]["most"],
+        quota["refill"]["others"],
+        quota["bucket"]["others"],
+    )
+    ways = [join(STARTED, per_function, spread_s, limits) for spread_s in SPREADS_S]
+    days = [day(STARTED // per_function, found.cycle, max(1, spread_s)) for spread_s in SPREADS_S]
+    rows: dict[str, list[str]] = {
+        "POSTs in the worst second": [f"{one.most_posts:,}" for one in ways],
+        "StartExecutions in the worst second": [f"{one.most_starts:,}" for one in ways],
+        "executions, and functions": [f"{one.groups:,}" for one in ways],
+        "write units of the control table in the worst second": [f"{one.most_units:,}" for one in ways],
+        "of its hottest partition": [f"{one.most_partition_units:,}" for one in ways],
+        "requests that AWS refused for their number": [f"{one.throttled:,}" for one in ways],
+        "POSTs answered by 429 or 503": [f"{one.busy:,}" for one in ways],
+        "conditions that did not hold": [f"{one.refused:,}" for one in ways],
+        "all started after": [f"{one.over_after_s:.0f} s" for one in ways],
+        "write units of a handover in the worst second, at most": [f"{one.most_control_units:,.0f}" for one in days],
+        "write units of its hottest partition": [f"{one.most_partition_units:,.0f}" for one in days],
+    }
+    heads = " | ".join(f"{spread_s} s" for spread_s in SPREADS_S)
+    return [
+        f"| of {STARTED:,} streams, {per_function} in a function, POSTs spread over | {heads} |",
+        "|---|" + "---:|" * len(SPREADS_S),
+        *(f"| {name} | {' | '.join(values)} |" for name, values in rows.items()),
+    ]
 
 
 def _region(region: str) -> str:
