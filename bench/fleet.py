@@ -391,7 +391,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"bench.fleet: {mistake}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        _says("ended before the figures were known; nothing of it is left")
+        _says("ended before the figures were known; nothing is left")
         return 130
     judged = fleet_goals(row)
     if options.json:

@@ -21,11 +21,11 @@ from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Re
 from handlers.errors import StoreUnavailable, StreamRejected
 from handlers.group.keeping import Kept
 from handlers.group.rounds import Rounds
-from handlers.group_threads import Answered, Bell, Pool
+from handlers.group_threads import Answered, Bell
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.store.connection_store import Store
+from handlers.store.grouped_store import GroupedStore
 from handlers.store.requests import Requests
 from handlers.upstream.reader import INBOX_BYTES, Share, Upstream
 
@@ -69,6 +69,19 @@ class Reader(Protocol):
         """Closes it; what was read before can still be taken."""
 
 
+class Threads(Protocol):
+    """Threads that make requests, as `handlers/group_threads.py` has them."""
+
+    def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
+        """Lets a thread make the requests, one by one until one raises."""
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Takes the answers that have come, each with whose it is."""
+
+    def stop(self, wait_s: float) -> None:
+        """Lets each thread end after what it does now."""
+
+
 # Opens a stream's upstream from a cursor, and reads no more of it at once than its share.
 OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 
@@ -104,11 +117,11 @@ class GroupDriver:
 
     def __init__(
         self,
-        store: Store,
+        store: GroupedStore,
         secrets: SecretValues,
         clock: Clock,
         bell: Bell,
-        pool: Pool,
+        pool: Threads,
         opens: OpenUpstream,
         most: Callable[[], int],
         log_report: LogReport,
@@ -235,6 +248,7 @@ class GroupDriver:
                         self._news.add(stream)  # what it has read still arrives, then Closed
                 case Ended(report):
                     self._forget_upstream(stream)
+                    self._store.over(stream)
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
                     self._log_report(one.profile, one.invocation, report, blocked_ms)
                 case ReadSecrets(anew):

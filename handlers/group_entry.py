@@ -7,20 +7,17 @@ hold ids and our own words alone.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 from handlers import errors
-from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation
 from handlers.driver import Clock
 from handlers.group.fates import Delays
 from handlers.group_driver import LogReport
-from handlers.group_hands import GroupTables, ReadProfile
+from handlers.group_hands import GroupTables, ReadProfile, reports_to
 from handlers.group_invocation import run_group
 from handlers.settings import load_delays
 
@@ -40,12 +37,7 @@ def keep(
     if not invocation.execution:
         raise errors.InvalidRequest("the event must name the execution of a group as a text")
 
-    def reports(stream_id: str, execution: str, outcome: Outcome) -> None:
-        # As the machine's own message about a stream that is rejected.
-        body = {"stream": stream_id, "execution": execution, "error": outcome.error, "cause": outcome.message}
-        with translate_errors("SendMessage"):
-            sqs().send_message(QueueUrl=queue_url, MessageBody=json.dumps(body))
-
+    reports = reports_to(sqs, queue_url)
     outcome = run_group(invocation, tables, secrets, delays, Clock(), read_profile, log_report, reports)
     if outcome.error:
         error: type[errors.StreamkeeperError] = getattr(errors, outcome.error)

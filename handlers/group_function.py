@@ -32,6 +32,7 @@ from handlers.group.roster import Roster
 from handlers.group_driver import STORE, THREADS, GroupDriver
 from handlers.group_hands import Ask, GroupTables, Hands, Needs, Wait
 from handlers.group_threads import Answered
+from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import MAX_FRAME_BYTES
 from handlers.store import control_items
@@ -186,6 +187,7 @@ class _Function:
             return
         self._pacing.begins(stream, now_ms)
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
+        self.store.stalls[stream] = round(1000 * profile.stall_after_s)
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
         # What a renewal follows from is the group's.
         room = Room(self._room, stream)
@@ -200,7 +202,10 @@ class _Function:
         name = stream.partition(":")[0]
         if name not in self._profiles:
             self._profiles[name] = self._hands.read_profile(stream)
-        self._profiles[name].address_for(stream)
+        try:
+            self._profiles[name].address_for(stream)
+        except ProfileError as error:
+            raise InvalidRequest(str(error)) from None
         return self._profiles[name]
 
     def _ends(self) -> bool:
@@ -244,7 +249,7 @@ class _Function:
         groups = self._groups
         match duty:
             case SendBeat():
-                return functools.partial(groups.beat, self._request_id, self._beat(), self.store.lease)
+                return functools.partial(self._sends, self._beat(), self.store.lease)
             case ReadMembers(version):
                 return functools.partial(self._members, version, self.store.lease.size)
             case ReadRecords():
@@ -255,6 +260,11 @@ class _Function:
             case EndGroup(version):
                 return functools.partial(groups.ends, self._invocation.execution, version)
         raise TypeError(f"not a duty: {duty!r}")
+
+    def _sends(self, beat: Beat, known: GroupLease) -> tuple[bool, GroupLease]:
+        answer = self._groups.beat(self._request_id, beat, known)
+        self.store.releases_again()
+        return answer
 
     def _members(self, version: int, size: int) -> Mapping[str, str]:
         members = self._groups.members()

@@ -5,17 +5,19 @@ It decides nothing. Invariant: what performs a function knows nothing of groups,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
 from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept
-from handlers.group_driver import Clock, LogReport, OpenUpstream
-from handlers.group_threads import Bell, Pool
+from handlers.group_driver import Clock, LogReport, OpenUpstream, Threads
+from handlers.group_threads import Bell
 from handlers.profile.behaviour import Profile
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore, GroupFunction
@@ -71,9 +73,20 @@ class Hands:
     clock: Clock
     secrets: SecretValues
     bell: Bell
-    pool: Callable[[int, str], Pool]
+    pool: Callable[[int, str], Threads]
     open_upstream: OpenUpstream
     kept: Callable[[Profile, Invocation, int, Delays, Keeps], Steps[Kept]]
     read_profile: ReadProfile
     log_report: LogReport
     reports: Reports
+
+
+def reports_to(sqs: Callable[[], Any], queue_url: str) -> Reports:
+    """Tells of a stream that is over as the machine's own message tells of one that is rejected."""
+
+    def reports(stream_id: str, execution: str, outcome: Outcome) -> None:
+        body = {"stream": stream_id, "execution": execution, "error": outcome.error, "cause": outcome.message}
+        with translate_errors("SendMessage"):
+            sqs().send_message(QueueUrl=queue_url, MessageBody=json.dumps(body))
+
+    return reports

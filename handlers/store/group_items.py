@@ -81,12 +81,20 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 
 
 def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
-    """The record of a stream's newest connection, which is good until its function's beats say so."""
+    """The record of a stream's newest connection, which is good until its function's beats say so.
+
+    And was heard not long before: one that is silent for longer is closed, so that a successor which asks while it is
+    open need not count all of its life as a silence of a dead peer.
+    """
     beat = group.beats.get(text(live or {}, "request_id") or "")
     if live is None or "closed_ms" in live or beat is None:
         return live
     seen_ms = good_until_ms(count(live, "seen_ms") or 0, count(live, "lag_ms"), beat)
-    return live | {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
+    said = {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
+    silent_ms = count(live, "silent_ms")
+    if silent_ms is not None:
+        said["heard_ms"] = number(max(count(live, "heard_ms") or 0, seen_ms - silent_ms))
+    return live | said
 
 
 def member_key(group: str, stream_id: str) -> Item:

@@ -22,6 +22,7 @@ from typing import Any
 
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
+from handlers.errors import StoreUnavailable
 from handlers.group.lease import GroupLease, composed, known_over, to_bury
 from handlers.store import control_items
 from handlers.store.connection_store import Change, Reply, Store
@@ -32,6 +33,8 @@ from handlers.store.group_store import GroupStore
 
 # How often the cursor of a stream whose events are items is saved at most.
 CURSOR_EVERY_MS = 60_000
+# What the record of a connection says for the beats.
+_OF_BEATS = ("lag_ms", "silent_ms")
 # What the lease of a stream says as its execution that a newer function has claimed: none is called so.
 NEWER = "(a newer function)"
 _ITS_PLACE = "#group = :group AND (attribute_not_exists(#group_fence) OR #group_fence <= :group_fence{})"
@@ -72,7 +75,8 @@ class _Held:
 class GroupedStore(Store):
     """Of one function; `lease` is the group's as it was last read.
 
-    `lags` says by how much more a stream may be behind, and `hot` which have a standby. `turns` counts its own turns.
+    `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, and `hot` which
+    have a standby. `turns` counts its own turns.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class GroupedStore(Store):
         # A successor begins where the cursor stands: short functions save it oftener.
         self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
         self._streams: dict[str, _Held] = {}
+        self._owed: dict[str, tuple[int, Item]] = {}  # releases that the store did not answer
         self.lags: dict[str, int] = {}
+        self.stalls: dict[str, int] = {}
         self.hot: set[str] = set()
         self.lease = GroupLease()
         self.turns = 0
@@ -157,8 +163,11 @@ class GroupedStore(Store):
         place = Change(_ITS_PLACE.format(beside), attributes, {":group": {"S": who.group}})
         if turn is not None:
             turn = turn | {":expires_at_ms": number(who.limit_ms)}
-        reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
         held = self._held(stream_id)
+        if held.fence and self._parsed(held.item).lease.fence == held.fence:
+            # It claims again and again under one name: its last claim is no answer to this one.
+            more["after_fence"] = max(more.get("after_fence", 0), held.fence)
+        reply = super().claim(stream_id, execution="", turn=turn, place=place, **more)
         if reply.is_done:
             self._counts()
             held.fence, held.unsaved = reply.record.lease.fence, {}
@@ -205,7 +214,7 @@ class GroupedStore(Store):
         lag_ms = self._lag_ms(stream_id, seen_ms)
         if held.lag_ms is None:
             held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
-        shown = _lagging(shown, lag_ms)
+        shown = self._lagging(stream_id, shown, lag_ms)
         reply = super().mark_connected(stream_id, fence, limit_ms, request_id=request_id, shown=shown, rest=rest)
         if reply.is_done:
             self._counts()
@@ -235,7 +244,7 @@ class GroupedStore(Store):
         lag_ms = self._lag_ms(stream_id, held.seen_ms)
         if held.lag_ms is None:
             held.lag_ms = lag_ms
-        shown = _lagging(held.unsaved, lag_ms)
+        shown = self._lagging(stream_id, held.unsaved, lag_ms)
         reply = super().heartbeat(stream_id, fence, max(expires_at_ms, self._who.limit_ms), shown, rest)
         if reply.is_done:
             held.lag_ms = lag_ms
@@ -252,9 +261,44 @@ class GroupedStore(Store):
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """As a stream's, with what waited to be written, unless nothing is to be shown."""
         held = self._held(stream_id)
-        reply = super().release(stream_id, fence, held.unsaved | shown if shown else {}, rest)
-        held.lag_ms = None
+        self._owed[stream_id] = owed = fence, held.unsaved | shown if shown else {}
+        reply = super().release(stream_id, *owed, rest)
+        self._has_released(stream_id, owed)
         return reply
+
+    def over(self, stream_id: str) -> None:
+        """Records that the function's connection of the stream is over: where that is not released, it is owed.
+
+        Its record is left open, as of one that was killed, and no beat answers for it any more.
+        """
+        held = self._streams.get(stream_id)
+        if held is None or not held.fence or stream_id in self._owed:
+            return
+        if self._parsed(held.item).lease.released_token < held.fence:
+            shown = held.unsaved if "live" in held.unsaved else held.unsaved | {"live": held.item.get("live", {})}
+            live = {name: value for name, value in shown["live"].get("M", {}).items() if name not in _OF_BEATS}
+            is_own = text(live, "request_id") == self._who.request_id
+            self._owed[stream_id] = held.fence, shown | {"live": {"M": live}} if is_own else {}
+
+    def releases_again(self) -> None:
+        """Makes the releases that are owed.
+
+        No lease runs out that says that they are connected: the function's own beats renew it.
+        """
+        for stream_id, owed in list(self._owed.items()):
+            try:
+                super().release(stream_id, *owed)
+            except StoreUnavailable:
+                return
+            self._has_released(stream_id, owed)
+
+    def _has_released(self, stream_id: str, owed: tuple[int, Item]) -> None:
+        if self._owed.get(stream_id) is not owed:
+            return  # a later connection of the stream has ended since
+        del self._owed[stream_id]
+        held = self._streams.get(stream_id)
+        if held is not None and held.fence == owed[0]:
+            held.lag_ms = None
 
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:
         """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew."""
@@ -296,6 +340,16 @@ class GroupedStore(Store):
         is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
         return None if is_behind else self._who.lag_ms + own_ms
 
+    def _lagging(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
+        """What is to be written, with by how much the beats may say more, and how long before that it was heard."""
+        if lag_ms is None:
+            return shown
+        live: Item = shown["live"]["M"] | {"lag_ms": number(lag_ms)}
+        if stream_id in self.stalls:
+            # And whoever goes on from its cursor is sent again what came since that was saved.
+            live["silent_ms"] = number(self.stalls[stream_id] + self._cursor_every_ms)
+        return shown | {"live": {"M": live}}
+
     def _has_written(self, held: _Held) -> None:
         held.unsaved, held.saved_ms = {}, self._clock_ms()
 
@@ -311,9 +365,3 @@ def _is_older(read: Lease, known: Lease) -> bool:
 
 def _seen_ms(shown: Item) -> int:
     return count(shown["live"]["M"], "seen_ms") or 0
-
-
-def _lagging(shown: Item, lag_ms: int | None) -> Item:
-    """What is to be written, with by how much the beats may say more."""
-    live: Item = shown["live"]["M"]
-    return shown if lag_ms is None else shown | {"live": {"M": live | {"lag_ms": number(lag_ms)}}}

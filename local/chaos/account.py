@@ -44,6 +44,8 @@ class Account:
         self.crossed: dict[str, None] = {}
         self.log: list[str] = []
         self._watches: dict[str, Changed] = {}
+        # Of a group that nobody has watched yet.
+        self.watch_group: Callable[[str], Changed | None] = lambda _group: None
 
     def watch(self, stream: str, changed: Changed) -> None:
         """From now on `changed` is called after each change of an item of the stream."""
@@ -73,7 +75,8 @@ class Account:
     def _changed(self, table: str, key: Key, item: Item) -> None:
         if table == self.events_table:
             self.stream.wrote(key, item)
-        watch = self._watches.get(stream_of(item) if table == self.events_table else key[0])
+        about = stream_of(item) if table == self.events_table else key[0]
+        watch = self._watches.get(about) or self.watch_group(about)
         if watch is None:
             self.cross(f"an item of no stream was written: {key}")
         else:

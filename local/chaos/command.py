@@ -19,10 +19,11 @@ from functools import partial
 from typing import Any
 
 from local import collection
-from local.chaos.invariants import COUNTED
+from local.chaos.group_schedule import generate
 from local.chaos.progress import Progress
-from local.chaos.schedule import STORES, generate
+from local.chaos.schedule import STORES
 from local.chaos.simulate import Result, run_schedule, shrink
+from local.chaos.stream_rules import COUNTED
 from local.printable import lines_of
 from local.user_error import UserError
 
@@ -47,6 +48,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--store", choices=STORES, default="", help="where every stream's events lie (by default the seed decides)"
     )
+    parser.add_argument("--groups", action="store_true", help="only groups (else a tenth)")
     parser.add_argument("--trace", action="store_true", help="print each schedule and what happened")
     parser.set_defaults(run=run)
 
@@ -61,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress(args.schedules, sys.stderr)
     was_interrupted = False
     try:
-        for result in runs(range(args.seed, args.seed + args.schedules), args.jobs, args.store):
+        for result in runs(range(args.seed, args.seed + args.schedules), args.jobs, args.store, args.groups):
             kinds = {violation.kind for violation in result.violations}
             counts.update(kinds)
             totals.update(events=result.events, connections=result.connections, executions=result.executions)
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         was_interrupted = True
     progress.clear()
     if first is not None:
-        print(replay(first, args.store) if was_interrupted else report(first, args.store))
+        print((replay if was_interrupted else report)(first, args.store, groups=args.groups))
     sums = [f"{name} {number}" for name, number in totals.items()]
     print(lines_of(sys.stdout, [*summary(progress.done, counts), *sums]))
     if was_interrupted:
@@ -87,13 +89,12 @@ def run(args: argparse.Namespace) -> int:
 def rest(args: argparse.Namespace, done: int) -> str:
     """The command that runs the schedules which are not done."""
     jobs = f" --jobs {args.jobs}" if args.jobs > 1 else ""
-    return (
-        f"streamkeeper chaos --seed {args.seed + done} --schedules {args.schedules - done}{jobs}{_stored(args.store)}"
-    )
+    more = f"{jobs}{_options(args.store, args.groups)}"
+    return f"streamkeeper chaos --seed {args.seed + done} --schedules {args.schedules - done}{more}"
 
 
-def _stored(store: str) -> str:
-    return f" --store {store}" if store else ""
+def _options(store: str, groups: bool) -> str:
+    return (f" --store {store}" if store else "") + (" --groups" if groups else "")
 
 
 def summary(schedules: int, counts: Counter[str]) -> list[str]:
@@ -107,20 +108,23 @@ def trace(result: Result) -> str:
     return "\n".join([str(result.schedule), "", *result.log, *broken])
 
 
-def report(result: Result, store: str = "") -> str:
+def report(result: Result, store: str = "", *, groups: bool = False) -> str:
     """The shortest schedule that fails as this one does, and how to replay this one."""
     shortest = shrink(result)
-    return "\n".join([replay(result, store), "The shortest schedule that fails in the same way:", trace(shortest), ""])
+    return "\n".join(
+        [replay(result, store, groups=groups), "The shortest schedule that fails in the same way:", trace(shortest), ""]
+    )
 
 
-def replay(result: Result, store: str = "") -> str:
-    """How to replay it, where `store` was chosen by the command."""
-    return f"Replay with: streamkeeper chaos --seed {result.schedule.seed} --schedules 1{_stored(store)} --trace"
+def replay(result: Result, store: str = "", *, groups: bool = False) -> str:
+    """How to replay it, where `store`, or `groups` alone, was chosen by the command."""
+    options = _options(store, groups)
+    return f"Replay with: streamkeeper chaos --seed {result.schedule.seed} --schedules 1{options} --trace"
 
 
-def runs(seeds: Iterable[int], jobs: int, store: str = "") -> Iterator[Result]:
-    """What each seed's schedule led to, in the order of the seeds; `store` as in `generate`."""
-    run_one = partial(_run, store=store)
+def runs(seeds: Iterable[int], jobs: int, store: str = "", groups: bool = False) -> Iterator[Result]:
+    """What each seed's schedule led to, in the order of the seeds; `store` and `groups` as in `generate`."""
+    run_one = partial(_run, store=store, groups=groups)
     if jobs == 1:
         yield from map(run_one, seeds)
         return
@@ -135,8 +139,8 @@ def runs(seeds: Iterable[int], jobs: int, store: str = "") -> Iterator[Result]:
         yield from pool.imap(run_one, seeds, CHUNK)
 
 
-def _run(seed: int, store: str) -> Result:
+def _run(seed: int, store: str, groups: bool) -> Result:
     with collection.paused():
         if seed % COLLECT_EVERY == 0:
             gc.collect()
-        return run_schedule(generate(seed, store))
+        return run_schedule(generate(seed, store, groups=groups))

@@ -50,6 +50,9 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
     ("store", "items"),
     ("order", "none"),
 )
+# In a group nothing is begun within three margins of a function's end, and its successor must come before. A connection
+# must have caught up within its life, with a cursor that is an eighth of its function's life old.
+GROUP_LIMITS: Mapping[str, int] = {"function_timeout_s": 48, "wait_s": 36, "margin_s": 2}
 # It may shorten the limit as well, and the wait with it: below the wait of the executions that run already.
 SHORTER, SHORTER_BY_S = "function_timeout_s", 4
 # The profile's rests. What a long one comes to is more than a function has left of its life.
@@ -118,6 +121,8 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
         if name in changed:
             table[name] = other if first[name] != other else {"standby": "cold", "order": "index"}.get(name, 0)
     limits = {name: other for name, other in OTHER_SETTINGS if name in changed}
+    if schedule.together:
+        limits = {**GROUP_LIMITS, "streams_per_function": schedule.together, **limits}
     if SHORTER in changed:
         limits |= {name: limits.get(name, LIMITS[name]) - SHORTER_BY_S for name in (SHORTER, "wait_s")}
     overrides = tuple(limits.items())
@@ -178,4 +183,4 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
         fields["backoff"] = PACES[schedule.pace]
     if not schedule.is_left_to_default:
         fields |= schedule.memory.fields(schedule.skew_ms) if schedule.resumes else {"resume": "none"}
-    return parse(STREAMS[0], fields, {})
+    return parse(schedule.name or STREAMS[0], fields, {})

@@ -1,4 +1,4 @@
-"""How the executions of a stream ended, in the words of its status.
+"""How the executions and functions of a stream, or of a group, ended, in the words of its status.
 
 Invariant: an execution that runs, or that made way for another, has no word.
 """
@@ -43,3 +43,38 @@ def _goes_on(world: World, execution: Execution) -> bool:
     return any(
         link.client.execution != execution.arn and (link.opened_ms or 0) > over_ms for link in world.upstream.links
     )
+
+
+def unnamed(world: World) -> list[str]:
+    """Executions that ended otherwise than they should, or do not say how."""
+    texts = []
+    for execution in world.executions:
+        names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
+        if execution.status == "SUCCEEDED" and not names_it:
+            texts.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
+        # Where the queue refuses, a rejection that cannot be reported is a dirty end.
+        is_unreported = execution.error == "StreamRejected" and any(
+            fault.kind == "queue refuses" for fault in world.schedule.faults
+        )
+        is_aborted = execution.status == "ABORTED" and any("abort" in fault.kind for fault in world.schedule.faults)
+        if execution.status not in ("RUNNING", "SUCCEEDED") and not (is_aborted or is_unreported):
+            texts.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
+    return texts
+
+
+def overdue(world: World) -> list[str]:
+    """Functions that did not end by themselves, or had no time left to write down how; freezing excuses it."""
+    awake = [function for function in world.functions if not function.was_frozen]
+    return [
+        *(f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out),
+        *(f"{world.name(function)} ran out of time to ask the store" for function in awake if function.slow.ran_out),
+    ]
+
+
+def outdated(world: World) -> list[str]:
+    """A function lives for less than the calm, so at the end of a run all that live are of the newest version."""
+    return [
+        f"{world.name(function)} is of version {function.task.version} and {world.version.number} is deployed"
+        for function in world.functions
+        if function.is_alive and function.task.version != world.version.number
+    ]

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from local.chaos.group_schedule import FLOOD, FLOOD_EVERY_MS
+from local.chaos.group_world import Member
 from local.chaos.schedule import Fault, requests
 from local.chaos.world import World
 
@@ -18,7 +20,7 @@ def strike(world: World, fault: Fault) -> None:
     """Lets the fault begin."""
     world.say(f"fault: {fault.kind}" + (f" for {fault.for_ms / 1000:.3f} s" if fault.for_ms else ""))
     until_ms = world.clock.now_ms() + fault.for_ms
-    upstream, draws = world.upstream, random.Random(fault.value)
+    draws = random.Random(fault.value)
     match fault.kind:
         case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store" | "kill between steps":
             _strike_function(world, fault, until_ms)
@@ -37,7 +39,7 @@ def strike(world: World, fault: Fault) -> None:
         case "queue refuses":
             world.account.queue.refuse(until_ms, draws)
         case "rejection" | "the end":
-            upstream.hold("refusals", until_ms, fault.value)
+            world.upstream.hold("refusals", until_ms, fault.value)
         case "throttles":
             world.dynamodb.throttle(until_ms)
         case "unknown outcomes":
@@ -45,19 +47,22 @@ def strike(world: World, fault: Fault) -> None:
         case "slow store":
             world.dynamodb.slow_down(fault.value, until_ms)
         case "reset":
-            upstream.reset()
+            world.upstream.reset()
         case "hang-up":
-            upstream.hang_up()
+            world.upstream.hang_up()
         case "truncation":
-            upstream.truncate(draws)
+            world.upstream.truncate(draws)
         case "stall":
-            upstream.stall()
+            world.upstream.stall()
         case "pause":
-            upstream.pause(until_ms)
+            world.upstream.pause(until_ms)
         case "burst":
-            upstream.burst(fault.value)
+            world.upstream.burst(fault.value)
+        case "flood":
+            for at_ms in range(world.clock.now_ms(), until_ms, FLOOD_EVERY_MS):
+                world.clock.call_at(at_ms, lambda: world.upstream.burst(FLOOD))
         case "silence" | "refusals" | "no listener" | "no answers" | "duplicates" | "reorders" | "losses":
-            upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
+            world.upstream.hold(fault.kind, until_ms, fault.value if fault.kind == "refusals" else 0)
         case _:
             _strike_execution(world, fault)
 
@@ -90,6 +95,8 @@ def _strike_execution(world: World, fault: Fault) -> None:
         for execution in world.executions:
             execution.stop("Aborted", "somebody stopped the execution")
     send: dict[str, Callable[[], object]] = {"POST": world.post, "DELETE": world.delete}
+    if isinstance(world, Member):
+        send["POST"] = world.post_stream
     alone = replace(world.schedule, faults=(fault,))
     for at_ms, method in requests(alone)[1:]:
         world.clock.call_at(world.origin_ms + at_ms, send[method])

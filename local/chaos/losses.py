@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from handlers.connection.ledger import Gap, Record, corrected, gaps
@@ -136,7 +137,7 @@ def _until_ms(world: World, records: list[Record]) -> int:
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
     # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to show.
-    skews = {fence: function.task.skew_ms for function in world.functions for fence in function.links_by_fence}
+    skews = {fence: client.skew_ms for client in world.clients for fence in client.links_by_fence}
     ends = (_end_ms(record) - skews.get(record.fence, 0) for record in records)
     return max(ends, default=0) - LATE_MS
 
@@ -181,16 +182,16 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
 def _unheard(world: World, records: list[Record]) -> list[Link]:
     """The connections whose end the ledger has not."""
     untold = {record.fence for record in records if record.closed_ms is None}
-    return [link for one in world.functions for fence, link in one.links_by_fence.items() if fence in untold]
+    return [link for one in world.clients for fence, link in one.links_by_fence.items() if fence in untold]
 
 
 def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
     """Until when each connection that was killed has told that it was connected, by the clock of the world."""
     seen_ms = {record.fence: record.seen_ms for record in records if record.closed_ms is None}
     return {
-        link: seen_ms[fence] - function.task.skew_ms
-        for function in world.functions
-        for fence, link in function.links_by_fence.items()
+        link: seen_ms[fence] - client.skew_ms
+        for client in world.clients
+        for fence, link in client.links_by_fence.items()
         if fence in seen_ms and _was_killed(link)
     }
 
@@ -231,7 +232,9 @@ def _cursor(world: World) -> int:
 
 def _record(world: World) -> ControlRecord:
     key = control_items.key(world.stream, "lease")
-    return to_record(world.tables.get_item(TableName=world.control_table, Key=key).get("Item"))
+    item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
+    record = to_record(item)
+    return replace(record, live=world.live_of(item or {}, record.live))
 
 
 def ledger(world: World) -> list[Record]:

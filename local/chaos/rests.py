@@ -74,10 +74,7 @@ def hasty(world: World) -> list[str]:
     """Executions that were rejected by refusals that had not gone on for long enough, or before a connection since."""
     limit_ms = world.schedule.reject_after_s * 1000
     texts = []
-    for execution in world.executions:
-        if not limit_ms or not isinstance(execution.output, dict) or execution.output.get("status") != "rejected":
-            continue
-        ended_ms = execution.stopped_ms or 0
+    for name, ended_ms in world.rejections if limit_ms else ():
         links = [link for link in world.upstream.links if link.closed_ms is not None and link.closed_ms <= ended_ms]
         refused_ms = [link.closed_ms or 0 for link in links if link.refused_with in PASSING]
         # Each function counts by its own clock, and one that is frozen hears late.
@@ -90,9 +87,7 @@ def hasty(world: World) -> list[str]:
         since_ms = max(refused_ms) - limit_ms + slack_ms
         lived_ms = [link.closed_ms or 0 for link in links if link.marked_ms and _life_ms(link) > slack_ms]
         if min(refused_ms) > since_ms or max(lived_ms, default=0) > since_ms:
-            texts.append(
-                f"{execution.name} was rejected before it was refused for {limit_ms / 1000:g} s without a pause"
-            )
+            texts.append(f"{name} was rejected before it was refused for {limit_ms / 1000:g} s without a pause")
     return texts
 
 

@@ -50,6 +50,9 @@ class Schedule:
     "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie,
     `order` whether items are in the index of it, and `flush_s` how long events wait for a log. `beside` are the other
     streams of the account, each with the faults that are its own; `delivery` is where the events of all go next.
+
+    `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
+    A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`.
     """
 
     seed: int
@@ -73,6 +76,10 @@ class Schedule:
     reject_after_s: int = 0
     beside: tuple[Schedule, ...] = ()
     delivery: DeliveryPlan | None = None
+    name: str = ""
+    joins_ms: int = 0
+    together: int = 0
+    group: tuple[Schedule, ...] = ()
 
     @property
     def is_left_to_default(self) -> bool:
@@ -85,9 +92,9 @@ class Schedule:
     @property
     def all(self) -> tuple[Schedule, ...]:
         """The schedule of each stream of the run; the faults that meet every stream are in all of them."""
-        shared = tuple(fault for fault in self.faults if fault.kind in SHARED)
-        others = (replace(one, faults=_in_order((*one.faults, *shared))) for one in self.beside)
-        return (self, *others)
+        shared = tuple(fault for fault in self.faults if self.group or fault.kind in SHARED)
+        others = (replace(one, faults=in_order((*one.faults, *shared))) for one in self.group or self.beside)
+        return (*others,) if self.group else (self, *others)
 
     def __str__(self) -> str:
         traits = [self.policy, "resumes" if self.resumes else "does not resume"]
@@ -106,6 +113,13 @@ class Schedule:
         traits += [f"stored in a log, flushed after {self.flush_s:g} s"] if self.store == "log" else []
         traits += ["items in no order"] if self.store == "items" and self.order == "none" else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
+        if self.name:
+            head = f"{self.name}, which joins at {self.joins_ms / 1000:g} s, {head.partition(': ')[2]}"
+        if self.group:
+            ways = ["renews soon"] if self.renews else []
+            ways += [f"clocks within ±{self.skew_ms} ms"] if self.skew_ms else []
+            head = f"seed {self.seed}: {', '.join([f'groups of at most {self.together} streams', *ways])}"
+            return "\n".join([head, *(f"  {fault}" for fault in self.faults), *map(str, self.group)])
         lines = [head, *(f"  {fault}" for fault in self.faults)]
         lines += [f"beside it, {one}" for one in self.beside]
         return "\n".join([*lines, *([str(self.delivery)] if self.delivery is not None else [])])
@@ -113,7 +127,7 @@ class Schedule:
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
     """When people send which requests, in order of time: "POST", "DELETE"; the first POST starts the run."""
-    asked = [(0, "POST")]
+    asked = [(schedule.joins_ms, "POST")]
     for fault in schedule.faults:
         match fault.kind:
             case "post" | "abort and post":
@@ -194,6 +208,8 @@ SHARED = frozenset(
     {"slow starts", "no functions", "throttles", "unknown outcomes", "slow store", "redeploy", "no successors"}
     | {"queue refuses", "no descriptions"}
 )
+# What meets functions: in a group that is every stream.
+OF_FUNCTIONS = frozenset({"kill", "kill in the store", "kill between steps", "vanish", "orphan", "freeze"})
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # How often a stream's events lie in a log, and of the others how often in no index.
@@ -201,21 +217,23 @@ LOGS, UNORDERED = 0.35, 0.3
 
 
 def generate(seed: int, store: str = "") -> Schedule:
-    """The schedule of a seed; `store` puts the events of every stream there, "" leaves that to the seed."""
+    """The schedule of a seed for streams alone; `store` puts the events of each there, "" leaves that to the seed."""
     drawn = random.Random(seed)
-    schedule = _generate(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
+    schedule = drawn_schedule(seed, drawn, list(KINDS), drawn.randrange(1, MOST_FAULTS + 1))
     if drawn.random() < BESIDE:
         own = [kind for kind in KINDS if kind not in SHARED]
-        beside = [_generate(seed, drawn, own, drawn.randrange(MOST_BESIDE + 1)) for _ in range(drawn.choice((1, 1, 2)))]
+        beside = [
+            drawn_schedule(seed, drawn, own, drawn.randrange(MOST_BESIDE + 1)) for _ in range(drawn.choice((1, 1, 2)))
+        ]
         schedule = replace(schedule, beside=tuple(beside))
-    schedule = replace(schedule, beside=tuple(_stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
-    schedule = _stored(schedule, 0, store)
+    schedule = replace(schedule, beside=tuple(stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
+    schedule = stored(schedule, 0, store)
     if any(one.policy == "forbids" for one in schedule.all):
-        schedule = replace(schedule, faults=tuple(_bearable(fault) for fault in schedule.faults))
+        schedule = replace(schedule, faults=tuple(bearable(fault) for fault in schedule.faults))
     return replace(schedule, delivery=draw_delivery(seed))
 
 
-def _stored(schedule: Schedule, number: int, store: str) -> Schedule:
+def stored(schedule: Schedule, number: int, store: str) -> Schedule:
     """The schedule, perhaps with its events in a log, or as items without an order.
 
     Drawn apart, so that all else of a seed is as it was without.
@@ -230,15 +248,18 @@ def _stored(schedule: Schedule, number: int, store: str) -> Schedule:
     return replace(schedule, store="log", partitions=1, flush_s=drawn.choice(flushes))
 
 
-def _bearable(fault: Fault) -> Fault:
+def bearable(fault: Fault) -> Fault:
+    """The fault where a second connection is forbidden."""
     return replace(fault, value=min(fault.value, SLOW_WHERE_FORBIDDEN_MS)) if fault.kind == "slow store" else fault
 
 
-def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+def in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The same, in the order of time."""
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 
-def _generate(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:
+def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int) -> Schedule:
+    """A stream's ways and so many faults of these kinds, in the order of time."""
     policy = drawn.choice(POLICIES)
     faults = []
     for kind in drawn.choices(kinds, [KINDS[kind][0] for kind in kinds], k=count):
@@ -253,7 +274,7 @@ def _generate(seed: int, drawn: random.Random, kinds: list[str], count: int) -> 
         renews=drawn.random() < 0.4,
         skew_ms=drawn.choice((0, 0, 300, 1_000)),
         events_every_ms=drawn.choice((300, 700, 1_100)),
-        faults=_in_order(faults),
+        faults=in_order(faults),
         partitions=drawn.choice((1, 1, 5)),
         pace=drawn.choice(("", "", "short", "long")),
         retry_after_s=drawn.choice((0, 0, 2, 9)),

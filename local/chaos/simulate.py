@@ -5,9 +5,9 @@ It loads the machine's file once. Invariant: the same schedule and machine give 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from local import stages
@@ -17,9 +17,11 @@ from local.chaos.api_reader import ApiReader
 from local.chaos.delivery_plan import shorter
 from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.faults import strike
-from local.chaos.invariants import Violation
+from local.chaos.group_world import Group, Member
+from local.chaos.member_reader import MemberReader
 from local.chaos.memory import EVERYTHING
 from local.chaos.schedule import Schedule
+from local.chaos.stream_rules import Violation
 from local.chaos.world import World
 from states_language import Machine, load
 
@@ -48,6 +50,14 @@ def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Mach
     return load(stages.resolve(definition, stage_settings, stages.names(STAGE)))
 
 
+@cache
+def start_machine(together: int) -> Machine:
+    """The deployed machine that answers a POST, where functions keep so many streams."""
+    definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
+    settings = stages.load(STAGE, {"streams_per_function": together})
+    return load(stages.resolve(definition, settings, stages.names(STAGE)))
+
+
 def machines(edit: Edit | None = None) -> Machines:
     """The machine of each version, loaded once."""
     loaded: dict[tuple[Any, ...], Machine] = {}
@@ -65,7 +75,13 @@ DEPLOYED = machines()
 
 
 def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int = 0) -> World:
-    """The first stream's world after the run; it goes on for a while after the last fault, and `more_ms` longer."""
+    """The first stream's world, or the first group's, after the run.
+
+    It goes on for a while after the last fault, and `more_ms` longer.
+    """
+    if schedule.group:
+        group = _group(schedule, machine_of)
+        return _run(group, [MemberReader(member) for member in group.members], more_ms)
     account = Account(schedule.seed, stages.names(STAGE))
     faults = (schedule.faults, *(one.faults for one in schedule.beside))
     world, *world_beside = (
@@ -73,12 +89,26 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
         for number, (one, own) in enumerate(zip(schedule.all, faults, strict=True))
     )
     world.beside = world_beside
-    readers = [ApiReader(one) for one in (world, *world.beside)]
+    return _run(world, [ApiReader(one) for one in (world, *world.beside)], more_ms)
+
+
+def _group(schedule: Schedule, machine_of: Machines) -> Group:
+    account = Account(schedule.seed, stages.names(STAGE))
+    group = Group(account, schedule, versions(schedule), machine_of, start_machine(schedule.together))
+    group.beside = [
+        Member(group, one, own.faults, versions(one), machine_of, number)
+        for number, (one, own) in enumerate(zip(schedule.all, schedule.group, strict=True))
+    ]
+    return group
+
+
+def _run(world: World, readers: Sequence[ApiReader], more_ms: int) -> World:
     for reader in readers:
         reader.begin()
     world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
     for reader in readers:
         reader.end()
+    schedule, account = world.schedule, world.account
     if schedule.delivery is not None:
         redeployed_ms = [account.origin_ms + fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"]
         account.delivery = delivery.run(schedule.delivery, account.stream, account.origin_ms, redeployed_ms)
@@ -89,7 +119,7 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
 def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
     """What the schedule led to."""
     world = run_world(schedule, machine_of)
-    worlds = (world, *world.beside)
+    worlds = world.beside if schedule.group else (world, *world.beside)
     return Result(
         schedule=schedule,
         violations=invariants.violations(world),
@@ -106,12 +136,31 @@ def shrink(result: Result, machine_of: Machines = DEPLOYED) -> Result:
     shorter = True
     while shorter:
         shorter = False
-        for candidate in itertools.chain(_without_faults(result.schedule), _plainer(result.schedule)):
+        candidates = _smaller if result.schedule.group else _shorter
+        for candidate in candidates(result.schedule):
             again = run_schedule(candidate, machine_of)
             if kinds & {violation.kind for violation in again.violations}:
                 result, shorter = again, True
                 break
     return result
+
+
+def _shorter(schedule: Schedule) -> list[Schedule]:
+    return [*_without_faults(schedule), *_plainer(schedule)]
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """Groups with a stream less, with one of its faults, or with plainer ways of one."""
+    group = schedule.group
+    if len(group) > 1:
+        yield from (replace(schedule, group=group[:at] + group[at + 1 :]) for at in range(len(group)))
+    yield from _without_faults(schedule)
+    for at, one in enumerate(group):
+        for plainer in _shorter(one):
+            yield replace(schedule, group=(*group[:at], plainer, *group[at + 1 :]))
+    if schedule.skew_ms or schedule.renews:
+        plain = tuple(replace(one, skew_ms=0, renews=False) for one in group)
+        yield replace(schedule, skew_ms=0, renews=False, group=plain)
 
 
 def _without_faults(schedule: Schedule) -> list[Schedule]:

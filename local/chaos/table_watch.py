@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from handlers.connection.inputs import LOG
@@ -21,9 +21,30 @@ from local.chaos.unreliable_queue import whole_events
 from local.chaos.wire import Wire
 from local.replay.dynamodb_expressions import Item
 from local.replay.table import Key
+from states_language import Execution
 
 # How far behind the newest event one may be written: a reader asks again from there (docs/store.md).
 FOLLOWED_MS = 15_000
+
+
+class Holder:
+    """Which of `executions` has a lease."""
+
+    def __init__(self, executions: Mapping[str, Execution]) -> None:
+        self._executions = executions
+        self._arn = ""
+
+    def held_by(self, arn: str) -> str:
+        """What is wrong: whoever takes it from one that runs is its successor, or goes on with its claim."""
+        if arn == self._arn:
+            return ""
+        before, self._arn = self._executions.get(self._arn), arn
+        after = self._executions.get(arn)
+        if before is None or after is None or before is after or before.status != "RUNNING":
+            return ""
+        if before.arn in (after.input.get("renews"), after.input.get("after")):
+            return ""
+        return f"{after.name} took the stream from {before.name}, which runs"
 
 
 class Watch:
@@ -34,14 +55,14 @@ class Watch:
         self._origin_ms = account.origin_ms
         self._events_table = account.events_table
         self._queue = account.queue
-        self._executions = account.executions
-        self._holder = ""
+        self._holder = Holder(account.executions)
         self._wire = wire
         self._link_of = link_of
         self._counters = (0, 0, 0)
         self._cursor_fence = self._log_fence = 0
         self._last_cursor: tuple[str, int, Any] = ("", 0, None)
         self._live: Item = {}
+        self._ending = ""
         self._passed: dict[int, int] = {}
         self._forgotten: set[int] = set()
         self._partitions = 1
@@ -55,6 +76,7 @@ class Watch:
         self.keys: list[tuple[str, int]] = []  # the same by key
         self.counts: dict[int, tuple[int, int, int]] = {}  # by connection, as its record has them
         self.most_counts: dict[int, tuple[int, int, int]] = {}  # the highest that it ever had
+        self.endings: list[tuple[int, str]] = []  # of a stream in a group: when it was over, and as what
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
         self.duplicated: list[str] = []
         self.torn: list[str] = []
@@ -230,7 +252,14 @@ class Watch:
             self._connection(live)
         if "cursor" in item:
             self._cursor(item)
-        self._held_by(item.get("execution", {}).get("S", ""))
+        usurped = self._holder.held_by(item.get("execution", {}).get("S", ""))
+        if usurped:
+            self.usurped.append(self._said(usurped))
+        ending = item.get("ending", {}).get("S", "")
+        if ending != self._ending:
+            self._ending = ending
+            if ending:
+                self.endings.append((self._clock.now_ms(), ending))
         fence, connected, released = (int(item.get(n, {}).get("N", "0")) for n in ("fence", "connected", "released"))
         if (fence, connected, released) == self._counters:
             return
@@ -238,17 +267,6 @@ class Watch:
         self._counters = (fence, connected, released)
         if any(now < before for now, before in zip(self._counters, old, strict=True)) or connected > fence:
             self.backwards.append(self._said(f"fence, connected, released went from {old} to {self._counters}"))
-
-    def _held_by(self, arn: str) -> None:
-        """Whoever takes the stream from an execution that runs is its successor, or goes on with its claim."""
-        if arn == self._holder:
-            return
-        before, self._holder = self._executions.get(self._holder), arn
-        after = self._executions.get(arn)
-        if before is None or after is None or before is after or before.status != "RUNNING":
-            return
-        if before.arn not in (after.input.get("renews"), after.input.get("after")):
-            self.usurped.append(self._said(f"{after.name} took the stream from {before.name}, which runs"))
 
     def _said(self, text: str) -> str:
         return f"{(self._clock.now_ms() - self._origin_ms) / 1000:.3f} s: {text}"

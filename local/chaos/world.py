@@ -17,12 +17,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers import invocation
 from handlers.connection.effects import Outcome
 from handlers.store.connection_store import Store
+from handlers.store.control_items import Item
 from handlers.store.stream_records import StreamRecords
 from local.chaos.account import Account
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAMS, Version
 from local.chaos.function import VirtualFunction
-from local.chaos.link import Link
+from local.chaos.link import Client, Link
+from local.chaos.running import Running
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.slow_requests import Task
 from local.chaos.table_watch import Watch
@@ -51,9 +53,10 @@ class World:
         versions: list[Version],
         machine_of: Callable[[Version], Machine],
         number: int = 0,
+        stream: str = "",
     ) -> None:
         self.account = account
-        self.stream = STREAMS[number]
+        self.stream = stream or STREAMS[number]
         self.schedule = schedule
         self.beside: list[World] = []
         self.is_alone = True
@@ -73,8 +76,9 @@ class World:
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
         self._store: Store
         self.upstream: ChaoticUpstream
-        self.functions: list[VirtualFunction] = []
-        self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
+        self.functions: list[Running] = []
+        self.clients: list[Client] = []  # who may have opened the stream's upstream, in the order of their beginnings
+        self._settled: dict[Running, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
         self.misread: list[str] = []
@@ -119,10 +123,23 @@ class World:
 
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""
-        for function in reversed(self.functions):
-            if fence in function.links_by_fence:
-                return function.links_by_fence[fence]
+        for client in reversed(self.clients):
+            if fence in client.links_by_fence:
+                return client.links_by_fence[fence]
         return None
+
+    def live_of(self, _record: Item, live: Item | None) -> Item | None:
+        """The record of its newest connection, as the stream's own record has it."""
+        return live
+
+    @property
+    def rejections(self) -> list[tuple[str, int]]:
+        """Who was rejected by the upstream, and when."""
+        return [
+            (execution.name, execution.stopped_ms or 0)
+            for execution in self.executions
+            if isinstance(execution.output, dict) and execution.output.get("status") == "rejected"
+        ]
 
     # --- the machine's Tasks ------------------------------------------------------------------------------------------
 
@@ -159,24 +176,28 @@ class World:
             raise TaskFailure("Sqs.SdkClientException", str(error)) from None
 
     def _described(self, arn: str) -> Any:
+        execution = self._described_by(arn)
+        if execution not in self.executions:
+            self.account.cross(f"{self.stream} asks about the execution {execution.name} of another stream")
+        return {"ExecutionArn": arn, "Status": execution.status}
+
+    def _described_by(self, arn: str) -> Execution:
         if self.clock.now_ms() < self.account.no_descriptions_until_ms and self._draws.random() < 0.7:
             raise TaskFailure("Sfn.SdkClientException", "Rate exceeded")
         execution = self.account.executions.get(arn)
         if execution is None:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
-        if execution not in self.executions:
-            self.account.cross(f"{self.stream} asks about the execution {execution.name} of another stream")
-        return {"ExecutionArn": arn, "Status": execution.status}
+        return execution
 
     def _start_successor(self, call: TaskCall) -> Any:
         if self.clock.now_ms() < self.account.no_successors_until_ms and self._draws.random() < 0.5:
             raise TaskFailure("StepFunctions.AWSStepFunctionsException", "Rate exceeded")
-        answer = {"ExecutionArn": self._successor(call.parameters).arn}
+        answer = {"ExecutionArn": self.successor(call.parameters).arn}
         if self.clock.now_ms() < self.account.no_successors_until_ms:
             raise TaskFailure("StepFunctions.SdkClientException", "the answer was lost")
         return answer
 
-    def _successor(self, wanted: Mapping[str, Any]) -> Execution:
+    def successor(self, wanted: Mapping[str, Any]) -> Execution:
         """The execution of that name: a name is one execution's, which is answered again while it runs."""
         known = self._successors.get(wanted["Name"])
         if known is None:
@@ -196,21 +217,19 @@ class World:
         await clock.sleep_until(clock.now_ms() + late_ms)
         answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
         settle = setter(answer)
-        function = VirtualFunction(
-            clock,
-            self.version.profile,
-            self._store,
-            self.dynamodb,
-            self.upstream,
-            self._task(call),
-            settle,
-        )
+        function = self._function(self._task(call), settle)
         self.functions.append(function)
         self._settled[function] = answer
         self.say(f"{self.name(function)} starts")
         limit = clock.call_at(clock.now_ms() + function.task.limit_ms, lambda: self._time_out(function))
         function.start()
         return self._to_response(function, await answer, limit)
+
+    def _function(self, task: Task, settle: Callable[[Outcome], None]) -> Running:
+        profile, store = self.version.profile, self._store
+        function = VirtualFunction(self.clock, profile, store, self.dynamodb, self.upstream, task, settle)
+        self.clients.append(function)
+        return function
 
     def _task(self, call: TaskCall) -> Task:
         skew_ms, payload = self.schedule.skew_ms, call.payload
@@ -230,7 +249,7 @@ class World:
         who = invocation.to_invocation(asked, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, limit_ms, wrong_ms)
 
-    def _to_response(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
+    def _to_response(self, function: Running, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:
             limit.cancel()
         if isinstance(outcome, str):
@@ -241,7 +260,7 @@ class World:
             raise TaskFailure(outcome.error, json.dumps({"errorType": outcome.error, "errorMessage": outcome.message}))
         return {"status": outcome.status}
 
-    def name(self, function: VirtualFunction) -> str:
+    def name(self, function: Running) -> str:
         """How the trace calls a function."""
         who, version = function.task.invocation, function.task.version
         suffix = f", version {version}" if version > 1 else ""
@@ -254,19 +273,19 @@ class World:
         self.version = self._next_versions.pop(0)
         self.deployed.append(self.version)
 
-    def kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
+    def kill(self, function: Running, linger_ms: int, error: str) -> None:
         """Ends a function as SIGKILL does; the machine hears of it as `error`."""
         if function.is_alive:
             function.kill(linger_ms)
             self.say(f"{self.name(function)} is killed")
         setter(self._settled[function])(error)
 
-    def _time_out(self, function: VirtualFunction) -> None:
+    def _time_out(self, function: Running) -> None:
         """Ends a function as Lambda does at its limit, where it has not ended by itself."""
         function.timed_out = function.is_alive
         self.kill(function, 0, "Sandbox.Timedout")
 
-    def lose(self, function: VirtualFunction) -> None:
+    def lose(self, function: Running) -> None:
         """Lets the machine take a function for dead that goes on."""
         if not self._settled[function].done():
             function.is_lost = True

@@ -258,6 +258,7 @@ class CountedGroup:
         self._pacing.begins(stream_id, now_ms)
         profile = self._group.profile
         self._store.lags[stream_id] = profile.flush_ms if profile.store == "log" else 0
+        self._store.stalls[stream_id] = round(1000 * profile.stall_after_s)
         # What a renewal follows from is the group's.
         who = replace(self._who, stream_id=stream_id, cycles=0, renew_after=0)
         requests = Requests(profile, self._store, who, self._clock.now_ms)

@@ -33,7 +33,8 @@ TOGETHER = (
     Load(100, 1 / 60, 200, "log", 60, per_function=100, arrivals="clock"),
     Load(100, 1, 200, "log", 5, per_function=100),
 )
-PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
+GROUPS = "docs/decisions/0079-keep-many-streams-in-one-function.md"
+PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md", GROUPS)
 WHY = {
     "lambda": "{memory_mb} MB all month, {invocations} invocations",
     "step_functions": "{transitions} transitions",

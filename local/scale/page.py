@@ -23,7 +23,9 @@ from local.costs.counted_run import NAMES
 from local.costs.model import Load
 from local.costs.watched import read_units
 from local.scale.fleet import Cycle, Day, day
+from local.scale.joining import Joined, join
 from local.scale.starting import Started, start
+from local.scale.throttled import Limits
 
 PAGE = ROOT / "docs" / "scale.md"
 COUNTED, QUOTAS = (Path(__file__).with_name(name) for name in ("counted.json", "quotas.toml"))
@@ -37,11 +39,12 @@ _REGIONS = ("large", "others")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a group of 100 requested in one cycle, and what the watch reads of 100,000 streams in groups, in units."""
+    """What a group of 100 requested in one cycle, what the watch reads of 100,000 in units, and how 10,000 joined."""
 
     cycle: Cycle
     events_units_per_s: float
     watch_read_units: float
+    joins: tuple[Joined, ...]
 
 
 def count() -> Counted:
@@ -71,13 +74,28 @@ def count() -> Counted:
         ),
         events_units_per_s=round(usage.flow.counts.write_units(NAMES["events_table"]) / flow_s, 6),
         watch_read_units=(read_units(_WATCHED, streams) - read_units(0)) * STREAMS / _WATCHED,
+        joins=joins(),
     )
+
+
+def joins() -> tuple[Joined, ...]:
+    """How streams join that are started within each span, where quotas are lower and the control table is new."""
+    listed = quotas()
+    quota = listed["start_execution"]
+    limits = Limits(
+        listed["partition_writes"]["most"],
+        listed["new_table_writes"]["most"],
+        quota["refill"]["others"],
+        quota["bucket"]["others"],
+    )
+    return tuple(join(STARTED, STREAMS // GROUPS, spread_s, limits) for spread_s in SPREADS_S)
 
 
 def counted() -> Counted:
     """What was counted when the page was last written anew."""
     data = json.loads(COUNTED.read_text(encoding="utf-8"))
-    return Counted(**{**data, "cycle": Cycle(**data["cycle"])})
+    joined = tuple(Joined(**one) for one in data["joins"])
+    return Counted(**{**data, "cycle": Cycle(**data["cycle"]), "joins": joined})
 
 
 def quotas() -> dict[str, Any]:
@@ -96,6 +114,7 @@ def tables(found: Counted) -> dict[str, list[str]]:
         "day": _day(found, days),
         "limits": limits(found, days[1], listed),
         "start": _start(listed),
+        "join": _join(found),
         "sources": _sources(listed),
     }
 
@@ -163,6 +182,30 @@ def _start(listed: dict[str, Any]) -> list[str]:
             one = start(STARTED, spread_s, quota["bucket"][region], quota["refill"][region])
             rows.append(f"| {_region(region)} | {_row(one)} |")
     return rows
+
+
+def _join(found: Counted) -> list[str]:
+    per_function, ways = STREAMS // GROUPS, found.joins
+    days = [day(STARTED // per_function, found.cycle, max(1, spread_s)) for spread_s in SPREADS_S]
+    rows: dict[str, list[str]] = {
+        "POSTs in the worst second": [f"{one.most_posts:,}" for one in ways],
+        "StartExecutions in the worst second": [f"{one.most_starts:,}" for one in ways],
+        "executions, and functions": [f"{one.groups:,}" for one in ways],
+        "write units of the control table in the worst second": [f"{one.most_units:,}" for one in ways],
+        "of its hottest partition": [f"{one.most_partition_units:,}" for one in ways],
+        "requests that AWS refused for their number": [f"{one.throttled:,}" for one in ways],
+        "POSTs answered by 429 or 503": [f"{one.busy:,}" for one in ways],
+        "conditions that did not hold": [f"{one.refused:,}" for one in ways],
+        "all started after": [f"{one.over_after_s:.0f} s" for one in ways],
+        "write units of a handover in the worst second, at most": [f"{one.most_control_units:,.0f}" for one in days],
+        "write units of its hottest partition": [f"{one.most_partition_units:,.0f}" for one in days],
+    }
+    heads = " | ".join(f"{spread_s} s" for spread_s in SPREADS_S)
+    return [
+        f"| of {STARTED:,} streams, {per_function} in a function, POSTs spread over | {heads} |",
+        "|---|" + "---:|" * len(SPREADS_S),
+        *(f"| {name} | {' | '.join(values)} |" for name, values in rows.items()),
+    ]
 
 
 def _region(region: str) -> str:

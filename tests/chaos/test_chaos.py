@@ -18,12 +18,12 @@ from local.cli import main
 PROMISE = (
     " lost 0 invented 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0"
     " unnamed-ends 0 outdated 0 impatient 0 hasty 0 in-step 0 too-late 0 overdue 0 misplaced 0"
-    " misread 0 dead-letters 0 wrong-counts 0 wrong-status 0 usurped 0 cross-talk 0 unrecorded-gaps 0"
+    " misread 0 dead-letters 0 wrong-counts 0 wrong-status 0 usurped 0 cross-talk 0 unrecorded-gaps 0 disturbed 0"
     " undelivered 0 overtaken 0 forged 0 buried 0 "
 )
 
 
-@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 10_000), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("seeds", [range(60), pytest.param(range(60, 10_000), marks=pytest.mark.long)], ids=str)
 def test_every_schedule_keeps_the_promise(seeds: range) -> None:
     """Nothing is lost, stored twice, torn, connected too often, stuck or ended without a reason in any of them."""
     broken = [result for result in runs(seeds, 2) if result.violations]

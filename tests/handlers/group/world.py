@@ -323,6 +323,7 @@ class VirtualGroup(GroupPerformer):
         table |= self.world.profile
         profile = parse(policy, {**table, "resume": {"header": "Last-Event-ID"}, "connect_timeout_s": 2}, {})
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
+        self.store.stalls[stream] = round(1000 * profile.stall_after_s)
         who = Invocation(
             stream, "A", EXECUTION, self.who.request_id, self.limit_ms, MARGIN_MS, 1_000, EVERY_MS, 10_000,
             died=self.who.died,

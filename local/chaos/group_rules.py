@@ -1,0 +1,137 @@
+"""Decides whether the run of groups kept the promise: who must be connected, who must not, and what disturbs nobody.
+
+What holds of every stream is `stream_rules.py`'s. It reads the worlds after the run and changes nothing. Invariant: a
+calm stream is blamed for nothing that only others met.
+"""
+
+from __future__ import annotations
+
+from local.chaos.executions import outdated, overdue, unnamed
+from local.chaos.group_world import Group, Member
+from local.chaos.losses import uncovered
+from local.chaos.rests import most_ms
+from local.chaos.schedule import requests
+from local.chaos.stream_rules import (
+    EXPIRY_MS,
+    FORBIDDEN_HANDOVER_MS,
+    at,
+    bound_ms,
+    broken,
+    is_stopped,
+    lease,
+    quiet_ms,
+)
+
+# How soon after a request is answered it has taken effect: a beat, a reading, and what waits before it.
+EFFECT_MS = 5_000
+# How long openings of others may hold up one: they are paced, and each is young for a second.
+PACED_MS = 3_000
+
+
+def of_group(group: Group) -> dict[str, list[str]]:
+    """What was broken in what the streams share."""
+    watches = [one.group_watch for one in group.all.values()]
+    return {
+        "stuck": _running_on(group),
+        "unnamed-ends": unnamed(group),
+        "outdated": outdated(group),
+        "overdue": overdue(group),
+        "backwards": [text for watch in watches for text in watch.backwards],
+        "usurped": [text for watch in watches for text in watch.usurped],
+    }
+
+
+def of_member(member: Member) -> dict[str, list[str]]:
+    """What was broken of one stream."""
+    seen = broken(member)
+    seen["dead-letters"] += _unlettered(member)
+    # How long a function's beats answer for one that has left no end is known later than its gap is written down.
+    del seen["unrecorded-gaps"]
+    return seen | {
+        "stuck": _stuck(member),
+        "disturbed": _disturbed(member),
+        # Of one that is kept alone, for its POST could not read its record.
+        "unnamed-ends": unnamed(member),
+        "overdue": overdue(member),
+    }
+
+
+def _running_on(group: Group) -> list[str]:
+    """Executions that run though none of their streams is to be connected."""
+    kept = {lease(one).get("group", {}).get("S") for one in group.members if not is_stopped(one)}
+    return [
+        f"{name} has no stream left, and its execution runs"
+        for name in sorted(group.all)
+        if name not in kept
+        and group.account.executions.get(group.named(name).group_watch.lease.get("execution", {}).get("S", ""))
+    ]
+
+
+def quiet(member: Member) -> int:
+    """When the last fault that meets the stream is over, and the last request for it has taken effect."""
+    last_ms = member.origin_ms + quiet_ms(member.schedule, member.settings["task_timeout_s"])
+    return max([last_ms, *(at_ms + EFFECT_MS for at_ms, _ in member.answered)])
+
+
+def _stuck(member: Member) -> list[str]:
+    now_ms, quiet_at_ms = member.clock.now_ms(), quiet(member)
+    asked = requests(member.schedule)
+    last = {method for at_ms, method in asked if at_ms == asked[-1][0]}
+    if not member.answered or (len(last) == 1 and member.answered[-1][1] not in last):
+        return ["the last request was never answered"]
+    record = lease(member)
+    holder = member.account.executions.get(record.get("execution", {}).get("S", ""))
+    is_of_group = "group" in record or (holder in member.executions and holder.status == "RUNNING")
+    if is_stopped(member):
+        if last == {"POST"}:
+            return ["a POST came after the last request to stop, and the stream stays stopped"]
+        if is_of_group:
+            return ["the stream is to be stopped and is in its group yet"]
+        is_over = uncovered(member, quiet_at_ms, now_ms) == [(quiet_at_ms, now_ms)]
+        return [] if is_over else [f"the stream is to be stopped and was connected on after {at(member, quiet_at_ms)}"]
+    if last == {"DELETE"}:
+        return ["a request to stop came after the last POST, and the stream goes on"]
+    if not is_of_group:
+        refused = any(link.refused_with in (204, 403, 404) for link in member.upstream.links)
+        if not refused:
+            return ["nobody stopped the stream, its upstream has not ended it, and it is in no group"]
+        # An older function may be connected yet, and reads on.
+        late = [link for link in member.upstream.links if link.asked_ms > quiet_at_ms + EFFECT_MS]
+        return ["the stream is over and was opened again"] if late else []
+    bound = quiet_at_ms + bound_ms(member) + PACED_MS
+    steady_ms = FORBIDDEN_HANDOVER_MS if member.schedule.policy == "forbids" else 0
+    texts = []
+    for start, end in uncovered(member, quiet_at_ms, now_ms):
+        is_late = start < quiet_at_ms + int(member.settings["function_timeout_s"]) * 1000 + most_ms(member)
+        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late else steady_ms
+        if end > bound and end - start > allowed_ms:
+            texts.append(
+                f"not connected from {at(member, start)} to {at(member, end)}, and all was over at"
+                f" {at(member, quiet_at_ms)}"
+            )
+    return texts
+
+
+def _disturbed(member: Member) -> list[str]:
+    """Where a stream that nothing has met was not connected, though others were cut, flooded, joined or left."""
+    opened = [link.opened_ms for link in member.upstream.links if link.opened_ms is not None]
+    if member.own or not opened:
+        return []
+    begins = [member.origin_ms + fault.at_ms for fault in member.group.schedule.faults]
+    until_ms = min([member.clock.now_ms(), *begins])
+    allowed_ms = FORBIDDEN_HANDOVER_MS if member.schedule.policy == "forbids" else 0
+    return [
+        f"nothing had met it, and it was not connected from {at(member, start)} to {at(member, end)}"
+        for start, end in uncovered(member, min(opened), until_ms)
+        if end - start > allowed_ms
+    ]
+
+
+def _unlettered(member: Member) -> list[str]:
+    """Rejections that a person should have got to know of."""
+    reported = {message["stream"] for message in member.account.queue.messages if "error" in message}
+    return [
+        f"it was rejected at {at(member, at_ms)}, and no message says so"
+        for _, at_ms in member.rejections
+        if member.stream not in reported
+    ]

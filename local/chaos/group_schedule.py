@@ -1,0 +1,72 @@
+"""Decides what goes wrong where streams share functions: groups of mixed ways, joins and leaves, a stream's own faults.
+
+A schedule of groups is one whose `group` has streams; what meets functions, the store or the machine meets all of them.
+Invariant: as `schedule.py`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from local.chaos import schedule
+from local.chaos.schedule import KINDS, OF_FUNCTIONS, SHARED, Fault, Schedule, bearable, in_order, stored
+
+# Of so many seeds one has groups: the one with this rest.
+GROUP_EVERY, GROUP_REST = 10, 7
+# How many streams: few mostly, for each costs as much as a schedule of its own.
+SIZES = (*(2,) * 8, *(3,) * 8, *(4,) * 4, 5, 6, 8, 12, 20)
+MOST_SHARED, MOST_OWN = 4, 3
+# How many streams have no fault of their own.
+CALM = 0.4
+# The share of schedules in which nothing meets all streams: there the calm ones must not notice anything.
+UNSHARED = 0.35
+# Redeployments and what is done to executions are tried with streams alone.
+ALL = [kind for kind in KINDS if kind in OF_FUNCTIONS | SHARED and kind != "redeploy"]
+OWN = [kind for kind in KINDS if kind not in OF_FUNCTIONS | SHARED and "abort" not in kind]
+# As fast as an upstream can, for so long: `FLOOD` events at once, every `FLOOD_EVERY_MS`.
+FLOOD, FLOOD_EVERY_MS = 15, 100
+# How often one is drawn in place of another fault, and a leave or a return.
+FLOODS, LEAVES = 0.08, 0.25
+
+
+def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
+    """The schedule of a seed; one of groups for each tenth of them, or for all where those alone are asked for."""
+    if groups or seed % GROUP_EVERY == GROUP_REST:
+        return generate_groups(seed, store)
+    return schedule.generate(seed, store)
+
+
+def generate_groups(seed: int, store: str = "") -> Schedule:
+    """The schedule of groups of a seed."""
+    drawn = random.Random(f"groups {seed}")
+    count = drawn.choice(SIZES)
+    shared = 0 if drawn.random() < UNSHARED else drawn.randrange(1, MOST_SHARED + 1)
+    whole = schedule.drawn_schedule(seed, drawn, ALL, shared)
+    # Some have room for all in one group, some fill one after the other.
+    together = drawn.choice((20, 20, max(2, count // 2)))
+    whole = replace(whole, policy="tolerates", hot=False, together=together, faults=whole.faults)
+    streams = tuple(_stream(seed, drawn, number, whole, store) for number in range(count))
+    if any(one.policy == "forbids" for one in streams):
+        whole = replace(whole, faults=tuple(map(bearable, whole.faults)))
+    return replace(whole, group=streams)
+
+
+def _stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store: str) -> Schedule:
+    own = 0 if drawn.random() < CALM else drawn.randrange(1, MOST_OWN + 1)
+    one = schedule.drawn_schedule(seed * 100 + number, drawn, OWN, own)
+    faults = [*one.faults]
+    if faults and drawn.random() < FLOODS:
+        faults[0] = Fault(faults[0].at_ms, "flood", drawn.randrange(500, 3_000))
+    if own and drawn.random() < LEAVES:
+        at_ms = drawn.randrange(schedule.FIRST_MS, schedule.LAST_MS)
+        faults.append(Fault(at_ms, "stop and post", 0, drawn.choice((50, 800, 3_000, 9_000))))
+    return replace(
+        stored(one, number, store),
+        faults=in_order(faults),
+        name=f"m{number}",
+        joins_ms=drawn.choice((0, 0, 0, drawn.randrange(schedule.LAST_MS))),
+        together=whole.together,
+        renews=whole.renews,
+        skew_ms=whole.skew_ms,
+    )

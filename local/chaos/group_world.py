@@ -1,0 +1,227 @@
+"""The world of groups: their machine's Tasks and functions, and each stream with its upstream, faults and requests.
+
+As `world.py` has one stream. What follows from a function's end is the deployed machine's, a `POST` is answered by the
+deployed start machine, a `DELETE` by the code of the control API. Invariant: a group's machine asks for the group's own
+items; the faults of one stream's upstream reach no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from handlers.connection.effects import Outcome
+from handlers.group import GROUP, is_group
+from handlers.group.fates import Delays
+from handlers.group_hands import GroupTables, reports_to
+from handlers.store import control_items
+from handlers.store.control_items import Item
+from handlers.store.group_items import group_lease, live_of_member
+from handlers.store.stream_records import StreamRecords
+from local.chaos.account import Account
+from local.chaos.chaotic_upstream import ChaoticUpstream
+from local.chaos.deployments import QUEUE_URL, Version
+from local.chaos.group_function import Surroundings, VirtualGroup
+from local.chaos.group_watch import GroupWatch
+from local.chaos.running import Running
+from local.chaos.schedule import Fault, Schedule, requests
+from local.chaos.seat import Place
+from local.chaos.slow_requests import Task
+from local.chaos.world import World
+from local.replay.shared_tasks import request
+from states_language import Machine, TaskCall, TaskFailure
+from states_language.timestamps import written
+
+START_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:start"
+FIRST = "#1"
+# How long somebody waits before a request that failed is made again.
+AGAIN_MS = 1_000
+
+
+class Group(World):
+    """The first group; those beside it are copies that share everything but their id and their records."""
+
+    def __init__(
+        self,
+        account: Account,
+        schedule: Schedule,
+        versions: list[Version],
+        machine_of: Callable[[Version], Machine],
+        start_machine: Machine,
+    ) -> None:
+        super().__init__(account, schedule, schedule.faults, versions, machine_of, stream=FIRST)
+        account.watch(GROUP, lambda *_change: None)
+        account.watch_group = lambda name: self.named(name).group_watch.changed if is_group(name) else None
+        self.start_machine = start_machine
+        self.posts = 0
+        self.group_watch = GroupWatch(account)
+        account.watch(FIRST, self.group_watch.changed)
+        self.all = {FIRST: self}
+        settings = self.settings
+        names = ("retry_max_delay_s", "throttle_delay_s", "throttle_max_delay_s", "cool_down_s", "jitter_s")
+        self._around = Surroundings(
+            account.dynamodb,
+            GroupTables(
+                account.dynamodb,
+                lambda: account.queue,
+                events_table=account.events_table,
+                control_table=account.control_table,
+                dead_letter_queue_url=QUEUE_URL,
+                sleep=_not_at_all,
+            ),
+            Delays(*(float(settings[name]) for name in names)),
+            reports_to(lambda: account.queue, QUEUE_URL),
+            self._place,
+        )
+
+    def begin(self, strike: Callable[[World, Fault], None]) -> None:
+        """Lets the faults that meet all streams begin; the streams' own requests start the rest."""
+        for fault in self._own:
+            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The streams."""
+        return [one for one in self.beside if isinstance(one, Member)]
+
+    def named(self, group: str) -> Group:
+        """The group of that id, which is made where it is asked for first."""
+        if group not in self.all:
+            self.all[group] = beside = copy.copy(self)
+            beside.stream = group
+            beside.group_watch = GroupWatch(self.account)
+            self.account.watch(group, beside.group_watch.changed)
+        return self.all[group]
+
+    def _kept(self, name: str) -> World:
+        """What an execution keeps: a group, or a stream alone, where the POST could not read its record."""
+        return self.named(name) if is_group(name) else next(one for one in self.members if one.stream == name)
+
+    async def answers(self, call: TaskCall) -> Any:
+        """A Task's result of the machine that answers a POST."""
+        if call.service == "dynamodb":
+            await self._on_its_way()
+            answer = request(self.dynamodb, call)
+            await self._on_its_way()
+            return answer
+        if call.action == "describeExecution":
+            await self._on_its_way()
+            execution = self._described_by(call.parameters["ExecutionArn"])
+            return {
+                "ExecutionArn": execution.arn,
+                "Status": execution.status,
+                "StartDate": written(execution.started_ms),
+            }
+        if call.action == "startExecution":
+            await self._on_its_way()
+            kept = self._kept(call.parameters["Input"]["pathParameters"]["streamId"])
+            execution = kept.successor(call.parameters)
+            return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
+        raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
+
+    def _function(self, task: Task, settle: Callable[[Outcome], None]) -> Running:
+        return VirtualGroup(self.clock, self._around, task, settle)
+
+    def _place(self, stream: str) -> Place | None:
+        return next((one.place for one in self.members if one.stream == stream), None)
+
+
+class Member(World):
+    """One stream of the groups, with its own schedule."""
+
+    def __init__(
+        self,
+        group: Group,
+        schedule: Schedule,
+        own: Sequence[Fault],
+        versions: list[Version],
+        machine_of: Callable[[Version], Machine],
+        number: int,
+    ) -> None:
+        super().__init__(group.account, schedule, own, versions, machine_of, number, stream=schedule.name)
+        self.group = group
+        self._asked = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self.answered: list[tuple[int, str]] = []  # when requests were answered, and which
+
+    @property
+    def place(self) -> Place:
+        """What a function finds of the stream."""
+        return Place(self.version.profile, self.upstream, self.clients)
+
+    def live_of(self, record: Item, live: Item | None) -> Item | None:
+        """The record of its newest connection, which is good until its function's beats say so."""
+        group = control_items.text(record, "group")
+        return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
+
+    def _described(self, arn: str) -> Any:
+        """As of a stream alone; whoever is kept alone asks about the group's execution, where that had the stream."""
+        execution = self._described_by(arn)
+        return {"ExecutionArn": arn, "Status": execution.status}
+
+    @property
+    def own(self) -> Sequence[Fault]:
+        """The faults that meet it alone."""
+        return self._own
+
+    @property
+    def rejections(self) -> list[tuple[str, int]]:
+        """When it was rejected by the upstream."""
+        return super().rejections + [
+            (self.stream, at_ms) for at_ms, error in self.watch.endings if error == "StreamRejected"
+        ]
+
+    def begin(self, strike: Callable[[World, Fault], None]) -> None:
+        """Lets the stream join when it is to; the rest comes from the clock."""
+        self._store = self.account.store_of(self.stream)
+        self.upstream = ChaoticUpstream(self.clock, self.schedule, self.wire, self.say)
+        for fault in self._own:
+            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
+        self.clock.call_at(self.origin_ms + requests(self.schedule)[0][0], self.post_stream)
+
+    def post_stream(self) -> None:
+        """Somebody asks for the stream to be connected, until that is answered or something else is asked for."""
+        self._ask("POST")
+
+    def delete(self) -> None:
+        """Somebody asks for it to be stopped."""
+        self._ask("DELETE")
+
+    def _ask(self, method: str) -> None:
+        self._asked += 1
+        self.say(f"{method} {self.stream}")
+        self._tasks.append(asyncio.get_running_loop().create_task(self._until_answered(self._asked, method)))
+
+    async def _until_answered(self, number: int, method: str) -> None:
+        while number == self._asked:
+            is_answered = await self._posted() if method == "POST" else self._deleted()
+            if is_answered:
+                self.answered.append((self.clock.now_ms(), method))
+                return
+            await self.clock.sleep_until(self.clock.now_ms() + AGAIN_MS)
+
+    async def _posted(self) -> bool:
+        group = self.group
+        group.posts += 1
+        name = f"post{group.posts}"
+        execution = group.start_machine.start(
+            {"pathParameters": {"streamId": self.stream}, "queryStringParameters": {}},
+            clock=self.clock,
+            perform=group.answers,
+            name=name,
+            machine_arn=START_ARN,
+        )
+        await execution.wait()
+        self.say(f"POST {self.stream} is answered: {execution.status} {execution.error or ''}")
+        return execution.status == "SUCCEEDED"
+
+    def _deleted(self) -> bool:
+        records = StreamRecords(self.tables, self.control_table)
+        records.stop(self.stream, written(self.clock.now_ms()), may_start=True)
+        return True
+
+
+def _not_at_all(_seconds: float) -> None:
+    return

@@ -1,0 +1,57 @@
+"""Asks the control API about a stream of a group: its word follows from its own requests, not from an execution's end.
+
+As `api_reader.py` does of a stream alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from local.chaos.api_reader import SLACK_MS, ApiReader
+from local.chaos.group_world import Member
+from local.chaos.schedule import requests
+
+# What a stream that nobody is connected to may be called while it is to be connected.
+COMING = frozenset({"starting", "reconnecting"})
+
+
+class MemberReader(ApiReader):
+    """Of one stream of a group."""
+
+    def __init__(self, member: Member) -> None:
+        super().__init__(member)
+        self._member = member
+
+    def _wrong_gaps(self, coverage: dict[str, Any] | None) -> Iterator[str]:
+        """As of a stream alone, where nothing met the function: one that goes on knows that its last one is over."""
+        if not self._member.group.schedule.faults:
+            yield from super()._wrong_gaps(coverage)
+
+    def _wrong_word(self, word: str) -> Iterator[str]:
+        """What is wrong with the status, whenever it is asked for, and where nothing has changed of late."""
+        member, now_ms = self._member, self._clock.now_ms()
+        methods = {method for at_ms, method in requests(member.schedule) if member.origin_ms + at_ms <= now_ms}
+        refused = {link.refused_with for link in member.upstream.links}
+        until_ms = self._last_open_ms() + self._dead_after_ms + SLACK_MS + 2 * member.schedule.skew_ms
+        reasons = {
+            "ended": 204 in refused,
+            "rejected": bool(refused & {403, 404}),
+            "stopping": "DELETE" in methods,
+            "stopped": "DELETE" in methods,
+            "running": now_ms <= until_ms,
+            "broken": False,
+        }
+        if not reasons.get(word, True):
+            yield f"the status is {word}, and there is no reason for that"
+        if not self._is_settled() or not member.answered or member.group.schedule.faults:
+            return
+        is_over = [error for at_ms, error in member.watch.endings if at_ms >= member.answered[-1][0]]
+        is_open = any(link.client.is_alive for link in member.upstream.open_links)
+        expected = {"running"} if is_open else COMING
+        if member.answered[-1][1] == "DELETE":
+            expected = frozenset({"stopped", "ended", "rejected"})
+        elif is_over:
+            expected = frozenset({"rejected" if is_over[-1] == "StreamRejected" else "ended"})
+        if word not in expected:
+            yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"

@@ -1,0 +1,157 @@
+"""One stream in one function of a group: its openings, its notes, and what has come that the function has not taken.
+
+It decides nothing of what is done. Invariant: a reader that is closed brings what had come before, and then `Closed`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.connection.inputs import Arrival, Closed
+from handlers.connection.steps import Invocation, Steps
+from handlers.group.keeping import Kept
+from handlers.profile.behaviour import Profile
+from local.chaos.chaotic_upstream import ChaoticUpstream
+from local.chaos.link import Client, Link
+from local.chaos.notes import Notes
+from local.chaos.running import Running
+from states_language.clock import Clock
+
+CLOSED_HERE = Closed("closed_here")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a function finds of a stream: its profile as deployed now, its upstream, and who has opened that."""
+
+    profile: Profile
+    upstream: ChaoticUpstream
+    clients: list[Client]
+
+
+class Reader:
+    """One opening, as `handlers/upstream/reader.py` has it; `heard` is called when something has come."""
+
+    def __init__(self, now_ms: Callable[[], int], heard: Callable[[], None], close: Callable[[Link], None]) -> None:
+        self._now_ms = now_ms
+        self._heard = heard
+        self._close = close
+        self._inbox: deque[tuple[Arrival, int]] = deque()
+        self._is_closed = False
+        self.link: Link | None = None
+        self.blocked_ms = 0
+        self.taken_s = 0.0
+
+    @property
+    def unread_s(self) -> float | None:
+        """How long ago the oldest had come that still waits; None where none does."""
+        return (self._now_ms() - self._inbox[0][1]) / 1000 if self._inbox else None
+
+    def takes(self, arrival: Arrival) -> None:
+        """Lets something arrive."""
+        if not self._is_closed:
+            self._inbox.append((arrival, self._now_ms()))
+            self._heard()
+
+    def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits
+        """What arrived next, or None."""
+        if not self._inbox:
+            return CLOSED_HERE if self._is_closed else None
+        arrival, at_ms = self._inbox.popleft()
+        self.taken_s = (self._now_ms() - at_ms) / 1000
+        return arrival
+
+    def close(self, join_s: float) -> None:  # noqa: ARG002  # there is no thread to wait for
+        """Closes it; what came before can still be taken."""
+        self._is_closed = True
+        if self.link is not None:
+            self._close(self.link)
+
+
+class Seat:
+    """Whoever opens the links of the stream in `place` for `function`."""
+
+    def __init__(self, clock: Clock, function: Running, who: Invocation, place: Place) -> None:
+        self.function = function
+        self.place = place
+        self.notes = Notes(clock, who, function.now_ms)
+        self._reader: Reader | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its code still runs."""
+        return self.function.is_alive
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the machine has lost it and started another in its place."""
+        return self.function.is_lost
+
+    @property
+    def died_ms(self) -> int | None:
+        """When it was killed, None where it was not."""
+        return self.function.died_ms
+
+    @property
+    def skew_ms(self) -> int:
+        """How far its clock is wrong."""
+        return self.function.skew_ms
+
+    @property
+    def links_by_fence(self) -> dict[int, Link]:
+        """Its openings, by their fencing tokens."""
+        return self.notes.links_by_fence
+
+    @property
+    def execution(self) -> str:
+        """For whom it runs."""
+        return self.function.execution
+
+    def arrived(self, link: Link, arrival: Arrival) -> None:
+        """Takes what the link brings, unless it was left already."""
+        reader = self._reader
+        if self.is_alive and reader is not None and reader.link is link:
+            reader.takes(arrival)
+
+    def open(self, cursor: str | None, heard: Callable[[], None]) -> Reader:
+        """Opens the stream's upstream."""
+        self._reader = reader = Reader(self.function.now_ms, heard, self._closed)
+        reader.link = self.place.upstream.open(self, cursor)
+        self.notes.opened(reader.link)
+        return reader
+
+    def close(self) -> None:
+        """Closes its socket, as the function's end does."""
+        if self._reader is not None and self._reader.link is not None:
+            self.place.upstream.close(self._reader.link)
+
+    def noted(self, steps: Steps[Kept]) -> Steps[Kept]:
+        """The same steps, each noted before it is performed and after; the function may be killed between any two."""
+        self.notes.begins()
+        move: Callable[[], Any] = functools.partial(next, steps)
+        while True:
+            try:
+                step = move()
+            except StopIteration as ended:
+                self.notes.settle()
+                kept: Kept = ended.value
+                return kept
+            self.notes.before(step)
+            try:
+                answer = yield step
+            except Exception as error:
+                move = functools.partial(steps.throw, error)
+                continue
+            self.notes.after(step, answer.value)
+            self.function.steps_on(step)
+            move = functools.partial(steps.send, answer)
+
+    def _closed(self, link: Link) -> None:
+        # What is dropped with a function that was killed closes nothing: its socket may linger.
+        if self.is_alive:
+            self.place.upstream.close(link)
+            self.notes.left()

@@ -1,0 +1,185 @@
+"""The rules that a stream keeps, alone or in a group: until when a run goes on, and what every stream's world shows.
+
+It reads the world after the run and changes nothing. What an execution's end must be, and who must be connected, is
+`invariants.py`'s of a stream alone and `group_rules.py`'s of groups. Invariant: a text says what and when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handlers.connection.draining import WATCH_MS
+from handlers.store import control_items
+from local.chaos import delivery_rules
+from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+from local.chaos.gaps import invented, unrecorded
+from local.chaos.losses import lease_ttl_ms, missing
+from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
+from local.chaos.schedule import Fault, Schedule, requests
+from local.chaos.unreliable_dynamodb import LATEST_MS
+from local.chaos.world import World
+
+COUNTED = (
+    "lost",
+    "invented",
+    "duplicated",
+    "excess-connections",
+    "stuck",
+    "restless",
+    "torn",
+    "cursor-ahead",
+    "backwards",
+    "unnamed-ends",
+    "outdated",
+    "impatient",
+    "hasty",
+    "in-step",
+    "too-late",
+    "overdue",
+    "misplaced",
+    "misread",
+    "dead-letters",
+    "wrong-counts",
+    "wrong-status",
+    "usurped",
+    "cross-talk",
+    "unrecorded-gaps",
+    "disturbed",
+    *delivery_rules.COUNTED,
+)
+# What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
+CONNECT_MS = 1_000
+# A handover of an upstream that forbids two: the older reads the lease, releases, the newer polls and connects.
+FORBIDDEN_HANDOVER_MS = 3_000
+# A function that was late because of a fault may meet its deadline before its successor comes: retried within a second.
+EXPIRY_MS = 2_000
+# Longer than a function lives, so that the end of a run owes nothing to the faults.
+CALM_MS = 30_000
+# How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.
+STOP_MS = 4_000
+# Openings in the calm: each lane hands over at most twice, and a renewal begins again.
+CALM_OPENINGS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What was broken; `kind` is one of COUNTED."""
+
+    kind: str
+    text: str
+
+
+def quiet_ms(schedule: Schedule, task_timeout_s: int) -> int:
+    """When the last fault is over, with what it leaves behind by itself. A redeployment is none: it excuses nothing."""
+    faults = [fault for fault in schedule.faults if fault.kind != "redeploy"]
+    return max((fault.at_ms + _lasts_ms(fault, task_timeout_s) for fault in faults), default=0)
+
+
+def end_ms(world: World) -> int:
+    """How long the run of one stream goes on: until all has long been calm, and each function is the newest."""
+    redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
+    return max(quiet_ms(world.schedule, world.settings["task_timeout_s"]) + bound_ms(world), redeployed_ms) + CALM_MS
+
+
+def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
+    after_ms = {
+        "kill": fault.value,
+        "kill in the store": 6_000,
+        "kill between steps": 6_000,
+        # Nobody hears of its end, so the machine waits for its answer.
+        "vanish": task_timeout_s * 1000,
+        # Nobody ends it: it lives to its deadline.
+        "orphan": task_timeout_s * 1000,
+        "slow starts": fault.value,
+        "unknown outcomes": LATEST_MS,
+        "slow store": fault.value * 4,
+        "stall": STALL_AFTER_MS,
+        "pause": STALL_AFTER_MS,
+        "silence": STALL_AFTER_MS,
+        "no answers": CONNECT_TIMEOUT_MS,
+        "abort and post": fault.value,
+        "stop and post": fault.value,
+        "abort, post and stop": fault.value,
+    }
+    return fault.for_ms + after_ms.get(fault.kind, 0)
+
+
+def bound_ms(world: World) -> int:
+    """How long after the last fault the stream may be without a connection: one capped back-off and one connect.
+
+    Before it a lane may watch a successor that never connects, and may wait for a dead holder's lease to run out. Where
+    the upstream is owed rests, the longest of them, and what a try may take.
+    """
+    settings = world.settings
+    names = ("retry_max_delay_s", "throttle_max_delay_s", "cool_down_s")
+    settle_ms = WATCH_MS
+    if world.schedule.policy == "forbids":
+        settle_ms += CONNECT_TIMEOUT_MS + lease_ttl_ms(world) + 2 * world.schedule.skew_ms
+    rest_s = max(int(settings[name]) for name in names) + int(settings["jitter_s"])
+    return rest_s * 1000 + settle_ms + CONNECT_MS + most_ms(world)
+
+
+def lease(world: World) -> control_items.Item:
+    key = control_items.key(world.stream, "lease")
+    item: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
+    return item
+
+
+def is_stopped(world: World) -> bool:
+    """Whether a stop is requested."""
+    return control_items.lease(lease(world)).stop
+
+
+def asked_last(schedule: Schedule) -> set[str]:
+    """What the last request asked for; both where two came in the same millisecond."""
+    asked = requests(schedule)
+    return {method for at_ms, method in asked if at_ms == asked[-1][0]}
+
+
+def broken(world: World) -> dict[str, list[str]]:
+    """What was broken in the run of one stream, by the kind of COUNTED."""
+    watch = world.watch
+    # What lies whole in the queue is safe, also where its function died before it could leave a mark.
+    for key in watch.letters():
+        watch.stored.setdefault(world.wire.key_number(key), world.clock.now_ms())
+    return {
+        "duplicated": watch.duplicated,
+        "excess-connections": world.upstream.excess,
+        "torn": watch.torn,
+        "cursor-ahead": watch.ahead,
+        "backwards": watch.backwards,
+        "lost": _lost(world),
+        "invented": invented(world),
+        "unrecorded-gaps": unrecorded(world),
+        "restless": _restless(world),
+        "impatient": impatient(world),
+        "hasty": hasty(world),
+        "in-step": in_step(world),
+        "too-late": too_late(world),
+        "misplaced": watch.misplaced,
+        "dead-letters": list(dict.fromkeys(watch.unlettered)),
+        "wrong-counts": watch.miscounted,
+        "misread": world.misread,
+        "usurped": watch.usurped,
+        "wrong-status": world.misreported,
+    }
+
+
+def _restless(world: World) -> list[str]:
+    """Two lanes that take each other for dropped evict each other for ever, covering every instant."""
+    calm_from = world.clock.now_ms() - CALM_MS
+    count = sum(link.asked_ms > calm_from for link in world.upstream.links)
+    return [f"{count} openings after {at(world, calm_from)}, when all was calm"] if count > CALM_OPENINGS else []
+
+
+def at(world: World, at_ms: int) -> str:
+    """The instant as a text."""
+    return f"{(at_ms - world.origin_ms) / 1000:.3f} s"
+
+
+def _lost(world: World) -> list[str]:
+    unexcused = [number for number, excuse in missing(world).items() if not excuse]
+    if not unexcused:
+        return []
+    first = at(world, world.upstream.emitted_ms[unexcused[0]])
+    return [f"{len(unexcused)} events are neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]

@@ -1,0 +1,133 @@
+"""What a group's function owes the store after a refusal, and what its beats answer for: on tables in memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+
+from handlers.errors import StoreUnavailable
+from handlers.group.lease import Beat, GroupLease
+from handlers.store import control_items
+from handlers.store.group_items import live_of_member
+from handlers.store.grouped_store import GroupedStore, GroupFunction
+from local.replay.table import MemoryDynamoDB
+
+CONTROL, GROUP, STREAM, EXECUTION, REQUEST = "control", "#1", "prices", "E1", "r1"
+NOW_MS = 1_000_000
+
+
+class Refusing:
+    """The tables, whose updates are refused while `refuses`; of those that `loses` the answer is lost."""
+
+    def __init__(self, tables: MemoryDynamoDB) -> None:
+        self.tables = tables
+        self.refuses = self.loses = False
+
+    def update_item(self, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        answer = {} if self.refuses else self.tables.update_item(**request)
+        if self.refuses or self.loses:
+            raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
+        return answer
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """The other methods."""
+        method: Callable[..., Any] = getattr(self.tables, name)
+        return method
+
+
+@pytest.fixture
+def client() -> Refusing:
+    """A stream that has joined a group, of which an execution has the lease."""
+    tables = MemoryDynamoDB("events", CONTROL)
+    for key, attributes in ((GROUP, {"execution": EXECUTION}), (STREAM, {"group": GROUP, "joined": "1"})):
+        texts = {name: {"S": value} for name, value in attributes.items()}
+        tables.put_item(TableName=CONTROL, Item=control_items.key(key, "lease") | texts)
+    return Refusing(tables)
+
+
+def store_of(client: Refusing) -> GroupedStore:
+    """The store of a function that beats."""
+    who = GroupFunction(GROUP, 1, REQUEST, EXECUTION, NOW_MS + 60_000, 8_000)
+    names = {"events_table": "events", "control_table": CONTROL, "dead_letter_queue_url": ""}
+    store = GroupedStore(client, lambda: None, who, lambda: NOW_MS, sleep=lambda _s: None, **names)
+    store.stalls[STREAM] = 30_000
+    store.lease = GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)})
+    return store
+
+
+def claim(store: GroupedStore) -> int:
+    """The fencing token of a claim in the function's name."""
+    return store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}").record.lease.fence
+
+
+def shown() -> control_items.Item:
+    """What a heartbeat shows."""
+    live = {"fence": {"N": "1"}, "request_id": {"S": REQUEST}, "seen_ms": {"N": str(NOW_MS)}}
+    return {"live": {"M": live}}
+
+
+def record(client: Refusing) -> control_items.Item:
+    """The stream's record."""
+    item: control_items.Item = client.tables.get_item(TableName=CONTROL, Key=control_items.key(STREAM, "lease"))["Item"]
+    return item
+
+
+def connected(client: Refusing) -> GroupedStore:
+    """A store whose function is connected to the stream, and answers for it by its beats."""
+    store = store_of(client)
+    store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+    assert record(client)["live"]["M"]["lag_ms"] == {"N": "8000"}
+    return store
+
+
+def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Refusing) -> None:
+    """Its name is the same; where the answer was lost the claim that stands there is the older one."""
+    store = connected(client)
+    client.refuses = True
+    with pytest.raises(StoreUnavailable):
+        claim(store)
+    client.refuses = False
+    assert claim(store) == 2
+
+
+def test_a_release_that_was_refused_is_made_with_a_later_beat(client: Refusing) -> None:
+    """Else the function's own beats say for as long as it lives that the stream is connected."""
+    store = connected(client)
+    client.refuses = True
+    with pytest.raises(StoreUnavailable):
+        store.release(STREAM, 1, shown())
+    store.releases_again()
+    client.refuses = False
+    assert "released" not in record(client)
+    store.releases_again()
+    assert record(client)["released"] == {"N": "1"}
+
+
+def test_a_connection_that_the_store_ended_is_released_with_a_later_beat(client: Refusing) -> None:
+    """Nothing was asked for that could fail: its record is left open, and no beat answers for it any more."""
+    store = connected(client)
+    store.over(STREAM)
+    store.releases_again()
+    assert record(client)["released"] == {"N": "1"}
+    assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
+
+
+def test_one_that_was_released_owes_nothing(client: Refusing) -> None:
+    """Its record is written once."""
+    store = connected(client)
+    store.release(STREAM, 1, shown())
+    store.over(STREAM)
+    client.refuses = True
+    store.releases_again()
+    assert record(client)["released"] == {"N": "1"}
+
+
+def test_a_connection_that_a_beat_answers_for_was_heard_not_long_before() -> None:
+    """Else its successor would count all of its life as a silence of a dead peer, and never have caught up."""
+    live = {name: {"N": value} for name, value in (("seen_ms", "0"), ("lag_ms", "8000"), ("silent_ms", "37500"))}
+    group = GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)})
+    composed = live_of_member(live | {"request_id": {"S": REQUEST}}, group)
+    assert composed is not None
+    assert (composed["seen_ms"], composed["heard_ms"]) == ({"N": "992000"}, {"N": "954500"})
