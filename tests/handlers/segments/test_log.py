@@ -96,10 +96,10 @@ def test_a_writer_reads_what_another_wrote() -> None:
     """It finds its number taken, and drops what is there already; each event is stored once, in order."""
     world = World()
     older, newer = world.log(1), world.log(2)
-    older.opens()
-    newer.write(0, events(1, 2))
-    assert older.write(0, events(2, 3)) == Written(1, 1)
-    assert world.keys() == ["k1", "k2", "k3"]
+    older.write(0, events(1))
+    newer.write(0, events(2, 3))
+    assert older.write(1, events(3, 4)) == Written(1, 1)
+    assert world.keys() == ["k1", "k2", "k3", "k4"]
 
 
 def test_the_first_append_reads_what_another_wrote_since_it_opened() -> None:
