@@ -40,8 +40,6 @@ def of_files(paths: Sequence[Path]) -> list[Named]:
         found = histories(pages)
     except HistoryError as problem:
         raise UserError(f"{problem}.") from None
-    if len(found) == 1:
-        return [(paths[0].name, found[0])]
     firsts = [name for name, page in pages if page[0]["id"] == 1]
     return [(Path(name).name, history) for name, history in zip(firsts, found, strict=True)]
 

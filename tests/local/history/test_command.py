@@ -76,6 +76,8 @@ def test_an_execution_and_its_pages_say_the_same(
     assert len(pages) == 5
     read = [answered(capsys, str(whole)), answered(capsys, *pages), asked]
     assert [one["gaps"] for one in read[1:]] == [read[0]["gaps"]] * 2
+    # Of files, an execution is called as the one that it begins in.
+    assert [one["executions"][0]["name"] for one in read] == ["whole.json", "page-4.json", "once"]
     (gap,) = asked["gaps"]
     assert (gap["cause"], gap["to_ms"] - gap["from_ms"] >= 1000) == ("succeeded", True)
     (execution,) = asked["executions"]
