@@ -159,7 +159,7 @@ class Service:
 
     def connections(self, stream_id: str) -> list[dict[str, Any]]:
         """Returns the records of a stream's connections, oldest first; the control record has that of the newest."""
-        rows = self._items("control", stream_id, "connection#")
+        rows = [control_items.whole(row) for row in self._items("control", stream_id, "connection#")]
         shown = [control_items.live_record(item) for item in self._items("control", stream_id, "lease")]
         every = control_items.with_live(rows, next(iter(shown), None))
         plain = [{name: _plain(value) for name, value in row.items()} for row in every]

@@ -79,7 +79,7 @@ def test_help_and_version_need_nothing_more(product: Environment) -> None:
     assert (status, mistake) == (0, "")
     verbs = (
         "run profile request start stop status list events follow console gaps "
-        "replay compare timeline chaos cost redrive asl"
+        "replay compare timeline chaos cost redrive upgrade asl"
     )
     assert re.findall(r"^    (\w+) +\w", said, re.MULTILINE) == verbs.split()
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)

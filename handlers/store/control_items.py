@@ -245,7 +245,12 @@ def live_record(item: Item) -> Item | None:
     shown: Item | None = item.get("live", {}).get("M")
     if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
         return None
-    return _ABSENT | shown
+    return whole(shown)
+
+
+def whole(item: Item) -> Item:
+    """A connection's record with what `lean` left out."""
+    return _ABSENT | item
 
 
 def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:

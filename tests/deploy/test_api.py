@@ -14,6 +14,7 @@ from tests.deploy.test_template import resources, statements
 KEYS = ("AWS::ApiGateway::ApiKey", "AWS::ApiGateway::UsagePlan", "AWS::ApiGateway::UsagePlanKey")
 LOGGED = ["requestId", "requestTime", "identity.sourceIp", "identity.userArn", "identity.apiKeyId", "httpMethod"]
 LOGGED += ["path", "status", "responseLength", "responseLatency", "error.responseType"]
+ROLES = ("ConnectionsRole", "StartRole", "UpgradeRole")
 THROTTLE = {"ResourcePath": "/*", "HttpMethod": "*", "ThrottlingRateLimit": 10, "ThrottlingBurstLimit": 20}
 
 
@@ -71,25 +72,23 @@ def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any]
 def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any], prod: dict[str, Any]) -> None:
     """A log group for the API and for each machine, kept as long as the functions', without inputs and outputs."""
     assert "AccessLogSetting" not in resources(template, "AWS::ApiGateway::Stage")[0]
-    assert [one.get("LoggingConfiguration") for one in resources(template, "AWS::StepFunctions::StateMachine")] == [
-        None,
-        None,
-    ]
+    machines = resources(template, "AWS::StepFunctions::StateMachine")
+    assert [one.get("LoggingConfiguration") for one in machines] == [None] * 3
     groups = {one["LogGroupName"]: one["RetentionInDays"] for one in resources(prod, "AWS::Logs::LogGroup")}
-    logs = ("/aws/vendedlogs/states/streamkeeper-test-connections", "/aws/vendedlogs/states/streamkeeper-test-start")
+    logs = [f"/aws/vendedlogs/states/streamkeeper-test-{machine}" for machine in ("connections", "start", "upgrade")]
     api = "/aws/apigateway/streamkeeper-test"
     assert {name: days for name, days in groups.items() if "lambda" not in name} == dict.fromkeys((*logs, api), 30)
     (stage,) = resources(prod, "AWS::ApiGateway::Stage")
     assert stage["AccessLogSetting"]["DestinationArn"]["Fn::Sub"].endswith(f":log-group:{api}")
     # No message of an error: of a wrong signature it quotes the signed headers, a session token among them.
     assert json.loads(stage["AccessLogSetting"]["Format"]) == {name: f"$context.{name}" for name in LOGGED}
-    for machine in ("Connections", "Start"):
+    for machine in ("Connections", "Start", "Upgrade"):
         logging = prod["Resources"][machine]["Properties"]["LoggingConfiguration"]
         target = {"CloudWatchLogsLogGroup": {"LogGroupArn": {"Fn::GetAtt": [f"{machine}Log", "Arn"]}}}
         assert logging == {"Level": "ERROR", "IncludeExecutionData": False, "Destinations": [target]}
         (everywhere,) = (actions for actions, place in statements(prod, f"{machine}Role") if place == "*")
         assert all(action.startswith("logs:") for action in everywhere)
-    assert not [one for role in ("ConnectionsRole", "StartRole") for one in statements(template, role) if one[1] == "*"]
+    assert not [one for role in ROLES for one in statements(template, role) if one[1] == "*"]
 
 
 def test_tables_of_prod_cannot_be_deleted(template: dict[str, Any], prod: dict[str, Any]) -> None:

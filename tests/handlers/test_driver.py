@@ -99,7 +99,7 @@ def stored(aws: Aws) -> list[str]:
 
 
 def ledger(aws: Aws, fence: int) -> dict[str, Any]:
-    return aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
+    return {"duplicates": 0, "dead_lettered": 0} | aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"]
 
 
 def test_a_stream_that_closes_was_dropped_and_all_of_it_is_stored(aws: Aws) -> None:

@@ -292,15 +292,23 @@ def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought()
     assert third.ask(TakeTurn(3, 9_900)).resumption == Resumption("6", 0, 2_500, 1_000, 2_500)
 
 
-@pytest.mark.parametrize("attributes", [{"layout": {"N": "3"}}, {"rest_until_ms": {"S": "soon"}}])
-def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(attributes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        ({"layout": {"N": "3"}}, "the control record has layout 3, and this version knows 2"),
+        ({"rest_until_ms": {"S": "soon"}}, "the control record cannot be claimed"),
+    ],
+)
+def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(
+    attributes: dict[str, Any], sentence: str
+) -> None:
     """A later version's, or a damaged one, owes no rest: asked for at once it would be refused without end."""
     table = Table()
     function = Function(table, "r1")
     function.claim()
     table.put("lease", **table.item() | attributes)
-    with pytest.raises(StoreUnavailable, match="the control record cannot be claimed"):
-        function.ask(Claim())
+    with pytest.raises(StoreUnavailable, match=sentence):
+        function.ask(Claim(after_fence=1))
 
 
 def test_who_looked_for_gaps_is_told_to_the_next() -> None:
