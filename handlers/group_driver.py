@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open
 from handlers.connection.inputs import Arrival, Closed, LeaseRead, StoreFailed
-from handlers.connection.lease import Lease
 from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Report, Step, Steps
 from handlers.errors import StoreUnavailable, StreamRejected
 from handlers.group.keeping import Kept
@@ -133,6 +132,7 @@ class GroupDriver:
         self._log_report = log_report
         self._streams: dict[str, _Stream] = {}
         self._news: set[str] = set()
+        self._untold: set[str] = set()  # whose lease is another than the one they know
         self._rounds: Rounds[Kept] = Rounds()
         self._bell = bell
         self._pool = pool
@@ -165,6 +165,7 @@ class GroupDriver:
         for stream, kept in self._rounds.ended():
             self._forget_upstream(stream)
             self.connected.discard(stream)
+            self._untold.discard(stream)
             del self._streams[stream]
             yield stream, kept
 
@@ -173,10 +174,10 @@ class GroupDriver:
         """Returns the first instant that a stream has named."""
         return self._rounds.due_ms
 
-    def tell(self, stream: str, lease: Lease) -> None:
-        """Tells a stream that waits of another lease."""
-        if self._rounds.awaits(stream):
-            self._rounds.answer(stream, self._answer(stream, LeaseRead(lease)))
+    def tell(self, stream: str) -> None:
+        """Tells a stream that its lease is known to be another: now, or when what it asks for is answered."""
+        if stream in self._streams:
+            self._untold.add(stream)
 
     def fail_waiting(self, detail: str) -> None:
         """Ends the connections that wait for an arrival, as if the store had refused."""
@@ -194,6 +195,11 @@ class GroupDriver:
     def _serve(self) -> bool:
         now_ms, served = self._clock.now_ms(), False
         for stream, step in self._rounds.awaiting():
+            if stream in self._untold:
+                self._untold.discard(stream)
+                self._rounds.answer(stream, self._answer(stream, LeaseRead(self._store.known(stream))))
+                served = True
+                continue
             upstream = self._streams[stream].upstream
             arrival = upstream.get(0) if stream in self._news and upstream is not None else None
             if arrival is None:

@@ -300,7 +300,7 @@ class _Function:
             case ReadRecords():
                 self._duties.read()
                 for stream in self.store.refreshed(answer.value):
-                    self._driver.tell(stream, self.store.known(stream))
+                    self._driver.tell(stream)
             case Remove(stream, _):
                 self.store.forget(stream)
                 self._duties.removed(stream)

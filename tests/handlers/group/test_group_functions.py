@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
@@ -99,6 +99,7 @@ def test_a_join_and_a_leave_take_effect_and_disturb_nobody(during: bool) -> None
     st.booleans(),
 )
 @settings(max_examples=examples(60))
+@example(3_001, 0, None, True)  # the record is read while the stream is told what was known before
 def test_a_join_and_a_leave_take_effect_within_a_beat(
     after_ms: int, number: int, handover_ms: int | None, leaves: bool
 ) -> None:

@@ -238,6 +238,7 @@ class VirtualGroup(GroupPerformer):
         self.duties.claimed(self.store.lease, self.now_ms)
         self._batches = BatchGet(world.tables, CONTROL)
         self._causes: dict[str, Outcome] = {}
+        self._untold: set[str] = set()
 
     def _perform(self, stream: str, step: Step) -> None:
         if isinstance(step, MarkConnected | Ended):
@@ -260,6 +261,10 @@ class VirtualGroup(GroupPerformer):
             if self.pacing.may_begin(self.now_ms):
                 self._begins(stream)
                 done = True
+        for stream in [one for one, _ in self.rounds.awaiting() if one in self._untold]:
+            self._untold.discard(stream)
+            self.rounds.answer(stream, Answer(self.now_ms, LeaseRead(self.store.known(stream))))
+            done = True
         done = self.step() or done
         for stream, kept in list(self.ended.items()):
             del self.ended[stream]
@@ -295,12 +300,8 @@ class VirtualGroup(GroupPerformer):
                 self.duties.answered(self.now_ms, groups.members())
             case ReadRecords():
                 keys = [control_items.key(stream, "lease") for stream in self._requests if stream in self.rounds]
-                changed = self.store.refreshed(self._batches.items(keys, consistent=True))
+                self._untold.update(self.store.refreshed(self._batches.items(keys, consistent=True)))
                 self.duties.read()
-                waiting = dict(self.rounds.awaiting())
-                for stream in changed:
-                    if stream in waiting:
-                        self.rounds.answer(stream, Answer(self.now_ms, LeaseRead(self.store.known(stream))))
             case Remove(stream, joined):
                 outcome = self._causes[stream]
                 self.store.lets_go(stream, joined, outcome.error or "StreamEnded", outcome.message)
