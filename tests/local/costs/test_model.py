@@ -51,8 +51,8 @@ def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
 
 def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
     """All in: ten a month at an event a minute, fifty at an event a second."""
-    minute, second = quoted.together[1:]
-    assert minute.stream_month["sum"] <= 0.10
+    minute, by_the_clock, second = quoted.together[1:]
+    assert max(minute.stream_month["sum"], by_the_clock.stream_month["sum"]) <= 0.10
     assert second.stream_month["sum"] <= 0.50
     # A function's own price is shared, what a stream stores is not.
     assert second.stream_month["lambda"] == pytest.approx(quoted.packed.stream_month["lambda"] / 100, rel=0.03)
@@ -126,7 +126,8 @@ def test_what_the_settings_change() -> None:
     backed_up = costs({"point_in_time_recovery": True}, events_per_s=0.1).stream_month["storage"]
     assert backed_up == pytest.approx(found.stream_month["storage"] * 0.45 / 0.25)
     longer = costs({"keep_days": 60}, events_per_s=0.1).million_kept
-    assert longer == pytest.approx(2 * (found.million_kept or 0), rel=0.001)
+    # Twice, but for the counts of the events in the ledger, which is kept as long as before.
+    assert longer == pytest.approx(2 * (found.million_kept or 0), rel=0.005)
     assert found.stream_month["metrics"] == pytest.approx(0.30)
     by_profile = costs({"metrics_by": "profile"}, events_per_s=0.1).stream_month["metrics"]
     assert by_profile == pytest.approx(6 * 0.30)
