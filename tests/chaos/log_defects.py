@@ -43,6 +43,20 @@ KILLED_WITH_WAITING = Schedule(
     flush_s=3,
 )
 
+# The client sends requests again whose answers were lost, for so short a time that it does not give up.
+SENT_AGAIN = Schedule(
+    seed=0,
+    policy="evicts",
+    resumes=True,
+    hot=False,
+    reconnect_tries=0,
+    renews=False,
+    skew_ms=0,
+    events_every_ms=1_100,
+    faults=tuple(Fault(at_ms, "unknown outcomes", 1_300, at_ms) for at_ms in (16_000, 24_000, 32_000, 48_000)),
+    store="log",
+)
+
 
 def in_a_log(schedule: Schedule) -> bool:
     """Whether the first stream's events lie in a log."""
@@ -57,12 +71,6 @@ def in_two_hands(schedule: Schedule) -> bool:
 def is_too_large(schedule: Schedule) -> bool:
     """Whether no segment holds some of the events."""
     return in_a_log(schedule) and schedule.unstorable == "large"
-
-
-def sends_again(schedule: Schedule) -> bool:
-    """Whether the client sends requests again whose answers were lost, for a short time."""
-    unknown = [fault for fault in schedule.faults if fault.kind == "unknown outcomes"]
-    return in_a_log(schedule) and schedule.flush_s <= 1 and any(fault.for_ms < 4_000 for fault in unknown)
 
 
 def is_redeployed(schedule: Schedule) -> bool:
@@ -200,7 +208,7 @@ OF_THE_LOG = [
         "its own segment is not recognised",
         {"wrong-counts"},
         function=(f"{_APPENDER}._is_own", is_never_its_own),
-        among=sends_again,
+        like=SENT_AGAIN,
     ),
     Defect(
         "a number is left out",

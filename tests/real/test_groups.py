@@ -20,6 +20,7 @@ from tests.local.support import PROJECT, environment, until
 from tests.real.test_redeploy import changed, copied
 
 CALM = [f"demo:calm-{number}" for number in range(6)]
+PLACES = 8
 FLOODS, REFUSES, LATER = "demo:floods", "demo:refuses", "demo:later"
 
 
@@ -55,7 +56,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     project = folder / "project"
     project.mkdir()
     settings = copied(project) / "env" / "test.yml"
-    changed(settings, ("streams_per_function: 1 ", "streams_per_function: 8 "))
+    changed(settings, ("streams_per_function: 1 ", f"streams_per_function: {PLACES} "))
     with serving(Upstream()) as server, running(folder, project, UPSTREAM_DEMO=server.address) as service:
         yield service
 
@@ -66,6 +67,12 @@ def status(service: Service, stream: str) -> str:
 
 def numbers(service: Service, stream: str) -> list[int]:
     return [int(item["SK"]) for item in service.items("events", stream)]
+
+
+def has_place(service: Service) -> bool:
+    """Whether the function has counted its members, and said that there is a place."""
+    (lease,), (groups,) = service.items("control", "#1", "lease"), service.items("control", "#", "groups")
+    return int(lease["size"]) < PLACES and "open:#1" in groups
 
 
 def is_whole(service: Service, stream: str, least: int) -> bool:
@@ -124,6 +131,7 @@ def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) 
     # While an execution is renewed they are of two, for a moment.
     assert until(lambda: len({service.ask("GET", stream)[1]["execution"] for stream in CALM}) == 1, 30), service.log
     assert until(lambda: status(service, REFUSES) == "rejected", 60), service.log
+    assert until(lambda: has_place(service), 30), service.log
     service.post(LATER)
     assert until(lambda: status(service, LATER) == "running", 60), service.log
     service.ask("DELETE", CALM[0])
