@@ -65,7 +65,7 @@ def add(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Runs ways to keep a stream connected in virtual time, each with the same connection manager,\n"
         "upstream and faults: how much of the time they cover, what they lose and what they cost.",
-        epilog="strategies:\n" + "".join(f"  {one.name:<16}{one.says}\n" for one in STRATEGIES) + "\nexamples:\n"
+        epilog="strategies:\n" + "".join(f"  {one.name:<20}{one.says}\n" for one in STRATEGIES) + "\nexamples:\n"
         "  streamkeeper compare --faults rough --picture compare.html\n"
         "  streamkeeper compare --limit 45 --wait 35 --hours 0.05    the experiment that was measured on AWS",
     )
@@ -77,7 +77,10 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--hours", default=f"{HOURS:g}", metavar="H", help=f"how long, in virtual time ({HOURS:g})")
     parser.add_argument(
-        "--faults", default="none", metavar="KIND", help="none, calm, rough, or a file with drops, stalls, refusals"
+        "--faults",
+        default="none",
+        metavar="KIND",
+        help="none, calm, rough, or a YAML file: docs/strategies.md shows one",
     )
     parser.add_argument("--limit", default=str(LIMIT_S), metavar="S", help=f"the functions' limit ({LIMIT_S})")
     parser.add_argument("--wait", default=str(WAIT_S), metavar="S", help=f"how long a lane waits ({WAIT_S})")
