@@ -1,8 +1,8 @@
 """Sends stored events on, called by Lambda with the records of the events table's stream.
 
 It answers which record to go on from, as an event source mapping with ReportBatchItemFailures wants it. The template
-has this function only where a profile delivers (packaging/delivery.cjs). Invariant: a log line and a dead-letter
-message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
+has this function only where a profile delivers (packaging/delivery.cjs). Invariant: a log line, a document of metrics
+and a dead-letter message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
 """
 
 import functools
@@ -21,6 +21,7 @@ from handlers.aws.secret_values import SecretValues
 from handlers.deliver.contract import Tools
 from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
 from handlers.deliver.known_sinks import sending
+from handlers.delivery_metrics import documents
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields
@@ -118,14 +119,15 @@ def bury(letter: Letter) -> bool:
 
 
 def report(counts: Mapping[Place, Count]) -> None:
-    """Writes a log line for each stream and sink, and adds to their counts; that these are late stops no event."""
+    """Prints a document for each stream and sink, and adds to their counts; that these are late stops no event."""
     for place, count in counts.items():
-        numbers = {"delivered": count.delivered, "failed": count.failed, "dead_lettered": count.dead_lettered}
-        fields = {"stream_id": place.stream_id, "sink": place.label, **numbers, "lag_ms": count.lag_ms}
         if count.reason:
-            logger.warning("events wait", extra={**fields, "reason": count.reason})
-        else:
-            logger.info("delivered", extra=fields)
+            said = {"stream_id": place.stream_id, "sink": place.label, "reason": count.reason}
+            logger.warning("events wait", extra={**said, "lag_ms": count.lag_ms})
+    by, namespace = settings.metrics_by, settings.metrics_namespace
+    for document in documents(counts, service=logger.service, namespace=namespace, by=by, now_ms=now_ms()):
+        # CloudWatch reads the metrics out of the log, whatever level the logger has.
+        print(json.dumps(document, separators=(",", ":")), flush=True)
     try:
         delivery_records.add(control, settings.control_table, counts, now_ms())
     except StoreUnavailable as problem:
