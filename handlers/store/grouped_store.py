@@ -31,7 +31,8 @@ from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.group_items import live_of_member
 from handlers.store.group_store import GroupStore
 
-# How often the cursor of a stream whose events are items is saved at most.
+# How often the cursor of a stream whose events are items is saved at most: but where the upstream ends the older
+# connection at once, which nobody could go back to. There each heartbeat saves it, as of a stream alone.
 CURSOR_EVERY_MS = 60_000
 # What the record of a connection says for the beats.
 _OF_BEATS = ("lag_ms", "silent_ms")
@@ -75,8 +76,8 @@ class _Held:
 class GroupedStore(Store):
     """Of one function; `lease` is the group's as it was last read.
 
-    `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, and `hot` which
-    have a standby. `turns` counts its own turns.
+    `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, `hot` which
+    have a standby, and `evicting` whose older connection ends with the newer's answer. `turns` counts its own turns.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class GroupedStore(Store):
         self.lags: dict[str, int] = {}
         self.stalls: dict[str, int] = {}
         self.hot: set[str] = set()
+        self.evicting: set[str] = set()
         self.lease = GroupLease()
         self.turns = 0
         self._counting = threading.Lock()
@@ -236,7 +238,8 @@ class GroupedStore(Store):
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
         # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
         waits = held.lag_ms is None or ("cursor" in held.unsaved and control_items.partitions(held.item) != LOG)
-        is_due = waits and now_ms - held.saved_ms >= self._cursor_every_ms
+        every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
+        is_due = waits and now_ms - held.saved_ms >= every_ms
         if not (is_due or is_first or is_behind or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)
         lag_ms = self._lag_ms(stream_id, held.seen_ms)
