@@ -21,6 +21,7 @@ from handlers.aws.secret_values import SecretValues
 from handlers.deliver.contract import Tools
 from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
 from handlers.deliver.known_sinks import sending
+from handlers.deliver.sinks.lambda_function import INVOKE_S
 from handlers.delivery_metrics import documents
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
@@ -33,8 +34,8 @@ from handlers.store.delivery_records import Count, Place
 
 # One try a request: Lambda tries again, after a rest.
 TRIES = 2
-# So much before Lambda would end it no further batch is sent.
-MARGIN_MS = 20_000
+# So long before Lambda would end it all was sent that will be: then come dead-letter messages and counts.
+MARGIN_MS = 10_000
 
 
 class LambdaContext(Protocol):
@@ -61,7 +62,7 @@ def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str
         sending=lambda target: sending(target, TOOLS),
         bury=bury,
         now_ms=now_ms,
-        is_late=lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS,
+        left_ms=lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS,
     )
     result = deliver(event["Records"], hands, delivered)
     report(result.counts)
@@ -101,7 +102,12 @@ def secret(reference: Reference) -> str:
     return secrets.read([reference])[reference]
 
 
-TOOLS = Tools(lambda service: boto3_client(service, TRIES), secret, now_ms)
+def client(service: str) -> Any:
+    """The client of a service. A function is waited for, and not called again at once where it has not answered."""
+    return boto3_client("lambda", 1, INVOKE_S) if service == "lambda" else boto3_client(service, TRIES)
+
+
+TOOLS = Tools(client, secret, now_ms)
 
 
 def bury(letter: Letter) -> bool:

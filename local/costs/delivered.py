@@ -179,7 +179,7 @@ def _batches(kind: str, made: Sequence[Record]) -> list[list[int]]:
     def sending(_target: Target) -> tuple[Promises, Any]:
         return promises, send
 
-    hands = Hands(lambda _stream: [target], sending, lambda _letter: False, lambda: _AT_MS, lambda: False)
+    hands = Hands(lambda _stream: [target], sending, lambda _letter: False, lambda: _AT_MS, lambda: 100_000)
     result = deliver(made, hands, Delivered())
     assert not result.failed_at
     return sent
