@@ -90,7 +90,7 @@ class GroupedStore(Store):
         # A successor begins where the cursor stands: short functions save it oftener.
         self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
         self._streams: dict[str, _Held] = {}
-        self._owed: dict[str, tuple[int, Item]] = {}  # releases that the store did not answer
+        self._owed: dict[tuple[str, int], Item] = {}  # releases that the store did not answer, of which connections
         self.lags: dict[str, int] = {}
         self.stalls: dict[str, int] = {}
         self.hot: set[str] = set()
@@ -261,10 +261,10 @@ class GroupedStore(Store):
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """As a stream's, with what waited to be written, unless nothing is to be shown."""
-        held = self._held(stream_id)
-        self._owed[stream_id] = owed = fence, held.unsaved | shown if shown else {}
-        reply = super().release(stream_id, *owed, rest)
-        self._has_released(stream_id, owed)
+        shown = self._held(stream_id).unsaved | shown if shown else {}
+        self._owed[stream_id, fence] = shown
+        reply = super().release(stream_id, fence, shown, rest)
+        self._has_released(stream_id, fence)
         return reply
 
     def over(self, stream_id: str) -> None:
@@ -273,32 +273,30 @@ class GroupedStore(Store):
         Its record is left open, as of one that was killed, and no beat answers for it any more.
         """
         held = self._streams.get(stream_id)
-        if held is None or not held.fence or stream_id in self._owed:
+        if held is None or not held.fence or (stream_id, held.fence) in self._owed:
             return
         if self._parsed(held.item).lease.released_token < held.fence:
             shown = held.unsaved if "live" in held.unsaved else held.unsaved | {"live": held.item.get("live", {})}
             live = {name: value for name, value in shown["live"].get("M", {}).items() if name not in _OF_BEATS}
             is_own = text(live, "request_id") == self._who.request_id
-            self._owed[stream_id] = held.fence, shown | {"live": {"M": live}} if is_own else {}
+            self._owed[stream_id, held.fence] = shown | {"live": {"M": live}} if is_own else {}
 
     def releases_again(self) -> None:
         """Makes the releases that are owed.
 
         No lease runs out that says that they are connected: the function's own beats renew it.
         """
-        for stream_id, owed in list(self._owed.items()):
+        for (stream_id, fence), shown in list(self._owed.items()):
             try:
-                super().release(stream_id, *owed)
+                super().release(stream_id, fence, shown)
             except StoreUnavailable:
                 return
-            self._has_released(stream_id, owed)
+            self._has_released(stream_id, fence)
 
-    def _has_released(self, stream_id: str, owed: tuple[int, Item]) -> None:
-        if self._owed.get(stream_id) is not owed:
-            return  # a later connection of the stream has ended since
-        del self._owed[stream_id]
+    def _has_released(self, stream_id: str, fence: int) -> None:
+        self._owed.pop((stream_id, fence), None)
         held = self._streams.get(stream_id)
-        if held is not None and held.fence == owed[0]:
+        if held is not None and held.fence == fence:
             held.lag_ms = None
 
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:
