@@ -124,6 +124,8 @@ class DeliverySettings:
     dead_letter_queue_url: str
     streams_dir: Path
     secrets_prefix: str
+    metrics_by: Literal["stage", "profile"]
+    metrics_namespace: str
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
@@ -235,6 +237,8 @@ def load_delivery(environment: Mapping[str, str]) -> DeliverySettings:
         dead_letter_queue_url=_queue_url(environment),
         streams_dir=_streams_dir(environment),
         secrets_prefix=_text(environment, "SECRETS_PREFIX"),
+        metrics_by=_metrics_by(environment),
+        metrics_namespace=_text(environment, "POWERTOOLS_METRICS_NAMESPACE"),
     )
 
 

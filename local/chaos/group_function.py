@@ -117,7 +117,11 @@ class VirtualGroup(Running):
             seat.notes.drew(least, most, value)
             return value
 
-        return seat.noted(kept(profile, who, now_ms, draw, delays, keeps))
+        def keeps_on(at_ms: int) -> bool:
+            seat.notes.rests()  # it is asked in the function's own rests alone
+            return keeps(at_ms)
+
+        return seat.noted(kept(profile, who, now_ms, draw, delays, keeps_on))
 
     def _open(self, stream: str, cursor: str | None, _profile: Profile, _values: Secrets, share: Share) -> Reader:
         assert share.heard is not None

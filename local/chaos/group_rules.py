@@ -45,8 +45,6 @@ def of_member(member: Member) -> dict[str, list[str]]:
     """What was broken of one stream."""
     seen = broken(member)
     seen["dead-letters"] += _unlettered(member)
-    # How long a function's beats answer for one that has left no end is known later than its gap is written down.
-    del seen["unrecorded-gaps"]
     return seen | {
         "stuck": _stuck(member),
         "disturbed": _disturbed(member),

@@ -142,9 +142,13 @@ class Member(World):
     ) -> None:
         super().__init__(group.account, schedule, own, versions, machine_of, number, stream=schedule.name)
         self.group = group
+        self.say = self._says
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.answered: list[tuple[int, str]] = []  # when requests were answered, and which
+
+    def _says(self, text: str) -> None:
+        self.account.say(f"{self.stream}: {text.strip()}")
 
     @property
     def place(self) -> Place:
@@ -191,7 +195,7 @@ class Member(World):
 
     def _ask(self, method: str) -> None:
         self._asked += 1
-        self.say(f"{method} {self.stream}")
+        self.say(method)
         self._tasks.append(asyncio.get_running_loop().create_task(self._until_answered(self._asked, method)))
 
     async def _until_answered(self, number: int, method: str) -> None:
@@ -214,7 +218,7 @@ class Member(World):
             machine_arn=START_ARN,
         )
         await execution.wait()
-        self.say(f"POST {self.stream} is answered: {execution.status} {execution.error or ''}")
+        self.say(f"POST is answered: {execution.status} {execution.error or ''}")
         return execution.status == "SUCCEEDED"
 
     def _deleted(self) -> bool:

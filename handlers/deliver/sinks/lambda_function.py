@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
 
+# So long a function is waited for. One that takes longer is called again, for ever.
+INVOKE_S = 60
 PROMISES = Promises(
     order="request",
     most_messages=100,
@@ -19,6 +21,7 @@ PROMISES = Promises(
     most_message_bytes=5 * 1024 * 1024,
     around_bytes=1,
     is_per_stream=True,
+    longest_ms=(INVOKE_S + 2) * 1000,
     final=frozenset({"RequestTooLargeException", "InvalidRequestContentException"}),
 )
 
