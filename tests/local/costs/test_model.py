@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local.cli import main
 from local.checkout import ROOT
+from local.cli import main
 from local.costs import model, month, page, prices
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTS, Costs, Load, Usage
@@ -46,7 +46,7 @@ def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: A
 
 
 def test_the_page_quotes_the_requests_of_an_event_a_second() -> None:
-    """The parts of docs/costs.md that no replay of a month decides; the test below compares all pages, and takes long."""
+    """The parts of docs/costs.md that no replay of a month decides; a long test compares all pages."""
     found = costs(events_per_s=1, event_bytes=200).stream_month
     table = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8").partition("<!-- cost: stream -->")[2]
     rows = (line.split("|") for line in table.partition("<!-- /cost -->")[0].splitlines())
