@@ -12,6 +12,7 @@ Pure. Source: "Specification: Embedded metric format", CloudWatch User Guide. In
 name, the group and numbers, nothing that the upstream sent.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from handlers.connection.steps import Report
@@ -70,11 +71,19 @@ def document_of(
     """The document of numbers that are known, of one connection or of several that ended alike."""
     place = {"group": group} if group else {}
     fields = {"profile": profile, **place, "service": service, "outcome": outcome, **values}
-    if not (names := kept(values, by)):
+    dimensions = ["service"] if by == "stage" else ["profile", "service"]
+    return embedded(fields, kept(values, by), dimensions, namespace, now_ms)
+
+
+def embedded(
+    fields: dict[str, Any], names: Sequence[str], dimensions: Sequence[str], namespace: str, now_ms: int
+) -> dict[str, Any]:
+    """The document of these fields, of which CloudWatch keeps the named ones as metrics; the fields alone for none."""
+    if not names:
         return fields
     directive = {
         "Namespace": namespace,
-        "Dimensions": [["service"] if by == "stage" else ["profile", "service"]],
+        "Dimensions": [dimensions],
         "Metrics": [{"Name": name, "Unit": _unit(name)} for name in names],
     }
     return {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, **fields}

@@ -1,8 +1,8 @@
 """Sends stored events on, called by Lambda with the records of the events table's stream.
 
 It answers which record to go on from, as an event source mapping with ReportBatchItemFailures wants it. The template
-has this function only where a profile delivers (packaging/delivery.cjs). Invariant: a log line and a dead-letter
-message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
+has this function only where a profile delivers (packaging/delivery.cjs). Invariant: a log line, a document of metrics
+and a dead-letter message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
 """
 
 import functools
@@ -21,6 +21,8 @@ from handlers.aws.secret_values import SecretValues
 from handlers.deliver.contract import Tools
 from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
 from handlers.deliver.known_sinks import sending
+from handlers.deliver.sinks.lambda_function import INVOKE_S
+from handlers.delivery_metrics import documents
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields
@@ -32,8 +34,8 @@ from handlers.store.delivery_records import Count, Place
 
 # One try a request: Lambda tries again, after a rest.
 TRIES = 2
-# So much before Lambda would end it no further batch is sent.
-MARGIN_MS = 20_000
+# So long before Lambda would end it all was sent that will be: then come dead-letter messages and counts.
+MARGIN_MS = 10_000
 
 
 class LambdaContext(Protocol):
@@ -60,7 +62,7 @@ def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str
         sending=lambda target: sending(target, TOOLS),
         bury=bury,
         now_ms=now_ms,
-        is_late=lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS,
+        left_ms=lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS,
     )
     result = deliver(event["Records"], hands, delivered)
     report(result.counts)
@@ -100,7 +102,12 @@ def secret(reference: Reference) -> str:
     return secrets.read([reference])[reference]
 
 
-TOOLS = Tools(lambda service: boto3_client(service, TRIES), secret, now_ms)
+def client(service: str) -> Any:
+    """The client of a service. A function is waited for, and not called again at once where it has not answered."""
+    return boto3_client("lambda", 1, INVOKE_S) if service == "lambda" else boto3_client(service, TRIES)
+
+
+TOOLS = Tools(client, secret, now_ms)
 
 
 def bury(letter: Letter) -> bool:
@@ -118,14 +125,15 @@ def bury(letter: Letter) -> bool:
 
 
 def report(counts: Mapping[Place, Count]) -> None:
-    """Writes a log line for each stream and sink, and adds to their counts; that these are late stops no event."""
+    """Prints a document for each stream and sink, and adds to their counts; that these are late stops no event."""
     for place, count in counts.items():
-        numbers = {"delivered": count.delivered, "failed": count.failed, "dead_lettered": count.dead_lettered}
-        fields = {"stream_id": place.stream_id, "sink": place.label, **numbers, "lag_ms": count.lag_ms}
         if count.reason:
-            logger.warning("events wait", extra={**fields, "reason": count.reason})
-        else:
-            logger.info("delivered", extra=fields)
+            said = {"stream_id": place.stream_id, "sink": place.label, "reason": count.reason}
+            logger.warning("events wait", extra={**said, "lag_ms": count.lag_ms})
+    by, namespace = settings.metrics_by, settings.metrics_namespace
+    for document in documents(counts, service=logger.service, namespace=namespace, by=by, now_ms=now_ms()):
+        # CloudWatch reads the metrics out of the log, whatever level the logger has.
+        print(json.dumps(document, separators=(",", ":")), flush=True)
     try:
         delivery_records.add(control, settings.control_table, counts, now_ms())
     except StoreUnavailable as problem:

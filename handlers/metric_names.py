@@ -1,8 +1,8 @@
 """The names of all metrics, in CloudWatch and in the dashboard, for Prometheus, and for OpenTelemetry.
 
 One table, so that a number has one meaning wherever it is looked at. `cloudwatch` is the field of the documents that
-functions print (handlers/connection_metrics.py, handlers/watch.py), which the dashboard's queries name. Invariant: a
-name that is told anywhere is here; tests compare them.
+functions print, which the dashboard's queries name: handlers/connection_metrics.py, handlers/delivery_metrics.py and
+handlers/watch.py make them. Invariant: a name that is told anywhere is here; tests compare them.
 """
 
 from dataclasses import dataclass
@@ -67,18 +67,20 @@ GROUP_UNCONNECTED = Metric(
 RUNNING = Metric("", "streamkeeper_executions_running", "gauge", "{execution}", "Executions that run on this machine.")
 
 
-def _delivery(name: str, help_: str) -> Metric:
+def _delivery(cloudwatch: str, name: str, help_: str) -> Metric:
     prometheus = f"streamkeeper_delivery_{name}_total"
-    return Metric("", prometheus, "counter", "{event}", help_, ("stream", "sink"))
+    return Metric(cloudwatch, prometheus, "counter", "{event}", help_, ("stream", "sink"))
 
 
-# In CloudWatch the log of the function that delivers has them; the alarm is on Lambda's own IteratorAge.
-SENT = _delivery("sent", "Events that a sink took, repetitions too.")
-WAITED = _delivery("waited", "How often an event was left for a later try.")
-UNDELIVERED = _delivery("dead_lettered", "Events that a sink did not take and the dead-letter queue has.")
+# The alarm is on Lambda's own IteratorAge, which a function that dies at once has too.
+SENT = _delivery("Delivered", "sent", "Events that a sink took, repetitions too.")
+WAITED = _delivery("DeliveryFailed", "waited", "How often an event was left for a later try.")
+UNDELIVERED = _delivery(
+    "DeliveryDeadLettered", "dead_lettered", "Events that a sink did not take and the dead-letter queue has."
+)
 LAG = Metric(
-    "", "streamkeeper_delivery_lag_seconds", "gauge", "s", "How far a sink is behind.", ("stream", "sink")
-)  # fmt: skip
+    "DeliveryLagMs", "streamkeeper_delivery_lag_seconds", "gauge", "s", "How far a sink is behind.", ("stream", "sink")
+)
 
 ALL = (
     *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, ENDED, SENT, WAITED, UNDELIVERED),

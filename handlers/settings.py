@@ -100,6 +100,7 @@ class UpgradeSettings:
     """What the function that upgrades needs: `function` is the name of the one that keeps streams connected."""
 
     control_table: str
+    events_table: str
     function: str
     state_machine_arn: str
 
@@ -123,6 +124,8 @@ class DeliverySettings:
     dead_letter_queue_url: str
     streams_dir: Path
     secrets_prefix: str
+    metrics_by: Literal["stage", "profile"]
+    metrics_namespace: str
 
 
 def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
@@ -221,6 +224,7 @@ def load_upgrade(environment: Mapping[str, str]) -> UpgradeSettings:
     """The settings in `environment`; raises SettingsError."""
     return UpgradeSettings(
         control_table=_text(environment, "CONTROL_TABLE"),
+        events_table=_text(environment, "EVENTS_TABLE"),
         function=_text(environment, "CONNECTION_MANAGER"),
         state_machine_arn=_text(environment, "STATE_MACHINE_ARN"),
     )
@@ -233,6 +237,8 @@ def load_delivery(environment: Mapping[str, str]) -> DeliverySettings:
         dead_letter_queue_url=_queue_url(environment),
         streams_dir=_streams_dir(environment),
         secrets_prefix=_text(environment, "SECRETS_PREFIX"),
+        metrics_by=_metrics_by(environment),
+        metrics_namespace=_text(environment, "POWERTOOLS_METRICS_NAMESPACE"),
     )
 
 

@@ -60,6 +60,22 @@ function filter(names) {
   return { eventName: ['INSERT', 'MODIFY'], dynamodb: { Keys: { PK: { S: keys } } } };
 }
 
+// Puts the delivery onto the dashboard: its alarms, and a row for each stream and sink.
+function show(sub, keys) {
+  const [text, variables] = sub;
+  const board = JSON.parse(text);
+  const alarms = board.widgets.find(({ type }) => type === 'alarm').properties.alarms;
+  alarms.push(...keys.filter((key) => key.endsWith('Alarm')).map((key) => `\${${key}.Arn}`));
+  const query =
+    "SOURCE '${DeliveryLog}' | filter ispresent(Delivered) | stats sum(Delivered) as delivered, sum(DeliveryFailed) as failed, " +
+    'sum(DeliveryDeadLettered) as dead_lettered, max(DeliveryLagMs) as lag_ms by stream, sink';
+  const y = Math.max(...board.widgets.map((widget) => widget.y + widget.height));
+  const properties = { title: 'Delivery, by stream and sink', region: '${AWS::Region}', view: 'table', query };
+  board.widgets.push({ type: 'log', x: 0, y, width: 24, height: 6, properties });
+  sub[0] = JSON.stringify(board);
+  variables.DeliveryLog = { Ref: 'ConnectionDeliveryLogGroup' };
+}
+
 class Delivery {
   constructor(serverless) {
     this.serverless = serverless;
@@ -80,6 +96,7 @@ class Delivery {
     mapping.Properties.FilterCriteria = { Filters: [{ Pattern: JSON.stringify(filter(names)) }] };
     role.Properties.Policies[0].PolicyDocument.Statement.push(...statements(sinks, custom.names.secrets));
     Object.assign(all, custom.delivery);
+    show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
   }
 
   function({ names, settings }) {
@@ -95,6 +112,8 @@ class Delivery {
         DEAD_LETTER_QUEUE_URL: { Ref: 'DeadLetterQueue' },
         STREAMS_DIR: 'env/streams',
         SECRETS_PREFIX: names.secrets,
+        METRICS_BY: settings.metrics_by,
+        POWERTOOLS_METRICS_NAMESPACE: names.metrics,
         POWERTOOLS_SERVICE_NAME: this.serverless.service.service,
         POWERTOOLS_LOG_LEVEL: settings.log_level,
       },

@@ -50,14 +50,14 @@ def _signer(plain: PlainAws, service: str) -> Signer:
 
 
 @cache
-def boto3_client(service: str, tries: int = 4) -> Any:
+def boto3_client(service: str, tries: int = 4, read_timeout_s: int = READ_S) -> Any:
     """boto3's client of a service, one for all who ask, as botocore makes it: boto3 around it takes 3 MB more."""
     import botocore.session
     from botocore.config import Config
 
     config = Config(
         connect_timeout=CONNECT_S,
-        read_timeout=READ_S,
+        read_timeout=read_timeout_s,
         retries={"mode": "standard", "total_max_attempts": tries},
         max_pool_connections=2,
         tcp_keepalive=True,

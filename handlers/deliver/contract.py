@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 
@@ -49,6 +50,7 @@ class Promises:
     """What a sink takes and keeps; `final` are the error codes that are the message's own fault.
 
     `around_bytes` is what surrounds a message in a request. With `is_per_stream` a request has one stream's messages.
+    `longest_ms` is how long a request may take: of a client of AWS's two tries (handlers/aws/clients.py).
     """
 
     order: Order
@@ -57,16 +59,21 @@ class Promises:
     most_message_bytes: int
     around_bytes: int = 0
     is_per_stream: bool = False
+    longest_ms: int = 8_000
     final: frozenset[str] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a sink works with: a client of an AWS service, the value of a secret, and the time."""
+    """What a sink works with: a client of an AWS service, the value of a secret, and the time.
+
+    `post` sends a request and returns the status of the answer; where it is None a webhook opens a socket itself.
+    """
 
     client: Callable[[str], Any]
     secret: Callable[[Reference], str]
     now_ms: Callable[[], int]
+    post: Callable[[UpstreamRequest], int] | None = None
 
 
 class Sink(Protocol):

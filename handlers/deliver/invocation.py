@@ -69,13 +69,14 @@ class Hands:
     """What an invocation works with: where a stream's events go, what sends there, and the dead-letter queue.
 
     `targets` raises ValueError where the profile is wrong; `bury` returns False where the queue does not take it.
+    `left_ms` is the time for what is sent.
     """
 
     targets: Callable[[str], Sequence[Target]]
     sending: Sending
     bury: Callable[[Letter], bool]
     now_ms: Callable[[], int]
-    is_late: Callable[[], bool]
+    left_ms: Callable[[], int]
 
 
 class _Work:
@@ -115,7 +116,11 @@ class _Work:
     def send(self, target: Target, messages: Iterable[Message]) -> None:
         """Sends what goes to one sink."""
         promises, send = self.hands.sending(target)
-        outcomes = send_all(messages, promises, send, self.hands.is_late, in_order=target.in_order)
+
+        def is_late() -> bool:
+            return self.hands.left_ms() < promises.longest_ms
+
+        outcomes = send_all(messages, promises, send, is_late, in_order=target.in_order)
         for message in outcomes.taken:
             self.delivered.add(self.numbers[message.place], message, target.label)
         self._count(target.label, outcomes)

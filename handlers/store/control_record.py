@@ -74,6 +74,19 @@ class ControlRecord:
         """What is known behind the connection that it shows."""
         return self.known if self.live is None else ledger.known(control_items.records(self.live), self.known)
 
+    def heard_by(self, logged: Cursor | None) -> ControlRecord:
+        """The record with when its connection was heard, as the cursor says that it has put into the stream's log.
+
+        Where the beats of a group's function answer for a connection, the record itself says that seldom: whatever was
+        to be stored `lag_ms` ago is.
+        """
+        live = self.live or {}
+        lag_ms = control_items.count(live, "lag_ms")
+        if logged is None or lag_ms is None or control_items.count(live, "fence") != logged.fence:
+            return self
+        heard_ms = max(logged.at_ms - lag_ms, control_items.count(live, "heard_ms") or 0)
+        return replace(self, live=live | {"heard_ms": control_items.number(heard_ms)})
+
     def with_former(self, former: Former) -> ControlRecord:
         """The record with what connections of a former version have written elsewhere, where that is newer."""
         is_newer = (former.cursor_fence, former.saved_ms or 0) >= (self.cursor_fence, self.saved_ms or 0)

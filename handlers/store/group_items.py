@@ -89,8 +89,11 @@ def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
     beat = group.beats.get(text(live or {}, "request_id") or "")
     if live is None or "closed_ms" in live or beat is None:
         return live
-    seen_ms = good_until_ms(count(live, "seen_ms") or 0, count(live, "lag_ms"), beat)
-    said = {"seen_ms": number(seen_ms), "saved_ms": number(max(seen_ms, count(live, "saved_ms") or 0))}
+    lag_ms = count(live, "lag_ms")
+    seen_ms = good_until_ms(count(live, "seen_ms") or 0, lag_ms, beat)
+    # A beat is a word of each connection that it answers for: none of them counts as silent for its lag.
+    told_ms = seen_ms if lag_ms is None else max(seen_ms, beat.at_ms)
+    said = {"seen_ms": number(seen_ms), "saved_ms": number(max(told_ms, count(live, "saved_ms") or 0))}
     silent_ms = count(live, "silent_ms")
     if silent_ms is not None:
         said["heard_ms"] = number(max(count(live, "heard_ms") or 0, seen_ms - silent_ms))

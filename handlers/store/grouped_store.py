@@ -183,9 +183,7 @@ class GroupedStore(Store):
         """As a stream's; whoever holds the turn and is dead is buried before."""
         who, own = self._who, self._parsed(self._held(stream_id).item).lease
         limit_ms = max(expires_at_ms, who.limit_ms)
-        request_id = to_bury(own, self.lease, fence, now_ms, who.died)
-        if request_id:
-            _, self.lease = self._groups.bury(request_id, self.lease.beats[request_id])
+        self._buries(own, fence)
         over = more.pop("over", 0) or known_over(own, self.lease)
         reply = super().take_turn(stream_id, fence, limit_ms, now_ms, over=over, **more)
         if reply.is_done:
@@ -301,21 +299,37 @@ class GroupedStore(Store):
             held.lag_ms = None
 
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:
-        """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew."""
-        now = control_items.instant(self._clock_ms())
+        """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew.
+
+        Whoever is dead and has a connection of it is buried before: no beat says so where the stream is in no group.
+        """
+        own = self._parsed(self._held(stream_id).item).lease
+        self._buries(own, own.connected_token + 1)
+        names: tuple[str, ...] = ("ending", "ending_cause", "ended_at", "execution", "group", "joined")
+        values: Item = {
+            ":ending": {"S": ending},
+            ":cause": {"S": cause[:1000]},
+            ":now": {"S": control_items.instant(self._clock_ms())},
+            ":joined": {"S": joined},
+            ":group": {"S": self._who.group},
+        }
+        update = "SET #ending = :ending, #ending_cause = :cause, #ended_at = :now"
+        if known_over(own, self.lease):
+            names, update = (*names, "expires_at_ms"), f"{update}, #expires_at_ms = :over"
+            values |= {":over": number(self.lease.beats[own.connected_by].at_ms)}
         return self._change(
             stream_id,
-            "SET #ending = :ending, #ending_cause = :cause, #ended_at = :now REMOVE #execution, #group",
+            f"{update} REMOVE #execution, #group",
             "#joined = :joined AND #group = :group",
-            ("ending", "ending_cause", "ended_at", "execution", "group", "joined"),
-            {
-                ":ending": {"S": ending},
-                ":cause": {"S": cause[:1000]},
-                ":now": {"S": now},
-                ":joined": {"S": joined},
-                ":group": {"S": self._who.group},
-            },
+            names,
+            values,
         ).is_done
+
+    def _buries(self, own: Lease, fence: int) -> None:
+        """Buries whoever is dead and has the turn before connection `fence`."""
+        request_id = to_bury(own, self.lease, fence, self._clock_ms(), self._who.died)
+        if request_id:
+            _, self.lease = self._groups.bury(request_id, self.lease.beats[request_id])
 
     def _holds(self, stream_id: str, fence: int) -> bool:
         lease = self._parsed(self._held(stream_id).item).lease

@@ -153,8 +153,9 @@ class Requests:
 
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Where to go on: behind the later of two cursors, the control record's and the log's."""
-        saved = record.resumption(self._now_ms())
-        later = record.with_logged(None if self._log is None else self._log.opens())
+        logged = None if self._log is None else self._log.opens()
+        saved = record.heard_by(logged).resumption(self._now_ms())
+        later = record.with_logged(logged)
         self._asked_fence = later.cursor_fence
         return replace(saved, cursor=later.cursor, saved_ms=later.saved_ms)
 
@@ -261,6 +262,9 @@ class Requests:
         self._row = control_items.connection(
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
+        if self._store.memory_mb is not None:
+            # An upgrade compares it with that of the version before (handlers/upgrade/health.py).
+            self._row["memory_mb"] = control_items.number(self._store.memory_mb())
         return self._row
 
     def _save_record(self, progress: Progress) -> None:

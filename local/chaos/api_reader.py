@@ -12,19 +12,21 @@ import bisect
 import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from handlers.api import event_pages, status
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
-from handlers.connection.ledger import Gap, corrected, gaps
+from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
+from handlers.store import control_items
 from handlers.store.event_reader import EventReader
 from handlers.store.key_reader import key_at, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.executions import end_word, over_as
-from local.chaos.losses import ledger
+from local.chaos.losses import ledger, ledger_rows
 from local.chaos.schedule import SLOW_MS, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
@@ -151,7 +153,7 @@ class ApiReader:
         world = self._world
         if coverage is None or len(requests(world.schedule)) > 1:
             return
-        records = ledger(world)
+        records = list(self._records_with_ends())
         losses = [Gap(fence, *span, "", False) for (fence, count), span in world.watch.losses.items() if count]
         known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]
         expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.closed_by_cursor) for gap in known)
@@ -160,6 +162,17 @@ class ApiReader:
         )
         if shown != expected:
             yield f"the gaps {shown} are shown, and there are {expected}"
+
+    def _records_with_ends(self) -> Iterator[Record]:
+        """The ledger's records; one without an end ended when it was seen last where its function has another since."""
+        known = {control_items.count(row, "fence") for row in ledger_rows(self._world)}
+        over: set[int] = set()
+        for client in self._world.clients:
+            own = sorted(client.links_by_fence.keys() & known)
+            over.update(own[:-1])
+        for record in ledger(self._world):
+            is_over = record.closed_ms is None and record.fence in over
+            yield replace(record, closed_ms=max(record.opened_ms, record.seen_ms)) if is_over else record
 
     def _wrong_counts(self, said: dict[str, Any], known: dict[int, bool]) -> Iterator[str]:
         """What the answer counts of the connections it knows of: as much as there is, or less where it says so.

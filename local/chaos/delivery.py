@@ -19,10 +19,11 @@ from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
 from local.chaos.delivery_plan import DeliveryPlan
 from local.chaos.table_stream import Shard, TableStream, Write
 from local.chaos.virtual_sinks import Killed, VirtualSinks
+from local.chaos.virtual_webhook import SECRET, VirtualWebhook
 
 POLL_MS = 250
 # How long the function may take, and how much of it is for more than sending (packaging/delivery.cjs, MARGIN_MS).
-LIMIT_MS, MARGIN_MS = 120_000, 20_000
+LIMIT_MS, MARGIN_MS = 120_000, 10_000
 FIRST_REST_MS, LONGEST_REST_MS = 250, 60_000
 # A sink that is away for a day is asked some twenty times, and not a thousand.
 RESTS = 20
@@ -70,6 +71,7 @@ class Lambda:
     def __init__(self, delivery: Delivery, redeployed_ms: Iterable[int]) -> None:
         self._of = delivery
         self._sinks = delivery.sinks
+        self._webhook = VirtualWebhook(delivery.sinks)
         self._draws = random.Random(delivery.plan.seed ^ 0xDE11)
         faults = delivery.plan.faults
         self._faults = [fault._replace(at_ms=delivery.origin_ms + fault.at_ms) for fault in faults]
@@ -144,13 +146,13 @@ class Lambda:
             self._sandboxes.append(Delivered())
         # The one that is called last stands last.
         self._sandboxes.append(self._sandboxes.pop(self._draws.randrange(len(self._sandboxes))))
-        tools = Tools(sinks.client, lambda _reference: "", lambda: sinks.now_ms)
+        tools = Tools(sinks.client, lambda _reference: SECRET, lambda: sinks.now_ms, self._webhook.post)
         hands = Hands(
             targets=lambda _stream_id: self._of.plan.targets,
             sending=lambda target: known_sinks.sending(target, tools),
             bury=self._bury,
             now_ms=lambda: sinks.now_ms,
-            is_late=lambda: sinks.now_ms >= self._limit_ms,
+            left_ms=lambda: self._limit_ms - sinks.now_ms,
         )
         result = deliver([write.record() for write in batch], hands, self._sandboxes[-1])
         return _place(batch, result.failed_at)

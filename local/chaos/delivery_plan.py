@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from handlers.profile.deliver_field import Target
+from handlers.profile.secret_references import Reference
 
 # How many of the schedules deliver.
 DELIVERS = 0.3
@@ -28,7 +29,7 @@ KINDS: dict[str, tuple[int, tuple[int, ...]]] = {
 }
 MOST_FAULTS = 5
 FIRST_MS, LAST_MS = 2_000, 90_000
-# One queue drops duplicates of a group, one of all its messages. A webhook is a socket, of which virtual time has none.
+# One queue drops duplicates of a group, one of all its messages.
 TARGETS = (
     Target("sqs", "groups.fifo"),
     Target("sqs", "whole.fifo"),
@@ -39,6 +40,7 @@ TARGETS = (
     Target("firehose", "stream"),
     Target("s3", "bucket", prefix="raw/"),
     Target("lambda", "function"),
+    Target("webhook", "https://hook.invalid/events", secret=Reference("secret", "hook")),
 )
 
 

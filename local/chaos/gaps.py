@@ -30,9 +30,6 @@ from local.chaos.world import World
 # A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
 # of the tables and what the upstream takes to answer, each slow at its worst, and by a save that was not made yet.
 ASKED_BEFORE_MS = 6_000
-# In a group a function's beat says that the connection was good, but not when it was heard: that may be as long before
-# as a silence may last. And a cursor is an eighth of a function's life old.
-ASKED_BEFORE_IN_A_GROUP_MS = 15_000
 # How long a gap may be over before it is written down: until a silent connection counts as dead, and two heartbeats.
 RECORDED_AFTER_MS = 12_000
 
@@ -98,9 +95,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     for link in world.upstream.links:
         if link.opened_ms is not None and _stayed(world, records, link, gap):
             return f"link {world.upstream.links.index(link)} stayed for long enough to have brought what came in it"
-    # In a group a connection may be followed by the next before anybody knows that it had caught up.
-    is_explained = bool(world.schedule.together) or _asked_in_vain(world, gap, parts, slack_ms)
-    return "" if is_explained else "the upstream was asked for it in time"
+    return "" if _asked_in_vain(world, gap, parts, slack_ms) else "the upstream was asked for it in time"
 
 
 def _is_kept(world: World, gap: Gap) -> bool:
@@ -116,7 +111,7 @@ def _asked_before_ms(world: World) -> int:
     """How much longer ago what a connection asked for may have happened than the end of the one before it."""
     # What waits for a log is not stored yet: the cursor is behind it.
     waits_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
-    return waits_ms + (ASKED_BEFORE_IN_A_GROUP_MS if world.schedule.together else ASKED_BEFORE_MS)
+    return waits_ms + ASKED_BEFORE_MS
 
 
 def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> bool:

@@ -238,11 +238,15 @@ def _record(world: World) -> ControlRecord:
 
 
 def ledger(world: World) -> list[Record]:
-    """What the connections of the stream wrote down of themselves."""
+    """What the connections of the stream that were answered wrote down of themselves."""
+    return [record for row in ledger_rows(world) for record in control_items.records(row)]
+
+
+def ledger_rows(world: World) -> list[control_items.Item]:
+    """The records of all its connections as they stand in the tables."""
     rows = world.tables.query(
         TableName=world.control_table,
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
         ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "connection#"}},
     )["Items"]
-    rows = control_items.with_live(rows, _record(world).live)
-    return [record for row in rows for record in control_items.records(row)]
+    return control_items.with_live(rows, _record(world).live)

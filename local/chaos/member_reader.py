@@ -6,7 +6,6 @@ As `api_reader.py` does of a stream alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from local.chaos.api_reader import SLACK_MS, ApiReader
 from local.chaos.group_world import Member
@@ -22,11 +21,6 @@ class MemberReader(ApiReader):
     def __init__(self, member: Member) -> None:
         super().__init__(member)
         self._member = member
-
-    def _wrong_gaps(self, coverage: dict[str, Any] | None) -> Iterator[str]:
-        """As of a stream alone, where nothing met the function: one that goes on knows that its last one is over."""
-        if not self._member.group.schedule.faults:
-            yield from super()._wrong_gaps(coverage)
 
     def _wrong_word(self, word: str) -> Iterator[str]:
         """What is wrong with the status, whenever it is asked for, and where nothing has changed of late."""
@@ -44,7 +38,7 @@ class MemberReader(ApiReader):
         }
         if not reasons.get(word, True):
             yield f"the status is {word}, and there is no reason for that"
-        if not self._is_settled() or not member.answered or member.group.schedule.faults:
+        if not self._is_settled() or not member.answered:
             return
         is_over = [error for at_ms, error in member.watch.endings if at_ms >= member.answered[-1][0]]
         is_open = any(link.client.is_alive for link in member.upstream.open_links)

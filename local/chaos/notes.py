@@ -32,12 +32,21 @@ class Notes:
         self._drawn: dict[int, float] = {}  # since the last connection: a pause and the longest that it could have been
         self._ended_ms = 0
         self._again: Again | None = None
+        self._begins_anew = False  # the function has rested since, as the machine rests between two functions
         self._link: Link | None = None
         self.links_by_fence: dict[int, Link] = {}
 
     def begins(self) -> None:
         """Records that the function begins with the stream anew."""
         self._again = None
+        self._begins_anew = False
+
+    def rests(self) -> None:
+        """Records that the function rests between two rows of tries, as the machine does between two functions.
+
+        The connection after the rest must have been put off by chance as ever; the failures in a row count from there.
+        """
+        self._begins_anew = True
 
     def drew(self, least: float, most: float, value: float) -> None:
         """Records what was drawn by chance."""
@@ -90,7 +99,8 @@ class Notes:
 
     def _ended(self, report: Report) -> None:
         self._link = self._took_ms = None
-        before = 0 if self._again is None else self._again.failures
+        before = 0 if self._again is None or self._begins_anew else self._again.failures
+        self._begins_anew = False
         failures = 0 if lived(report.progress) else before + 1
         left_ms, margin_ms = self._invocation.deadline_ms - self._own_now_ms(), self._invocation.margin_ms
         self._again = Again(failures, left_ms / margin_ms, 0)

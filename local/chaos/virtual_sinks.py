@@ -59,6 +59,10 @@ class VirtualSinks:
         """Whether the fault meets this request; so many of ten are met while it holds."""
         return self.now_ms < self.until_ms.get(fault, 0) and self._draws.randrange(10) < of_ten
 
+    def drawn(self, several: Sequence[int]) -> int:
+        """One of them, by chance."""
+        return self._draws.choice(several)
+
     def is_poison(self, text: str | bytes) -> bool:
         """Whether no sink will ever take the event."""
         if not self._has_poison:
@@ -79,7 +83,8 @@ class VirtualSinks:
     def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: list[str]) -> dict[str, Any]:
         """As boto3's."""
         scope = "messageGroup" if QueueUrl.startswith("groups") else "queue"
-        return {"Attributes": dict.fromkeys(AttributeNames, scope)}
+        attributes = {"DeduplicationScope": scope, "MaximumMessageSize": str(1024 * 1024)}
+        return {"Attributes": {name: attributes[name] for name in AttributeNames}}
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> dict[str, Any]:
         """As boto3's."""

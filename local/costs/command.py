@@ -35,7 +35,7 @@ WHY = {
     "logs": "log lines of the connections",
     "watch": "what the watch reads of the stream",
     "metrics": "metrics that the stream's connections keep, by {metrics_by}",
-    "delivery": "the calls of the function that sends events on to {sinks}, and their counts",
+    "delivery": "the calls of the function that sends events on to {sinks}, their counts and log",
     "sinks": "what the sinks ask for taking them",
 }
 FIXED_WHY = {
@@ -44,6 +44,7 @@ FIXED_WHY = {
     "dashboard": "the first three of an account are free",
     "watch": "the function that watches, once a minute",
     "delivery_alarms": "the alarms of the delivery",
+    "delivery_metrics": "metrics of the delivery",
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
 BESIDE_WHY = {

@@ -1,4 +1,4 @@
-"""Prices what a stage's delivery costs: its function's calls, their counts, and what the sinks ask.
+"""Prices what a stage's delivery costs: its function's calls, their counts and log, and what the sinks ask.
 
 How many requests a call makes is counted: `handlers/deliver` gets the records of a call, and sends them by what each
 sink promises. Lambda's own reading is free ("You are not charged for GetRecords API calls invoked by AWS Lambda as
@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handlers import delivery_metrics
+from handlers.connection_metrics import By
 from handlers.deliver import known_sinks
 from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.deliver.invocation import Delivered, Hands, deliver
@@ -101,12 +103,20 @@ def _call_usd(
     busy_ms += figures["delivery_wait_ms_per_request"] * (requests + counts)
     function_usd = busy_ms / 1000 * memory_mb / 1024 * prices.usd("lambda", "gb_second_arm64")
     function_usd += prices.usd("lambda", "million_requests") + counts * prices.usd("dynamodb", "million_write_units")
+    logged = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"] * counts
+    function_usd += logged / GB * prices.usd("cloudwatch", "log_gb")
     return function_usd, sum(_sink_usd(kind, batches[kind], prices) for kind in kinds)
 
 
-def fixed_usd(prices: Prices) -> float:
-    """What a stage pays besides where a profile delivers: its alarms."""
-    return ALARMS * prices.usd("cloudwatch", "alarm_month")
+def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
+    """What a stage pays besides where a profile delivers: its alarms, and the metrics of what goes well."""
+    by: By = settings["metrics_by"]
+    usual = delivery_metrics.kept(dict(zip(delivery_metrics.NAMES, (1, 0, 0, 1), strict=True)), by)
+    metrics = len(usual) * (1 if by == "stage" else len(kinds))
+    return {
+        "delivery_alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
+        "delivery_metrics": metrics * prices.usd("cloudwatch", "metric_month"),
+    }
 
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -169,7 +179,7 @@ def _batches(kind: str, made: Sequence[Record]) -> list[list[int]]:
     def sending(_target: Target) -> tuple[Promises, Any]:
         return promises, send
 
-    hands = Hands(lambda _stream: [target], sending, lambda _letter: False, lambda: _AT_MS, lambda: False)
+    hands = Hands(lambda _stream: [target], sending, lambda _letter: False, lambda: _AT_MS, lambda: 100_000)
     result = deliver(made, hands, Delivered())
     assert not result.failed_at
     return sent

@@ -121,7 +121,7 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     fixed = standing.fixed_usd(settings, prices)
     if load.deliver:
         parts |= delivered.usd(load.deliver, _delivered(load, flow), settings, prices)
-        fixed["delivery_alarms"] = delivered.fixed_usd(prices)
+        fixed |= delivered.fixed_usd(load.deliver, settings, prices)
     counted_month = flow.events / flow.streams * MONTH_S * 1000 / flow.length_ms
     million = {name: usd / counted_month * MILLION for name, usd in added.items()} if flow.events else {}
     kept_usd = million.pop("storage", None)

@@ -3,14 +3,15 @@
 A batch is called again, after a rest, from the record that the function reported, or from its first where the function
 failed. So a function that is killed is called again from the same place. Where the stream no longer has that place, it
 goes on with the oldest record there is, and an alert says so. Sources: AWS Lambda Developer Guide, "Using AWS Lambda
-with Amazon DynamoDB", "Configuring partial batch response". Invariants: a place is on disk before a record behind it
-is read; records of one shard are handled one batch after the other, in their order.
+with Amazon DynamoDB", "Configuring partial batch response"; Amazon DynamoDB Developer Guide, "Reading and processing a
+stream". Invariants: a place is on disk before a record behind it is read; records of one shard are handled one batch
+after the other, in their order, and those of a shard that came of a split behind all of the one that was split.
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ class Shard:
 
     id: str
     stream_arn: str = field(compare=False)
+    parent: str | None = field(default=None, compare=False)
+
+    @property
+    def of_stream(self) -> tuple[str, str]:
+        """The shard in this stream: a table's next stream may go on with it."""
+        return self.stream_arn, self.id
 
 
 class Places:
@@ -82,18 +89,32 @@ class Streams:
         arn = table.get("LatestStreamArn")
         if not arn or not table.get("StreamSpecification", {}).get("StreamEnabled"):
             return []
-        described = self._endpoints.client(STREAMS).describe_stream(StreamArn=arn)["StreamDescription"]
-        return [Shard(shard["ShardId"], arn) for shard in described["Shards"]]
+        client, shards, begin = self._endpoints.client(STREAMS), list[Shard](), dict[str, str]()
+        while True:
+            page = client.describe_stream(StreamArn=arn, **begin)["StreamDescription"]
+            shards += [Shard(one["ShardId"], arn, one.get("ParentShardId")) for one in page["Shards"]]
+            if "LastEvaluatedShardId" not in page:
+                return shards
+            begin = {"ExclusiveStartShardId": page["LastEvaluatedShardId"]}
 
-    def records(self, shard: Shard, after: str | None, limit: int) -> list[Record]:
-        """The records behind `after`, or from the oldest on."""
+    def records(self, shard: Shard, after: str | None, limit: int) -> tuple[list[Record], bool]:
+        """The records behind `after`, or from the oldest on; and whether none will ever come behind these.
+
+        "If set to null, the shard has been closed and the requested iterator will not return any more data."
+        """
         begin = {"ShardIteratorType": "TRIM_HORIZON"}
         if after is not None:
             begin = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": after.zfill(_DIGITS)}
         client = self._endpoints.client(STREAMS)
         iterator = client.get_shard_iterator(StreamArn=shard.stream_arn, ShardId=shard.id, **begin)["ShardIterator"]
-        records: list[Record] = client.get_records(ShardIterator=iterator, Limit=limit)["Records"]
-        return records
+        answer = client.get_records(ShardIterator=iterator, Limit=limit)
+        return answer["Records"], not answer.get("NextShardIterator")
+
+
+def readable(shards: Sequence[Shard], ended: Collection[tuple[str, str]]) -> list[Shard]:
+    """Those that may be read: a child when its parent has ended, or is so old that DynamoDB has forgotten it."""
+    unread = {shard.id: shard for shard in shards if shard.of_stream not in ended}
+    return [shard for shard in unread.values() if shard.parent not in unread]
 
 
 class EventSourceMapping:
@@ -107,6 +128,8 @@ class EventSourceMapping:
         self._places = places
         self._invoke = invoke
         self._say = say
+        self._ended: set[tuple[str, str]] = set()
+        self._has_ended = asyncio.Event()
 
     async def run(self) -> None:
         """Reads and calls until it is cancelled."""
@@ -114,17 +137,20 @@ class EventSourceMapping:
         try:
             while True:
                 with contextlib.suppress(BotoCoreError, ClientError):
-                    for shard in await asyncio.to_thread(self._streams.shards):
+                    self._has_ended.clear()
+                    for shard in readable(await asyncio.to_thread(self._streams.shards), self._ended):
                         if shard not in pumps or pumps[shard].done():
                             pumps[shard] = asyncio.create_task(self._pump(shard))
-                await asyncio.sleep(LONGEST_REST_S if pumps else POLL_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._has_ended.wait(), LONGEST_REST_S if pumps else POLL_S)
         finally:
             for pump in pumps.values():
                 pump.cancel()
 
     async def _pump(self, shard: Shard) -> None:
+        """Returns when the shard has ended and all of it is done."""
         rest_s = waited_s = 0.0
-        while True:
+        while shard.of_stream not in self._ended:
             done = await self._step(shard)
             if done is None:
                 rest_s = min(max(rest_s * 2, FIRST_REST_S), LONGEST_REST_S)
@@ -136,34 +162,34 @@ class EventSourceMapping:
             if waited_s >= ALERT_AFTER_S:
                 self._say(f"{self._source.function} goes on: what waited is done")
             rest_s = waited_s = 0.0
-            if not done:
+            if not done and shard.of_stream not in self._ended:
                 await asyncio.sleep(POLL_S)
 
     async def _step(self, shard: Shard) -> int | None:
         """How many records are done now; None where a call failed, at all or in part."""
         try:
-            records = await asyncio.to_thread(
-                self._streams.records, shard, self._places.get(shard), self._source.batch_size
-            )
+            return await self._read(shard, self._places.get(shard))
         except ClientError as problem:
-            if problem.response["Error"]["Code"] in _GONE and self._places.get(shard) is not None:
-                self._say(f"ALERT: the stream of {self._source.table} has forgotten events before they were delivered")
-                return await self._from_oldest(shard)
-            return None
+            if problem.response["Error"]["Code"] not in _GONE or self._places.get(shard) is None:
+                return None
         except BotoCoreError:
             return None
-        return await self._handle(shard, records)
-
-    async def _from_oldest(self, shard: Shard) -> int | None:
+        self._say(f"ALERT: the stream of {self._source.table} has forgotten events before they were delivered")
         try:
-            records = await asyncio.to_thread(self._streams.records, shard, None, self._source.batch_size)
+            return await self._read(shard, None)
         except (BotoCoreError, ClientError):
             return None
-        return await self._handle(shard, records)
+
+    async def _read(self, shard: Shard, after: str | None) -> int | None:
+        """As `_step`; raises BotoCoreError and ClientError. A shard of which all is done, and that is closed, ends."""
+        records, is_last = await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
+        done = await self._handle(shard, records) if records else 0
+        if is_last and done == len(records):
+            self._ended.add(shard.of_stream)
+            self._has_ended.set()
+        return done
 
     async def _handle(self, shard: Shard, records: Sequence[Record]) -> int | None:
-        if not records:
-            return 0
         wanted = [record for record in records if matches(record, self._source.filters)]
         failed_at = await self._call(wanted) if wanted else ""
         if failed_at is None:

@@ -110,6 +110,22 @@ def forgets_the_sink(delivered: Delivered, number: str, message: Message, _label
     return any(seen[:2] == (number, message.key) for seen in delivered._seen)
 
 
+def takes_any_answer(_status: int) -> bool:
+    """Whatever a webhook answers, the event is delivered."""
+    return True
+
+
+def is_called_by_its_key(message: Message) -> str:
+    """The stream is not in a webhook's id."""
+    return f"msg_{message.key}"
+
+
+def tells_streams_apart(schedule: Schedule) -> bool:
+    """Whether several streams' events go to a webhook."""
+    plan = schedule.delivery
+    return bool(schedule.beside) and plan is not None and any(one.kind == "webhook" for one in plan.targets)
+
+
 _WORK, _SENDING = "handlers.deliver.invocation._Work", sending.__name__
 OF_THE_DELIVERY = [
     Defect(
@@ -165,5 +181,17 @@ OF_THE_DELIVERY = [
         {"undelivered"},
         function=("handlers.deliver.invocation.Delivered.has", forgets_the_sink),
         among=meets("away", "part", several=True),
+    ),
+    Defect(
+        "any answer of a webhook takes the event",
+        {"undelivered"},
+        function=("handlers.deliver.sinks.webhook.is_taken", takes_any_answer),
+        among=meets("part", sinks=("webhook:hook.invalid",)),
+    ),
+    Defect(
+        "two streams share an id at a webhook",
+        {"forged"},
+        function=("handlers.deliver.sinks.webhook.message_id", is_called_by_its_key),
+        among=tells_streams_apart,
     ),
 ]

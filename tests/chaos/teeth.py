@@ -11,7 +11,7 @@ from tests.chaos import chaos_defects, model_defects
 from tests.handlers import test_refusals
 from tests.handlers.api import test_standing, test_status
 from tests.handlers.connection import test_waiting
-from tests.handlers.deliver import test_invocation, test_sinks
+from tests.handlers.deliver import test_invocation, test_sinks, test_webhook
 from tests.handlers.framing import test_events
 from tests.handlers.segments import test_log
 from tests.handlers.store import test_event_items, test_unordered
@@ -189,6 +189,8 @@ ELSEWHERE = {
         "test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried",
     ),
     "what one sink took counts for the other": (test_invocation, "test_each_sink_is_remembered_by_itself"),
+    "any answer of a webhook takes the event": (test_webhook, "test_the_status_alone_says_what_became_of_an_event"),
+    "two streams share an id at a webhook": (test_webhook, "test_an_event_has_one_id_each_time_and_no_other_has_it"),
 }
 # tests/handlers/connection/test_ledger_teeth.py
 OF_THE_LEDGER = {

@@ -1,10 +1,12 @@
 """What a stage has besides where a profile delivers, and that it has nothing of it where none does."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from handlers.delivery_metrics import NAMES
 from local import stages
 from local.permissions import roles
 from local.permissions.roles import Need
@@ -83,6 +85,45 @@ def test_the_mapping_reports_parts_and_reads_the_delivering_profiles_alone(templ
     assert (source.table, source.function, source.batch_size, source.filters) == (
         names["events_table"], names["connection_delivery"], 100, (pattern,),
     )  # fmt: skip
+
+
+def test_the_function_knows_what_has_metrics(template: dict[str, Any]) -> None:
+    """In the stage's namespace and by its setting, as the connection manager does."""
+    resources = Resources(template, {})
+    delivery, manager = (
+        resources.properties(f"{name}LambdaFunction")["Environment"]["Variables"]
+        for name in ("ConnectionDelivery", "ConnectionManager")
+    )
+    for name in ("METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "POWERTOOLS_SERVICE_NAME"):
+        assert delivery[name] == manager[name]
+
+
+def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str, Any]) -> None:
+    """Its alarms stand among the others, and a query sums up what the function prints by stream and sink."""
+    plain = osls.template("test")["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    text, variables = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    assert variables == {**plain[1], "DeliveryLog": {"Ref": "ConnectionDeliveryLogGroup"}}
+    before, now = json.loads(plain[0])["widgets"], json.loads(text)["widgets"]
+    alarms = [key for key, one in template["Resources"].items() if "CloudWatch::Alarm" in one["Type"]]
+    assert set(now[0]["properties"]["alarms"]) == {f"${{{name}.Arn}}" for name in alarms}
+    assert [one for one in now if one not in before][1:] == now[-1:]
+    query = now[-1]["properties"]["query"]
+    assert query.startswith("SOURCE '${DeliveryLog}' | ")
+    assert query.endswith(" by stream, sink")
+    assert set(re.findall(r"(?:sum|max)\((\w+)\)", query)) == set(NAMES)
+    boxes = [(one["x"], one["y"], one["width"], one["height"]) for one in now]
+    assert all(boxes[-1][1] >= y + height for _, y, _, height in boxes[:-1])
+
+
+def test_a_sink_that_is_away_keeps_the_alarm_on(template: dict[str, Any]) -> None:
+    """However seldom Lambda tries again: one age of five minutes within five minutes is enough, and it acts."""
+    alarm = Resources(template, {}).properties("DeliveryLagAlarm")
+    function = stages.names("test")["connection_delivery"]
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/Lambda", "IteratorAge", "Maximum")
+    assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": function}]
+    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Threshold"]) == (300, 1, 300_000)
+    assert alarm["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
+    assert alarm["AlarmActions"] == alarm["OKActions"] != []
 
 
 NEEDS = (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.settings import ControlSettings, Settings, SettingsError, load, load_control
+from handlers.settings import ControlSettings, Settings, SettingsError, load, load_control, load_delivery
 
 
 def environment(root: Path, **changes: str) -> dict[str, str]:
@@ -142,3 +142,12 @@ def test_a_variable_that_the_control_function_misses_is_named(tmp_path: Path, na
     """The sentence is the same as for the connection manager."""
     with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
         load_control(environment(tmp_path, **(RESTS | {name: ""})))
+
+
+def test_the_delivery_needs_what_its_documents_say(tmp_path: Path) -> None:
+    """Which numbers are metrics, and in whose namespace; without either it fails its cold start."""
+    settings = load_delivery(environment(tmp_path))
+    assert (settings.metrics_by, settings.metrics_namespace) == ("profile", "Streamkeeper")
+    for name in ("METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "SECRETS_PREFIX", "DEAD_LETTER_QUEUE_URL"):
+        with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
+            load_delivery(environment(tmp_path, **{name: ""}))

@@ -1,5 +1,6 @@
 """JSONata in a machine: what expressions read, what they return, and how evaluations without an end are stopped."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from states_language import DefinitionError, Execution
 from states_language.clock import VirtualClock
+from states_language.jsonata.ecmascript import translated
 from tests.examples import examples
 from tests.states_language.machines import line, machine, raising, types
 
@@ -163,11 +165,46 @@ def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
     assert failure(f"$toMillis($pad('', 200, '1'), '{'[Y]' * 20}x')") == "returned nothing (undefined)."
 
 
-@pytest.mark.parametrize("call", ["(?R)", "(?1)", "(?&a)", "(?P>a)"])
-def test_a_group_that_calls_another_is_refused(call: str) -> None:
-    """JavaScript does not have it, and nothing but memory bounds its depth; the definition does not load."""
-    with pytest.raises(DefinitionError, match="a group of a regular expression cannot call another"):
-        query(("A", {"Type": "Pass", "Output": f"{{% $match('a', /(?P<a>a){call}?/) %}}"}))
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("/(a)(?R)?/", "Invalid group"),
+        ("/(?P<a>a)(?P>a)/", "Invalid group"),
+        ("/(?>a)/", "Invalid group"),
+        ("/(?i)a/", "Invalid group"),
+        ("/a++/", "Nothing to repeat"),
+        ("/^*/", "Nothing to repeat"),
+        ("/a{2,1}/", "numbers out of order in {} quantifier"),
+        ("/[b-a]/", "Range out of order in character class"),
+        ("/(?<n>a)(?<n>b)/", "Duplicate capture group name"),
+        ("/(?<n>a)\\k<m>/", "Invalid named reference"),
+        ("/[a-/", "Unterminated character class"),
+        ("/a)/", "Unmatched ')'"),
+        ("/(a/", "Unterminated group"),
+    ],
+)
+def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str, fault: str) -> None:
+    """What `regex` has besides does not load: groups that call others, possessive quantifiers, flags within."""
+    with pytest.raises(ValueError, match=re.escape(f"Invalid regular expression: {expression}: {fault}")):
+        translated(expression[1:-1], multiline=False)
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("[1!2]", 'S0204: Unknown operator: "!"'),
+        ("'\\y'", 'S0103: Unsupported escape sequence: \\"y"'),
+        ("1 /* and so on", "S0106: Comment has no closing tag"),
+        ("'a'/", "S0207: Unexpected end of expression"),
+        ("λ($a)<n<n>>{$a}(5)", "S0401: Type parameters can only be applied to functions and arrays"),
+        ("λ($a)<(sa<n>)>>{$a}(5)", "S0402: Choice groups containing parameterized types are not supported"),
+        ("λ($a)<(s>>{$a}(5)", "S0201: Syntax error"),
+    ],
+)
+def test_a_fault_in_the_text_of_an_expression_has_a_code(expression: str, error: str) -> None:
+    """The definition is refused in JSONata's words, without those of Python."""
+    with pytest.raises(DefinitionError, match=re.escape(f"is not a valid JSONata expression: {error}") + "$"):
+        query(("A", {"Type": "Pass", "Output": f"{{% {expression} %}}"}))
 
 
 def test_a_failed_evaluation_can_be_caught_and_retried() -> None:

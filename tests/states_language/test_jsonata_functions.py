@@ -72,6 +72,20 @@ PICTURE = "The sub-picture must not contain "
         ("[$length('😀'), $length($replace('a😀', /a/, '')), $split('x😀y', /x|y/)[1]]", [1, 1, "😀"]),
         ("[$split('a😀', ''), $split('a1b2c', /[0-9]/, 1.5)]", ["a", "\ufffd", "\ufffd", "a", "b"]),
         ("['😀' < '\uffff', $sort(['\uffff', '😀'])[0] = '😀']", [True, True]),
+        # Regular expressions are JavaScript's.
+        ("[$contains('a\n', /a$/), $contains('a\n', /a$/m), $contains('a\r', /a./)]", [False, True, False]),
+        ("[$match('Ah{,2}', /\\A\\h{,2}/).match, $match('}[]', /}[[][^]/).match]", ["Ah{,2}", "}[]"]),
+        ("$match('aba', /(?:(x)|a)\\1\\2(b)[\\d-z\\x61]/).groups", [None, "b"]),
+        ("[$replace('\u00a0\ufeff', /\\s/, '-'), $match('abab', /(?<n>a)b\\k<n>/).groups]", ["--", "a"]),
+        (
+            "$replace('abc', function($s){$s ? {'match': 'b', 'start': 1, 'next': function(){$none}}}, '<$0>')",
+            "a<b>c",
+        ),
+        ("$formatNumber(0.123, '#.e9') & $formatNumber(1e21, '0') & $formatNumber(2.5, '#e0')", "0.1e01e+210.e1"),
+        (
+            "[$fromMillis(0, '[D01,2-4]|[D,*-3]'), $fromMillis(0, '[[x]].') , $toMillis('[1970', '[[[Y]')]",
+            ["0001|001", "[x].", 0],
+        ),
         ("[$base64encode('é'), $base64encode('😀'), $base64decode('6Q==')]", ["6Q==", "PQA=", "é"]),
         # A regular expression is a function of a text and a place.
         ("$map(['a1', '2b', '33b'], /[a-z]/).start", [0, 1, 2]),
@@ -142,6 +156,14 @@ def test_a_function_returns(expression: str, value: Any) -> None:
         ("$split('a','b',-1)", "D3020: Third argument of split function must evaluate to a positive number"),
         ("$number('1_000')", 'D3030: Unable to cast value to a number: "1_000"'),
         ("$number(' 5 ')", 'D3030: Unable to cast value to a number: " 5 "'),
+        ("$string([1/0])", 'D1001: Number out of range: "Infinity"'),
+        ("$boolean([1/0])", 'D1001: Number out of range: "Infinity"'),
+        ("$sum ~> 1", "T2006: The right side of the function application operator ~> must be a function"),
+        (
+            "$split('a', $uppercase)",
+            'T1010: The matcher function argument passed to function "split" does not return the correct object '
+            "structure",
+        ),
         ("$sqrt(-1)", "D3060: The sqrt function cannot be applied to a negative number: -1"),
         (
             "$power(-2, 0.5)",
@@ -202,6 +224,7 @@ def test_a_function_refuses_with_a_code(expression: str, error: str) -> None:
 @pytest.mark.parametrize("picture", [
     ("0.0;0.0;0.0", "D3080"), ("0.0.0", "D3081"), ("0‰‰", "D3083"), ("0%‰", "D3084"), (".", "D3085"), ("0,.0", "D3087"),
     ("0,", "D3088"), ("0#", "D3090"), ("##0.0#0", "D3091"), ("0e0%", "D3092"), ("#0e", "D3093"),
+    ("0-#", "D3090"), ("0%%e-0", "D3093"),
 ])  # fmt: skip
 def test_a_picture_breaks_a_rule(picture: tuple[str, str]) -> None:
     """Each rule of XPath's pictures has a code of its own."""

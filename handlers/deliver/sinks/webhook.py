@@ -25,15 +25,17 @@ from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.opening import RedirectRefused, opened
 from handlers.upstream.strict_response import StrictResponse
 
+# StrictResponse gives the lines of an answer twice the limit of a read.
+TIMEOUT = urllib3.Timeout(connect=3, read=10)
 PROMISES = Promises(
     order="message",
     most_messages=1,
     most_bytes=1024 * 1024,
     most_message_bytes=1024 * 1024,
+    longest_ms=24_000,
     # What a server says of the message itself. All else may pass, or a person mends it: 401, 404, 429, 503 …
     final=frozenset({"400", "413", "414", "415", "422", "431"}),
 )
-TIMEOUT = urllib3.Timeout(connect=3, read=10)
 _PREFIX = "whsec_"
 
 
@@ -46,12 +48,16 @@ def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int,
     headers |= {"content-type": b"application/json", "user-agent": b"streamkeeper"}
     request = UpstreamRequest("POST", target.name, headers, body, target.allow_private)
     try:
-        with opened(request, TIMEOUT, _any_socket, StrictResponse, most_redirects=0) as response:
-            status = response.status
+        status = (tools.post or _post)(request)
     except (AddressRefused, RedirectRefused, exceptions.HTTPError, OSError) as error:
         # Its own words may hold the address, whose path may be secret.
         return {0: Refusal(f"no answer: {type(error).__name__}")}
-    return {} if 200 <= status < 300 else {0: Refusal(f"answered {status}", str(status) in PROMISES.final)}
+    return {} if is_taken(status) else {0: Refusal(f"answered {status}", str(status) in PROMISES.final)}
+
+
+def is_taken(status: int) -> bool:
+    """Whether the server has the event."""
+    return 200 <= status < 300
 
 
 def message_id(message: Message) -> str:
@@ -79,6 +85,11 @@ def signing_key(secret: str) -> bytes:
         except binascii.Error:
             pass
     return secret.encode()
+
+
+def _post(request: UpstreamRequest) -> int:
+    with opened(request, TIMEOUT, _any_socket, StrictResponse, most_redirects=0) as response:
+        return response.status
 
 
 def _any_socket(_socket: socket.socket) -> None:

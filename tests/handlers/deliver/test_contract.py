@@ -47,7 +47,7 @@ class Deliverer:
         tools = Tools(self.rig.client, lambda _: rigs.SECRET, lambda: round(self.now_s * 1000))
         hands = Hands(
             lambda _: [self.rig.target], lambda target: known_sinks.sending(target, tools), self._bury,
-            lambda: round(self.now_s * 1000), lambda: False,
+            lambda: round(self.now_s * 1000), lambda: 100_000,
         )  # fmt: skip
         return deliver(records, hands, self.delivered)
 

@@ -29,7 +29,7 @@ class World:
         self.taken: list[Message] = []
         self.batches: list[list[str]] = []
         self.letters: list[Letter] = []
-        self.now_ms = NOW_MS
+        self.now_ms, self.left_ms = NOW_MS, 100_000
         self.answer: Callable[[Sequence[Message]], Mapping[int, Refusal]] = lambda _: TAKE
         self.is_queue_open = True
         self.targets: Sequence[Target] = (TARGET,)
@@ -50,7 +50,11 @@ class World:
     def run(self, records: Sequence[dict[str, Any]]) -> Result:
         """One invocation."""
         hands = Hands(
-            lambda _: self.targets, lambda _: (self.promises, self.send), self.bury, lambda: self.now_ms, lambda: False
+            lambda _: self.targets,
+            lambda _: (self.promises, self.send),
+            self.bury,
+            lambda: self.now_ms,
+            lambda: self.left_ms,
         )
         return deliver(records, hands, self.delivered)
 
@@ -272,3 +276,14 @@ def test_each_sink_is_remembered_by_itself() -> None:
     world.answer = lambda _: next(answers, TAKE)
     world.run_all([item_record("a", event("1"), 1)])
     assert [one.key for one in world.taken] == ["1", "1"]
+
+
+def test_nothing_is_sent_that_may_last_longer_than_the_function() -> None:
+    """A sink says how long a request of its may take; what there is no time for comes with the next call."""
+    world = World()
+    world.left_ms = world.promises.longest_ms - 1
+    result = world.run([item_record("demo", event("1"), 1)])
+    assert (result.failed_at != "", world.batches) == (True, [])
+    world.left_ms += 1
+    assert world.run([item_record("demo", event("1"), 1)]).failed_at == ""
+    assert world.batches == [["1"]]

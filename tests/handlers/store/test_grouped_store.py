@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
+from handlers.connection.ledger import Gap, Record, gaps
 from handlers.errors import StoreUnavailable
 from handlers.group.lease import Beat, GroupLease
+from handlers.segments.appending import Cursor
 from handlers.store import control_items
-from handlers.store.group_items import live_of_member
+from handlers.store.control_record import to_record
+from handlers.store.group_items import beat_name, beat_value, live_of_member
 from handlers.store.grouped_store import GroupedStore, GroupFunction
 from local.replay.table import MemoryDynamoDB
 
@@ -47,11 +50,11 @@ def client() -> Refusing:
     return Refusing(tables)
 
 
-def store_of(client: Refusing) -> GroupedStore:
+def store_of(client: Refusing, now_ms: int = NOW_MS) -> GroupedStore:
     """The store of a function that beats."""
     who = GroupFunction(GROUP, 1, REQUEST, EXECUTION, NOW_MS + 60_000, 8_000)
     names = {"events_table": "events", "control_table": CONTROL, "dead_letter_queue_url": ""}
-    store = GroupedStore(client, lambda: None, who, lambda: NOW_MS, sleep=lambda _s: None, **names)
+    store = GroupedStore(client, lambda: None, who, lambda: now_ms, sleep=lambda _s: None, **names)
     store.stalls[STREAM] = 30_000
     store.lease = GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)})
     return store
@@ -131,3 +134,53 @@ def test_a_connection_that_a_beat_answers_for_was_heard_not_long_before() -> Non
     composed = live_of_member(live | {"request_id": {"S": REQUEST}}, group)
     assert composed is not None
     assert (composed["seen_ms"], composed["heard_ms"]) == ({"N": "992000"}, {"N": "954500"})
+
+
+def test_a_connection_that_a_beat_answers_for_is_not_silent_for_its_lag() -> None:
+    """Else one that catches up would count as broken off, and what it is about to bring as an open gap."""
+    names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
+    live = dict(zip(names, map(control_items.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
+    live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
+    shown_live = live_of_member(live, GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)}))
+    assert shown_live is not None
+    before = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False)
+    assert gaps([before, *control_items.records(shown_live)], NOW_MS + 8_000, 8_000) == [
+        Gap(2, 800_000, 900_000, "reset", closed_by_cursor=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("logged", "behind_ms"),
+    [
+        (None, 91_000),
+        (Cursor(6, NOW_MS, ""), 91_000),
+        (Cursor(7, NOW_MS - 200, ""), 16_400),
+    ],
+)
+def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(logged: Cursor | None, behind_ms: int) -> None:
+    """No heartbeat of such a stream is written: by its record alone each successor would be further behind."""
+    live = {
+        name: control_items.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))
+    }
+    live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
+    record = to_record({"live": {"M": live}}).heard_by(logged)
+    assert record.resumption(NOW_MS).behind_ms == behind_ms
+
+
+@pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])
+def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Refusing, died_s: int, status: str) -> None:
+    """In no group no beat says that its function is dead; the function's own limit is minutes away."""
+    store = connected(client)
+    client.update_item(
+        TableName=CONTROL,
+        Key=control_items.key(GROUP, "lease"),
+        UpdateExpression="SET #beat = :beat",
+        ExpressionAttributeNames={"#beat": beat_name(REQUEST)},
+        ExpressionAttributeValues={":beat": beat_value(store.lease.beats[REQUEST])},
+    )
+    now_ms = NOW_MS + died_s * 1_000
+    later = store_of(client, now_ms)
+    later.refreshed([record(client)])
+    assert later.lets_go(STREAM, "1", "StreamEnded", "stopped")
+    lease = control_items.lease(record(client))
+    assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status

@@ -6,10 +6,10 @@ import pytest
 
 from handlers.profile.deliver_field import KINDS
 from local.cli import main
-from local.costs import delivered, month, prices
+from local.costs import delivered, month, prices, standing
 from local.costs.delivered import Flow
 from local.costs.month import MONTH_S
-from local.costs.prices import MILLION
+from local.costs.prices import GB, MILLION
 
 LISTED = prices.read()
 SETTINGS = month.scenario("prod").settings
@@ -66,6 +66,21 @@ def test_a_price_that_is_not_known_is_named() -> None:
     assert delivered.missing(KINDS, given) == []
     assert delivered.usd(["kinesis"], flow(), SETTINGS, given)["sinks"] > 730 * 0.04
     assert delivered.usd(["kinesis"], flow(), SETTINGS, LISTED)["sinks"] == 0
+
+
+def test_the_log_and_the_metrics_are_paid_too() -> None:
+    """Each call has its lines; the stage has two metrics, or by profile four for each sink."""
+    free = prices.read().also("cloudwatch", "log_gb", 0)
+    logged, unlogged = (delivered.usd(["sqs"], flow(), SETTINGS, listed)["delivery"] for listed in (LISTED, free))
+    calls = 4 * (1 - math.exp(-1 / 4)) * MONTH_S
+    figures = standing.measured()
+    size = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"]
+    assert logged - unlogged == pytest.approx(calls * size / GB * LISTED.usd("cloudwatch", "log_gb"))
+    metric_usd = LISTED.usd("cloudwatch", "metric_month")
+    for by, count in (("stage", 2), ("profile", 8)):
+        fixed = delivered.fixed_usd(["sqs", "s3"], {**SETTINGS, "metrics_by": by}, LISTED)
+        assert fixed["delivery_metrics"] == pytest.approx(count * metric_usd)
+        assert fixed["delivery_alarms"] == pytest.approx(2 * LISTED.usd("cloudwatch", "alarm_month"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from handlers import metric_names
+from handlers import delivery_metrics, metric_names
 from handlers.connection.effects import Progress
 from handlers.connection_metrics import ENDS
 from handlers.store.group_store import GroupStore
@@ -101,7 +101,7 @@ def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> N
     )
     assert len(queried) >= 8
     assert queried <= table
-    assert set(WATCH_METRICS) <= table
+    assert set(WATCH_METRICS) | set(delivery_metrics.NAMES) <= table
     names = [one.prometheus for one in metric_names.ALL]
     assert len(set(names)) == len(names)
     assert len({one.opentelemetry for one in metric_names.ALL}) == len(names)

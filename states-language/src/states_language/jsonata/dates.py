@@ -61,13 +61,18 @@ class _Expressions:
     """Replaces the module `re` in the library's dates, so that a picture's expression is bounded like any other."""
 
     IGNORECASE = regex.IGNORECASE
-    split, sub = staticmethod(regex.split), staticmethod(regex.sub)
+    split = staticmethod(regex.split)
 
     @staticmethod
     def compile(text: str, flags: int = 0) -> Any:
         """Return the compiled expression."""
         compiled = regex.compile(text, flags)
         return Pattern(compiled) if flags else compiled
+
+    @staticmethod
+    def sub(signs: Any, _new: str, text: str) -> str:
+        """Return a picture's own text with its signs escaped; the library leaves out the backslash."""
+        return str(signs.sub(r"\\\g<0>", text))
 
 
 class _Datetime(datetime):
@@ -108,6 +113,20 @@ class _Dates:
     date, datetime, timedelta, timezone = date, _Datetime, timedelta, timezone
 
 
+def _analysed(picture: str) -> Any:
+    """Return the parts of a picture, in which the widest of a month or a day is its width, and no zone is ordinal."""
+    form = _analyse(picture)
+    for part in form.parts:
+        digits = getattr(part, "integerFormat", None)
+        if digits is not None and part.component in "MD" and part.width is not None and part.width[1] is not None:
+            digits.mandatoryDigits = part.width[1]
+        elif digits is not None and part.component in "Zz":
+            digits.ordinal = False
+    return form
+
+
+_analyse = datetimeutils.DateTimeUtils._analyse_datetime_picture
+datetimeutils.DateTimeUtils._analyse_datetime_picture = staticmethod(_analysed)
 _today = threading.local()
 datetimeutils.re = _Expressions
 datetimeutils.datetime = _Dates
@@ -120,7 +139,7 @@ def to_millis(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
     if picture is not None:
         _bound(text)
         _today.now_ms = now_ms
-        return _coded(picture, lambda: Functions.datetime_to_millis(text, picture))
+        return _dated(picture, lambda: Functions.datetime_to_millis(text, picture))
     if not _ALLOWED.fullmatch(text):
         raise JException("D3110", -1, text)
     match = _INSTANT.fullmatch(text)
@@ -153,7 +172,7 @@ def from_millis(millis: Any, picture: Any = None, zone: Any = None) -> Any:
     if isinstance(zone, str) and (number := _NUMBER.match(zone)):
         # 2.0.6 rounds the hours down and leaves the minutes their sign, so -0330 is -04:30.
         offset = str(int(number[1]) // 100 * 100 + int(math.fmod(int(number[1]), 100)))
-    return _coded(picture or "", lambda: Functions.datetime_from_millis(millis, picture, offset))
+    return _dated(picture or "", lambda: Functions.datetime_from_millis(millis, picture, offset))
 
 
 def format_integer(value: Any, picture: Any) -> Any:
@@ -189,11 +208,22 @@ def _bound(text: str) -> None:
         raise Exceeded(TOO_LARGE)
 
 
+def _dated(picture: str, call: Callable[[], Any]) -> Any:
+    try:
+        return _coded(picture, call)
+    except ValueError as problem:
+        if "#" in picture and str(problem).startswith("invalid literal"):
+            raise JException("D3130", -1, "#") from None
+        raise
+
+
 def _coded(picture: str, call: Callable[[], Any]) -> Any:
     if any(_HUGE.search(mark[2]) for mark in _MARKER.finditer(picture)):
         raise Exceeded(TOO_LARGE)
     try:
         return call()
+    except IndexError:
+        raise JException("D3132", -1, "") from None  # a component without a name
     except (RuntimeError, KeyError) as problem:
         # The library looks up a component's defaults before it checks that the component exists.
         unknown = isinstance(problem, KeyError) and problem.args[0] == _unknown(picture)

@@ -11,7 +11,6 @@ from typing import Any
 from jsonata import jsonata as engine
 from jsonata.functions import Functions
 from jsonata.jexception import JException
-from jsonata.parser import Parser
 from jsonata.utils import Utils
 
 from states_language.jsonata.direct import UNDECIDED, direct
@@ -25,26 +24,12 @@ LARGEST_COUNTED = 2**53
 _running = threading.local()
 
 
-def _refused(token: str) -> Any:
-    def led(symbol: Any, _left: Any) -> Any:
-        raise JException("S0211", symbol.position, token)
-
-    return led
-
-
-# AWS has JSONata 2.0.6, which reads a ? and then a sign that stands before nothing; the library has what came later.
-# The library writes a value into the text of each error, and fails at the node of a function.
-Parser.Symbol.__repr__ = lambda symbol: str(symbol.type)
-Parser.InfixCoalesce.led = _refused("?")
-Parser.InfixDefault.led = _refused(":")
-
-
 _boolize = engine.Jsonata.boolize
 
 
 def _truth(value: Any) -> bool:
     """Return whether a value counts as true; a function does, for it is an object with members, but to $boolean."""
-    if isinstance(value, float) and math.isnan(value):
+    if isinstance(value, float) and not Utils.is_numeric(value):  # raises D1001 for Infinity
         return False
     return Functions.is_lambda(value) or Utils.is_function(value) or bool(_boolize(value))
 
@@ -169,6 +154,28 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         procedure.environment = self.create_frame(self.environment)
         procedure.environment.bind("native", native)
         return self.partial_apply_procedure(procedure, args)
+
+    def evaluate_partial_application(self, expr: Any, input: Any, environment: Any) -> Any:
+        """Return the function of the arguments that are left open; T1007 where only the $ of its name is missing."""
+        try:
+            return super().evaluate_partial_application(expr, input, environment)
+        except JException as problem:
+            nameless = problem.error == "T1008" and expr.procedure.type == "path"
+            if nameless and environment.lookup(str(expr.procedure.steps[0].value)) is not None:
+                raise JException("T1007", expr.position, expr.procedure.steps[0].value) from None
+            raise
+
+    def evaluate_apply_expression(self, expr: Any, input: Any, environment: Any) -> Any:
+        """Return what the function to the right of ~> makes of the left side; raises JException T2006."""
+        left = self.eval(expr.lhs, input, environment)
+        if expr.rhs.type == "function":
+            return self.evaluate_function(expr.rhs, input, environment, left)
+        function = self.eval(expr.rhs, input, environment)
+        if not self.is_function_like(function):
+            raise JException("T2006", expr.position, function)
+        if self.is_function_like(left):
+            return self.apply(self.eval(self.chain_ast(), None, environment), [left, function], None, environment)
+        return self.apply(function, [left], None, environment)
 
     def evaluate_string_concat(self, lhs: Any, rhs: Any) -> str:
         """Return both sides joined as texts."""

@@ -26,6 +26,7 @@ from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.messages import message
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
+from states_language.jsonata.syntax import fault
 from states_language.jsonata.tree import nodes, reads_error_output, top_level
 from states_language.scheduling.lanes import Costly, Host, Job, here
 from states_language.values import MISSING, exceeds, joined, parts, weight, well_formed
@@ -213,8 +214,7 @@ def _compiled(inner: str, caught: bool) -> Query | str:
     except RecursionError:
         return "the JSONata expression is nested too deeply"
     except Exception as problem:
-        fault = message(problem) or ("Comment has no closing tag" if isinstance(problem, IndexError) else problem)
-        return f"'{inner}' is not a valid JSONata expression: {fault}"
+        return f"'{inner}' is not a valid JSONata expression: {fault(problem)}"
     for name in top_level(machine.ast):
         if name == "$$":
             return "a reference to '$$' is not supported; begin with $states"

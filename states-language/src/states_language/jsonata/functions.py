@@ -9,7 +9,6 @@ which AWS reports as an error. Source: AWS Step Functions Developer Guide, "Tran
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +17,10 @@ from jsonata.jexception import JException
 from jsonata.utils import Utils
 
 from states_language.clock import uuid4
-from states_language.jsonata import dates, numbers, texts
+from states_language.jsonata import dates, numbers, pictures, texts
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.evaluation import check_size, largest_bytes, to_library, too_large
+from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
 from states_language.values import parse_json, parts, units
 
@@ -134,7 +134,7 @@ def _sort(values: Any, comparator: Any = None) -> Any:
 
 
 def _boolean(value: Any) -> Any:
-    return False if isinstance(value, float) and math.isnan(value) else Functions.to_boolean(value)
+    return False if isinstance(value, float) and not Utils.is_numeric(value) else _to_boolean(value)
 
 
 def _not(value: Any) -> Any:
@@ -146,6 +146,8 @@ def _clone(value: Any) -> Any:
     return None if value is None else to_library(parse_json(_string(value)))
 
 
+_to_boolean = Functions.to_boolean
+Functions.to_boolean = staticmethod(_boolean)
 Functions.function_clone = staticmethod(_clone)
 
 
@@ -177,6 +179,16 @@ def _shuffled(array: Any, random: Callable[[], float]) -> Any:
     return mixed
 
 
+def _searching(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, whose second argument may be a function that finds matches."""
+
+    def searched(text: Any, pattern: Any = None, *others: Any) -> Any:
+        own = Utils.is_function(pattern) or Functions.is_lambda(pattern)
+        return function(text, Matcher(pattern, name) if own else pattern, *others)
+
+    return searched
+
+
 _ADDED: dict[str, tuple[str, Callable[..., Any]]] = {
     "partition": ("<an?:a>", _partition),
     "range": ("<nnn?:a>", lambda first, last, step=None: _range(first, last, step)),
@@ -196,12 +208,14 @@ _REPLACED: dict[str, tuple[str, Callable[..., Any]]] = {
     "round": ("<n-n?:n>", numbers.round_half_even),
     "power": ("<n-n:n>", numbers.power),
     "formatBase": ("<n-n?:s>", numbers.format_base),
-    "formatNumber": ("<n-so?:s>", numbers.format_number),
+    "formatNumber": ("<n-so?:s>", pictures.format_number),
     "formatInteger": ("<n-s:s>", dates.format_integer),
     "parseInteger": ("<s-s:n>", dates.parse_integer),
     "fromMillis": ("<n-s?s?:s>", dates.from_millis),
-    "replace": ("<s-(sf)(sf)n?:s>", texts.replace),
-    "split": ("<s-(sf)n?:a<s>>", texts.split),
+    "replace": ("<s-(sf)(sf)n?:s>", _searching("replace", texts.replace)),
+    "split": ("<s-(sf)n?:a<s>>", _searching("split", texts.split)),
+    "match": ("<s-f<s:o>n?:a<o>>", _searching("match", Functions.match_)),
+    "contains": ("<s-(sf):b>", _searching("contains", Functions.contains)),
     "base64encode": ("<s-:s>", texts.base64_encode),
     "base64decode": ("<s-:s>", texts.base64_decode),
     **{

@@ -1,15 +1,15 @@
-"""Implements numbers in JSONata: arithmetic, $string, $number, $round, $power, $formatBase and $formatNumber.
+"""Implements numbers in JSONata: arithmetic, $string, $number, $round, $power and $formatBase.
 
 A number is written by ECMAScript's rules, a whole one below 2**63 exactly, as AWS does:
 
     number_text(1e21)  # "1e+21"
     number_text(0.1 + 0.2)  # "0.3"
-    format_number(1234.5, "#,##0.00")  # "1,234.50"
 
-Source: the JSONata documentation, "Numeric functions"; XPath 3.1, section 4.7.
+Source: the JSONata documentation, "Numeric functions".
 """
 
 import decimal
+import functools
 import json
 import math
 import re
@@ -72,8 +72,11 @@ def number_text(value: float) -> str:
     return f"{minus}{mantissa}e{point - 1:+d}"
 
 
-def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
-    """Return a value of the library as JSON text, a function as an empty text; raises JException D3001 for Infinity."""
+def json_text(value: Any, indent: str = "", *, pretty: bool = False, within: bool = False) -> str:
+    """Return a value of the library as JSON text, a function as an empty text.
+
+    Raises JException D3001 for Infinity, and D1001 where it stands `within` another value.
+    """
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
@@ -82,18 +85,16 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False) -> str:
         return "null"
     if isinstance(value, int | float):
         if not math.isfinite(value):
-            raise JException("D3001", -1)
+            raise JException("D1001", -1, value) if within else JException("D3001", -1)
         return number_text(value)
     colon = ": " if pretty else ":"
+    written = functools.partial(json_text, indent=indent + "  ", pretty=pretty, within=True)
     if isinstance(value, dict):
-        inner = [
-            f"{json.dumps(str(key), ensure_ascii=False)}{colon}{json_text(part, indent + '  ', pretty=pretty)}"
-            for key, part in value.items()
-        ]
+        inner = [f"{json.dumps(str(key), ensure_ascii=False)}{colon}{written(part)}" for key, part in value.items()]
         return _enclosed("{}", inner, indent, pretty)
     if isinstance(value, list):
         elements = Utils.RangeList.__iter__(value) if isinstance(value, Utils.RangeList) else value
-        return _enclosed("[]", [json_text(each, indent + "  ", pretty=pretty) for each in elements], indent, pretty)
+        return _enclosed("[]", [written(each) for each in elements], indent, pretty)
     return '""'
 
 
@@ -165,72 +166,3 @@ def format_base(value: Any, radix: Any = None) -> Any:
     if not math.isfinite(value):
         return NAMES[str(value)]
     return Functions.base_repr(int(round_half_even(value)), base).lower()
-
-
-# ---- pictures: $formatNumber ----
-
-SIGNS = {
-    "decimal-separator": ".", "grouping-separator": ",", "exponent-separator": "e", "digit": "#", "zero-digit": "0",
-    "percent": "%", "per-mille": "\u2030", "pattern-separator": ";", "minus-sign": "-",
-}  # fmt: skip
-
-
-def format_number(value: Any, picture: Any, options: Any = None) -> Any:
-    """Return the number in the picture's form; raises JException D3080 to D3093 for a picture that is not valid."""
-    if value is None:
-        return None
-    signs = SIGNS | {name: sign for name, sign in (options or {}).items() if isinstance(sign, str)}
-    parts = picture.split(signs["pattern-separator"])
-    if len(parts) > 2:
-        raise JException("D3080", -1)
-    faults = [fault for part in parts if (fault := _fault(part, signs)) is not None]
-    if faults:
-        raise JException(faults[0], -1)
-    part = parts[-1] if value < 0 else parts[0]
-    if not math.isfinite(value) or signs["exponent-separator"] in _active(part, signs):
-        return Functions.format_number(value, picture, options or {})
-    shift = 2 if signs["percent"] in part else 3 if signs["per-mille"] in part else 0
-    places = sum(_digit(sign, signs) for sign in part.partition(signs["decimal-separator"])[2])
-    exact = decimal.Decimal(repr(value))
-    # The library rounds half up; JSONata rounds half to even.
-    exact = exact.quantize(decimal.Decimal(1).scaleb(-places - shift), decimal.ROUND_HALF_EVEN, _EXACT)
-    return Functions.format_number(exact, picture, options or {})
-
-
-def _digit(sign: str, signs: dict[str, str]) -> bool:
-    return sign == signs["digit"] or 0 <= ord(sign) - ord(signs["zero-digit"]) <= 9
-
-
-def _active(part: str, signs: dict[str, str]) -> str:
-    """Return the part from the first to the last active character."""
-    marks = [signs[name] for name in ("decimal-separator", "grouping-separator", "exponent-separator")]
-    places = [at for at, sign in enumerate(part) if _digit(sign, signs) or sign in marks]
-    return part[places[0] : places[-1] + 1] if places else ""
-
-
-def _fault(part: str, signs: dict[str, str]) -> str | None:
-    """Return the code of the rule that a sub-picture breaks first (XPath 3.1, 4.7.3)."""
-    point, comma, power_sign = (signs[f"{name}-separator"] for name in ("decimal", "grouping", "exponent"))
-    percent, mille = part.count(signs["percent"]), part.count(signs["per-mille"])
-    active = _active(part, signs)
-    mantissa, exponential, exponent = active.partition(power_sign)
-    whole, _, fraction = mantissa.partition(point)
-    kinds = ["#" if sign == signs["digit"] else "0" if _digit(sign, signs) else sign for sign in mantissa]
-    before, _, after = "".join(kinds).replace(comma, "").partition(point)
-    marks = {point, comma, power_sign}
-    rules = {
-        "D3081": part.count(point) > 1,
-        "D3082": percent > 1,
-        "D3083": mille > 1,
-        "D3084": percent > 0 and mille > 0,
-        "D3086": not active or any(not _digit(sign, signs) and sign not in marks for sign in active),
-        "D3085": not any(_digit(sign, signs) for sign in mantissa),
-        "D3087": point in mantissa and (whole.endswith(comma) or fraction.startswith(comma)),
-        "D3088": point not in mantissa and whole.endswith(comma),
-        "D3089": comma * 2 in part,
-        "D3090": "0#" in before,
-        "D3091": "#0" in after,
-        "D3092": bool(exponential) and percent + mille > 0,
-        "D3093": bool(exponential) and not (exponent and all(_digit(sign, signs) for sign in exponent)),
-    }
-    return next((code for code, broken in rules.items() if broken), None)

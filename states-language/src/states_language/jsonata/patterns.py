@@ -1,58 +1,29 @@
 """Compiles the regular expressions of JSONata and bounds the time of their search.
 
-A match after another may not be empty, as in JSONata. Its classes are ASCII's, and a character above U+FFFF is the two
-halves of a surrogate pair, as in JavaScript. Groups that call themselves are refused: JavaScript does not have them.
+A match after another may not be empty, as in JSONata. A character above U+FFFF is the two halves of a surrogate pair,
+as in JavaScript, whose expressions `ecmascript` translates.
 Invariant: all searches of one evaluation together take at most what its limits say. Backtracking cannot be counted from
 outside, so a clock does.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import regex
+from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.jsonata import Jsonata
 
 from states_language.clock import worked_s
+from states_language.jsonata.ecmascript import translated
 from states_language.values import joined, units
-
-_RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
-"""A group that calls a group; `regex` allows it, and only memory bounds the depth."""
 
 
 def pattern(text: str, flags: Any) -> "Pattern":
     """Return the compiled regular expression; `flags` are the library's. Raises ValueError where it is not valid."""
-    if _RECURSION.search(text):
-        raise ValueError("a group of a regular expression cannot call another")
-    chosen = (regex.IGNORECASE if flags.case_insensitive else 0) | (regex.MULTILINE if flags.multiline else 0)
-    return Pattern(regex.compile(_plain_classes(units(text)), chosen))
-
-
-_CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
-_AT_WORD = "(?:(?<=[A-Za-z0-9_])(?![A-Za-z0-9_])|(?<![A-Za-z0-9_])(?=[A-Za-z0-9_]))"
-_ESCAPED = re.compile(r"\\(.)|(\[\^?)|(\])", re.DOTALL)
-
-
-def _plain_classes(text: str) -> str:
-    """Return the expression with \\d, \\w and \\b spelled out; `regex` takes all digits and letters of Unicode."""
-    within = False
-
-    def spelled(found: re.Match[str]) -> str:
-        nonlocal within
-        escaped, opens, closes = found.groups()
-        if opens or closes:
-            within = bool(opens) or (within and not closes)
-            return found[0]
-        letters = _CLASSES.get(escaped.lower())
-        if within:
-            return letters if letters and escaped.islower() else found[0]
-        if escaped == "b":
-            return _AT_WORD
-        return found[0] if letters is None else f"[{'' if escaped.islower() else '^'}{letters}]"
-
-    return _ESCAPED.sub(spelled, text)
+    chosen = regex.IGNORECASE if flags.case_insensitive else 0
+    return Pattern(regex.compile(translated(units(text), multiline=flags.multiline), chosen))
 
 
 class Pattern:
@@ -102,6 +73,50 @@ class Pattern:
             pieces.append(joined(text[at : match.start()]))
             at = match.end()
         return [*pieces, joined(text[at:])]
+
+
+class Matcher(Pattern):
+    """A function of the expression's own that finds matches; it returns what a regular expression as a function does.
+
+    Each match names the function that finds the next one. Raises JException T1010 for what is no match.
+    """
+
+    def __init__(self, function: Any, caller: str) -> None:
+        self._function = function
+        self._caller = caller
+
+    def finditer(self, text: str, _at: int = 0) -> Iterator[Any]:
+        """Yield the matches."""
+        found = Functions.func_apply(self._function, [text])
+        while found is not None:
+            if not isinstance(found, dict) or not {"match", "start", "next"} <= found.keys():
+                raise JException("T1010", -1, self._caller)
+            yield _Found(found)
+            found = Functions.func_apply(found["next"], [])
+
+
+class _Found:
+    """A match that a function of the expression's own found."""
+
+    def __init__(self, match: dict[str, Any]) -> None:
+        self._match = match
+        self._groups = match.get("groups") or []
+
+    def start(self) -> Any:
+        """Return the place of its first character."""
+        return self._match["start"]
+
+    def end(self) -> Any:
+        """Return the place behind its last character."""
+        return self._match["start"] + len(units(self._match["match"]))
+
+    def group(self, number: int = 0) -> Any:
+        """Return the text of a group."""
+        return self._groups[number - 1] if number else self._match["match"]
+
+    def groups(self) -> tuple[Any, ...]:
+        """Return the texts of all groups."""
+        return tuple(self._groups)
 
 
 class _Joined:

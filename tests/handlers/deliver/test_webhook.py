@@ -1,0 +1,133 @@
+"""What each answer of a webhook means, at a real server on a socket."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import urllib3
+
+from handlers.deliver.contract import Message, Refusal, Tools
+from handlers.deliver.sinks import webhook
+from handlers.profile.deliver_field import Target
+from handlers.profile.secret_references import Reference
+from tests.handlers.deliver import rigs
+
+
+class Server:
+    """Answers each POST with `status` and `head`; `asked` are the requests' headers."""
+
+    def __init__(self) -> None:
+        self.status, self.head = 204, dict[str, str]()
+        self.asked: list[dict[str, str]] = []
+        self.is_silent = threading.Event()
+        self.over = threading.Event()
+        self.url = ""
+
+    def send(self, key: str = "7", stream_id: str = "orders:a") -> Refusal | None:
+        """Why an event is refused; None where it is taken."""
+        target = Target("webhook", self.url, secret=Reference("secret", "hook"), allow_private=True)
+        message = Message(stream_id, key, "1", None, 0, '{"x": 1}', 0)
+        tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 1_767_225_600_000)
+        return webhook.send([message], target, tools).get(0)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server of its own for each test."""
+    made = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            made.asked.append({name.lower(): value for name, value in self.headers.items()})
+            if made.is_silent.is_set():
+                made.over.wait(60)
+                return
+            self.send_response(made.status)
+            for name, value in made.head.items():
+                self.send_header(name, value)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        made.url = f"http://127.0.0.1:{listening.server_port}/hook?token=abc"
+        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+        thread.start()
+        yield made
+        made.over.set()
+        listening.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_any_2xx_takes_the_event(server: Server, status: int) -> None:
+    """Whatever else the answer holds."""
+    server.status = status
+    assert server.send() is None
+
+
+@pytest.mark.parametrize("status", [400, 413, 414, 415, 422, 431])
+def test_what_a_server_says_of_the_event_itself_is_final(server: Server, status: int) -> None:
+    """It would say so for ever: the dead-letter queue gets the event, with the status as the reason."""
+    server.status = status
+    assert server.send() == Refusal(f"answered {status}", is_final=True)
+
+
+@pytest.mark.parametrize("status", [304, 401, 403, 404, 409, 410, 421, 429, 500, 502, 503, 504])
+def test_everything_else_is_tried_again(server: Server, status: int) -> None:
+    """It may pass, or a person mends it: nothing is lost meanwhile."""
+    server.status = status
+    assert server.send() == Refusal(f"answered {status}")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(server: Server, status: int) -> None:
+    """One request and no more, though the new place is the same server; the event waits."""
+    server.status, server.head = status, {"location": server.url}
+    assert server.send() == Refusal("no answer: RedirectRefused")
+    assert len(server.asked) == 1
+
+
+def test_a_server_that_says_nothing_is_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time-out ends the request; the reason has no address, whose query may be secret."""
+    monkeypatch.setattr(webhook, "TIMEOUT", urllib3.Timeout(connect=3, read=0.1))
+    server.is_silent.set()
+    assert server.send() == Refusal("no answer: ReadTimeoutError")
+
+
+def test_a_request_ends_before_lambda_ends_the_function() -> None:
+    """Names aside, a server that drips may take both limits, the second twice: no more is begun when less is left."""
+    connect_s, read_s = webhook.TIMEOUT.connect_timeout, webhook.TIMEOUT.read_timeout
+    assert isinstance(connect_s, int)
+    assert isinstance(read_s, int)
+    assert (connect_s + 2 * read_s) * 1000 < webhook.PROMISES.longest_ms
+
+
+def test_the_status_alone_says_what_became_of_an_event() -> None:
+    """As `post` returns it, which the chaos hands in."""
+    refusals = {status: posted(status) for status in (200, 204, 307, 400, 422, 429, 503)}
+    assert refusals == {
+        **dict.fromkeys((200, 204)),
+        **{status: Refusal(f"answered {status}") for status in (307, 429, 503)},
+        **{status: Refusal(f"answered {status}", is_final=True) for status in (400, 422)},
+    }
+
+
+def posted(status: int) -> Refusal | None:
+    """What becomes of an event where the answer has this status."""
+    target = Target("webhook", "https://example.org", secret=Reference("secret", "hook"))
+    tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 0, lambda _request: status)
+    return webhook.send([Message("orders:a", "7", "1", None, 0, "{}", 0)], target, tools).get(0)
+
+
+def test_an_event_has_one_id_each_time_and_no_other_has_it() -> None:
+    """By its stream and its key."""
+    events = [("7", "orders:a"), ("7", "orders:b"), ("8", "orders:a"), ("7", "orders:a")]
+    ids = [webhook.message_id(Message(stream_id, key, "1", None, 0, "{}", 0)) for key, stream_id in events]
+    assert ids[3] == ids[0]
+    assert len(set(ids)) == 3

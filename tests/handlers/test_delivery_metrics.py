@@ -1,0 +1,59 @@
+"""The documents of a call of the delivery: one for each stream and sink, with all numbers in each."""
+
+import json
+from typing import Any
+
+from handlers.connection_metrics import By
+from handlers.delivery_metrics import NAMES, documents
+from handlers.store.delivery_records import Count, Place
+from local.costs import standing
+
+QUEUE, HOOK = Place("prices:eur", "sqs:orders.fifo"), Place("prices:usd", "webhook:hooks.example.org")
+COUNTS = {QUEUE: Count(delivered=8, lag_ms=812), HOOK: Count(failed=2, dead_lettered=1, reason="answered 503")}
+
+
+def described(by: By) -> list[dict[str, Any]]:
+    """The documents of a call that sent to a queue, and could not to a webhook."""
+    return list(documents(COUNTS, service="sk", namespace="sk-prod", by=by, now_ms=5))
+
+
+def metrics(document: dict[str, Any]) -> tuple[list[list[str]], dict[str, str]]:
+    """The dimensions of a document, and the units of its metrics by their names."""
+    (directive,) = document["_aws"]["CloudWatchMetrics"]
+    assert (document["_aws"]["Timestamp"], directive["Namespace"]) == (5, "sk-prod")
+    return directive["Dimensions"], {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
+
+
+def test_each_stream_and_sink_has_its_numbers_whatever_the_stage_keeps() -> None:
+    """As fields, 0 included: queries of the log find them by stream and sink. A reason is in no document."""
+    for by in ("stage", "profile"):
+        rows = [[one[name] for name in ("profile", "stream", "sink", "service", *NAMES)] for one in described(by)]
+        assert rows == [
+            ["prices", "prices:eur", "sqs:orders.fifo", "sk", 8, 0, 0, 812],
+            ["prices", "prices:usd", "webhook:hooks.example.org", "sk", 0, 2, 1, 0],
+        ]
+        assert "503" not in json.dumps(described(by))
+
+
+def test_a_stage_keeps_what_is_not_0_of_all_together() -> None:
+    """The lag is in milliseconds; a call of which nothing is to be counted has no metric."""
+    queue, hook = described("stage")
+    assert metrics(queue) == ([["service"]], {"Delivered": "Count", "DeliveryLagMs": "Milliseconds"})
+    assert metrics(hook) == ([["service"]], {"DeliveryFailed": "Count", "DeliveryDeadLettered": "Count"})
+    (nothing,) = documents({QUEUE: Count()}, service="sk", namespace="sk-prod", by="stage", now_ms=5)
+    assert "_aws" not in nothing
+
+
+def test_a_profile_keeps_all_of_each_sink_on_request() -> None:
+    """By profile and sink, and not by stream: a thousand streams would be thousands of metrics."""
+    for one in described("profile"):
+        ((*dimensions,), units) = metrics(one)
+        assert (dimensions, list(units)) == ([["profile", "sink", "service"]], list(NAMES))
+        assert set(dimensions[0]) <= one.keys()
+
+
+def test_a_document_is_no_longer_than_what_is_priced() -> None:
+    """Of an ordinary stream and sink."""
+    priced = standing.measured()["delivery_log_bytes_per_document"]
+    for by in ("stage", "profile"):
+        assert priced / 2 < max(len(json.dumps(one, separators=(",", ":"))) for one in described(by)) < priced

@@ -1,0 +1,178 @@
+"""Shards that split are read as Lambda reads them: a parent to its end, and then its children."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from local.aws_endpoints import Endpoints
+from local.functions.sandbox import Answer
+from local.service.event_sources import EventSourceMapping, Places, Streams
+from local.stack import EventSource
+from tests.examples import examples
+from tests.local.support import in_thread, until
+
+ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/streamkeeper-split/stream/2026-01-01T00:00:00.000"
+SHARDS_A_PAGE = 2
+
+
+class Split:
+    """A table's stream whose shards were split: of each its parent and its records; the last ones are open.
+
+    `forgotten` is a parent that DynamoDB no longer lists.
+    """
+
+    def __init__(self, parents: Sequence[int | None], counts: Sequence[int]) -> None:
+        self.parents = parents
+        self.records = [[f"{at + 1:03d}{n:018d}" for n in range(count)] for at, count in enumerate(counts)]
+
+    def ancestors(self, at: int) -> list[int]:
+        """The shards that are read before this one."""
+        parent = self.parents[at]
+        return [] if parent is None or parent < 0 else [*self.ancestors(parent), parent]
+
+    def answer(self, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
+        """What DynamoDB answers."""
+        match operation:
+            case "DescribeTable":
+                return {"Table": {"LatestStreamArn": ARN, "StreamSpecification": {"StreamEnabled": True}}}
+            case "DescribeStream":
+                begin = _number(asked["ExclusiveStartShardId"]) + 1 if "ExclusiveStartShardId" in asked else 0
+                shown = range(begin, min(begin + SHARDS_A_PAGE, len(self.parents)))
+                more = {"LastEvaluatedShardId": _id(shown[-1])} if shown and shown[-1] + 1 < len(self.parents) else {}
+                return {"StreamDescription": {"StreamArn": ARN, "Shards": [self._shard(at) for at in shown], **more}}
+            case "GetShardIterator":
+                at, after = _number(asked["ShardId"]), asked.get("SequenceNumber", "")
+                return {"ShardIterator": f"{at} {sum(one <= after for one in self.records[at])}"}
+            case _:
+                at, begin = map(int, asked["ShardIterator"].split())
+                given_ = self.records[at][begin : begin + asked["Limit"]]
+                end = begin + len(given_)
+                is_over = at in self.parents and end == len(self.records[at])
+                next_ = {} if is_over else {"NextShardIterator": f"{at} {end}"}
+                written = ({"SequenceNumber": one, "ApproximateCreationDateTime": 1767225600} for one in given_)
+                return {"Records": [{"dynamodb": one} for one in written], **next_}
+
+    def _shard(self, at: int) -> dict[str, Any]:
+        parent = self.parents[at]
+        return {"ShardId": _id(at), **({} if parent is None else {"ParentShardId": _id(parent)})}
+
+
+def _id(at: int) -> str:
+    return f"shardId-{at + 1:020d}-{0:08d}"
+
+
+def _number(shard_id: str) -> int:
+    return int(shard_id.split("-")[1]) - 1
+
+
+class Served(NamedTuple):
+    """Clients of a server that answers as DynamoDB, and the one split that it has now."""
+
+    endpoints: Endpoints
+    now: list[Split]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A server on a socket."""
+    now: list[Split] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            body = json.dumps(now[0].answer(self.headers["x-amz-target"].partition(".")[2], asked)).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/x-amz-json-1.0")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield Served(Endpoints({}, None, f"http://127.0.0.1:{server.server_port}"), now)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> Split:
+    """A forest of up to six shards in any order of the list: children may be listed before their parents."""
+    count = draw(st.integers(1, 6))
+    order = draw(st.permutations(range(count)))
+    parents: list[int | None] = [None] * count
+    for n, at in enumerate(order[1:], 1):
+        # None began with the stream; the parent -1 is no longer listed.
+        parents[at] = draw(st.sampled_from([None, -1, *order[:n]]))
+    return Split(parents, [draw(st.integers(0, 3)) for _ in range(count)])
+
+
+def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
+    """The records in the order in which the function was done with them; it fails the first time at `failing`."""
+    done: list[str] = []
+    failed: list[str] = []
+
+    async def invoke(_name: str, payload: bytes) -> Answer:
+        numbers = [one["dynamodb"]["SequenceNumber"] for one in json.loads(payload)["Records"]]
+        if failing in numbers and not failed:
+            failed.append(failing)
+            done.extend(numbers[: numbers.index(failing)])
+            return Answer(json.dumps({"batchItemFailures": [{"itemIdentifier": failing}]}).encode(), None, "1")
+        done.extend(numbers)
+        return Answer(b"{}", None, "1")
+
+    @contextlib.asynccontextmanager
+    async def mapping() -> Any:
+        source = EventSource("streamkeeper-split", "deliver", 2, ())
+        streams = Streams(served.endpoints, "streamkeeper-split")
+        task = asyncio.create_task(EventSourceMapping(source, streams, places, invoke, print).run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    served.now[:] = [split]
+    with TemporaryDirectory() as folder:
+        places = Places(Path(folder, "places.json"))
+        with in_thread(mapping):
+            assert until(lambda: len(done) >= sum(map(len, split.records))), done
+    return done
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(splits())
+def test_a_child_is_read_behind_all_of_its_parents(served: Served, split: Split) -> None:
+    """Each record once, those of a shard in their order; a parent that is forgotten holds nobody up."""
+    done = delivered(served, split)
+    assert sorted(done) == sorted(number for numbers in split.records for number in numbers)
+    place = {number: at for at, number in enumerate(done)}
+    for at, numbers in enumerate(split.records):
+        before = [number for parent in split.ancestors(at) for number in split.records[parent]]
+        assert [place[number] for number in numbers] == sorted(place[number] for number in numbers)
+        assert not [one for one in before if numbers and place[one] > place[numbers[0]]]
+
+
+def test_a_parent_that_waits_holds_up_its_children(served: Served) -> None:
+    """Its function fails once; nothing of the two that came of it is sent until all of it is done."""
+    split = Split([None, 0, 0], [3, 1, 1])
+    done = delivered(served, split, failing=split.records[0][2])
+    assert done[:3] == split.records[0]
+    assert sorted(done[3:]) == split.records[1] + split.records[2]
