@@ -72,7 +72,7 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, han
         yield Ask(function.buries_itself)
     if defect is not None:
         raise defect
-    return renewal_due(outcome) if invocation.is_renewal_due else outcome
+    return renewal_due(outcome) if invocation.is_renewal_due or function.waits_too_late(outcome) else outcome
 
 
 class _Function:
@@ -122,6 +122,15 @@ class _Function:
             is_done, lease = self._groups.bury(self._request_id, beat)
             if is_done:
                 return
+
+    def waits_too_late(self, outcome: Outcome) -> bool:
+        """Whether its lane waits now, though a stream that nobody could take over kept it for too long beside a newer.
+
+        It would come back when the newer one's time is over, and all streams would be without a connection for a
+        moment. A successor's lanes come at once, and are apart. Settings that leave no overlap renew nothing.
+        """
+        longest_ms, beside_ms = self._invocation.overlap_max_ms, self._roster.beside_newer_ms(self._clock.now_ms())
+        return outcome.error == "StreamTakenOver" and 0 < longest_ms < beside_ms
 
     def turns(self) -> Generator[Wait, set[str], Outcome]:
         """Returns as what it has ended, once none of its streams runs any more, or no time is left."""
@@ -189,6 +198,8 @@ class _Function:
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
         self.store.stalls[stream] = round(1000 * profile.stall_after_s)
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
+        is_evicting = profile.overlap == "evicts" and profile.resume is not None
+        (self.store.evicting.add if is_evicting else self.store.evicting.discard)(stream)
         # What a renewal follows from is the group's.
         room = Room(self._room, stream)
         who = replace(

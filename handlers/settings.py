@@ -100,6 +100,7 @@ class UpgradeSettings:
     """What the function that upgrades needs: `function` is the name of the one that keeps streams connected."""
 
     control_table: str
+    events_table: str
     function: str
     state_machine_arn: str
 
@@ -223,6 +224,7 @@ def load_upgrade(environment: Mapping[str, str]) -> UpgradeSettings:
     """The settings in `environment`; raises SettingsError."""
     return UpgradeSettings(
         control_table=_text(environment, "CONTROL_TABLE"),
+        events_table=_text(environment, "EVENTS_TABLE"),
         function=_text(environment, "CONNECTION_MANAGER"),
         state_machine_arn=_text(environment, "STATE_MACHINE_ARN"),
     )

@@ -6,7 +6,7 @@ reason that is answered names streams and our own words, and what Lambda said of
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Protocol
 
@@ -16,8 +16,7 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.pace import Pace
 from handlers.settings import load_upgrade, plain_aws
 from handlers.store.upgrade_records import UpgradeRecords
-from handlers.upgrade.health import Limits
-from handlers.upgrade.work import Clients, Work
+from handlers.upgrade.work import Clients, Work, step
 
 TRIES = 4
 # StartExecution has a bucket of its own, 1,300 in small regions and 300 a second: the POSTs have most of it.
@@ -43,7 +42,8 @@ pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
 @cache
 def records() -> UpgradeRecords:
     """Made by the first step."""
-    return UpgradeRecords(dynamodb(plain_aws(os.environ), tries=TRIES), settings.control_table)
+    client = dynamodb(plain_aws(os.environ), tries=TRIES)
+    return UpgradeRecords(client, settings.control_table, settings.events_table)
 
 
 def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str, Any]:
@@ -61,26 +61,6 @@ def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str
     answer = step(work, event)
     logger.info(event["step"], extra={"answer": answer})
     return answer
-
-
-def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
-    """What the step that `event` names answers."""
-    version, begin = event.get("version", ""), event.get("begin", 0)
-    steps: dict[str, Callable[[], dict[str, Any]]] = {
-        "check": work.check,
-        "plan": lambda: work.plan(begin),
-        "ask": lambda: work.ask(version, begin, event["end"]),
-        "look": lambda: work.look(version, begin, event["end"], limits(event)),
-        "promote": lambda: work.promote(version, begin),
-        "back": lambda: work.back(version, event["stable"], begin),
-        "look back": lambda: work.look_back(limits(event)),
-    }
-    return steps[event["step"]]()
-
-
-def limits(event: Mapping[str, Any]) -> Limits:
-    """For how long the machine has streams watched, and how long they may take."""
-    return Limits(*(round(1000 * event[name]) for name in ("answer_s", "away_s", "watch_s")))
 
 
 def now_ms() -> int:

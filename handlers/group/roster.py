@@ -55,6 +55,7 @@ class Roster:
         self.last_ms = last_ms
         self._lease = GroupLease()
         self._has_newer = self._is_buried = False
+        self._newer_since_ms: int | None = None
         self._is_unseen = False  # a stream was relieved, and the lease was not seen since
         self._listed: int | None = None
         self._members: dict[str, str] = {}  # when each has joined
@@ -67,6 +68,10 @@ class Roster:
         self._lease = lease
         self._is_buried = any(beat.token == self._token and beat.is_buried for beat in lease.beats.values())
         self._has_newer = newer_lives(lease, self._token, now_ms)
+        if not self._has_newer:
+            self._newer_since_ms = None
+        elif self._newer_since_ms is None:
+            self._newer_since_ms = now_ms
         self._is_unseen = False
         if lease.token == self._token:
             # Whoever took a stream from this function is not of the group. It is asked for once a look, not at once.
@@ -130,6 +135,10 @@ class Roster:
     def goes_on(self) -> bool:
         """Whether a stream whose connection was lost is connected again by this function."""
         return not (self._has_newer or self._is_buried or self._lease.stop or self._is_superseded)
+
+    def beside_newer_ms(self, now_ms: int) -> int:
+        """Returns for how long it has seen a newer function live beside it, without a break."""
+        return 0 if self._newer_since_ms is None else now_ms - self._newer_since_ms
 
     def to_open(self, now_ms: int) -> list[str]:
         """Returns the streams that are to be begun now, in the order of their names."""

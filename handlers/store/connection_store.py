@@ -76,7 +76,7 @@ class Store:
     """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
 
     `sleep` waits for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
-    after `ledger_keep_days`, 0 for never.
+    after `ledger_keep_days`, 0 for never; those of connections say what `memory_mb` returns, None for nothing.
     """
 
     def __init__(
@@ -90,8 +90,10 @@ class Store:
         events_bucket: str = "",
         s3: Callable[[], Any] = no_client,
         ledger_keep_days: int = 0,
+        memory_mb: Callable[[], int] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self.memory_mb = memory_mb
         self._dynamodb = dynamodb
         self._control_table = control_table
         self._table = ControlTable(dynamodb, control_table)

@@ -1,4 +1,4 @@
-"""Finds the place behind which the newest events of a stream lie: a reader that begins there shows those.
+"""Finds where the newest events of a stream lie: a reader that begins there shows those. And when the newest one came.
 
 It reads the order from its end: the index backwards, or the log's last segments. Invariant: nothing is written; where a
 stream has no order, the place is its beginning.
@@ -28,6 +28,29 @@ def place(dynamodb: Any, table: str, stream_id: str, partitions: int, order: Ord
         return _before_segments(dynamodb, table, stream_id)
     if order == "none":
         return ""
+    positions = sorted(_newest(dynamodb, table, stream_id, partitions, count + 1), reverse=True)
+    return positions[count] if len(positions) > count else ""
+
+
+def newest_ms(dynamodb: Any, table: str, stream_id: str, partitions: int, order: Order) -> int | None:
+    """When the newest event came that is stored, None where there is none or no order; raises StoreUnavailable.
+
+    Of a log it is when its last segment was begun.
+    """
+    if partitions == LOG:
+        from handlers.store.segment_items import BEHIND, is_segment, segment_of
+        from handlers.store.segment_reader import heads
+
+        items = heads(dynamodb, table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=1)["Items"]
+        return next((segment_of(item).at_ms for item in items if is_segment(item)), None)
+    if order == "none":
+        return None
+    instants = [int(position.partition("/")[0]) for position in _newest(dynamodb, table, stream_id, partitions, 1)]
+    return max(instants, default=None)
+
+
+def _newest(dynamodb: Any, table: str, stream_id: str, partitions: int, count: int) -> list[str]:
+    """The positions of the newest events of each partition, `count` of each at most."""
     positions: list[str] = []
     for key in partition_keys(stream_id, partitions):
         with translate_errors("Query"):
@@ -37,11 +60,10 @@ def place(dynamodb: Any, table: str, stream_id: str, partitions: int, order: Ord
                 KeyConditionExpression="PK = :partition",
                 ExpressionAttributeValues={":partition": {"S": key}},
                 ScanIndexForward=False,
-                Limit=count + 1,
+                Limit=count,
             )
         positions += [item["position"]["S"] for item in response["Items"]]
-    positions.sort(reverse=True)
-    return positions[count] if len(positions) > count else ""
+    return positions
 
 
 def _before_segments(dynamodb: Any, table: str, stream_id: str) -> str:

@@ -262,6 +262,9 @@ class Requests:
         self._row = control_items.connection(
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
+        if self._store.memory_mb is not None:
+            # An upgrade compares it with that of the version before (handlers/upgrade/health.py).
+            self._row["memory_mb"] = control_items.number(self._store.memory_mb())
         return self._row
 
     def _save_record(self, progress: Progress) -> None:

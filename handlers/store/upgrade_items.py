@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from handlers.connection.effects import RecordLoss
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.group import is_group
 from handlers.group.lease import alive_until_ms
 from handlers.store import control_items
 from handlers.store.control_items import Item, count, live_record, number, text
 from handlers.store.group_items import group_lease, lease_of_group
-from handlers.upgrade.health import Stream, Stretch
+from handlers.upgrade.health import BAD_ENDINGS, EXPECTED, Stream, Stretch
 
 CODE, MARK = "code_version", "upgrade_mark"
-# A connection without an end that was not seen for so long was killed.
+# A connection without an end that was not seen for so long was killed, or for as long as a handover may take.
 DEAD_AFTER_MS = 60_000
+# The newest connections of which several may live: one is claimed, one connected, one closing.
+AT_ONCE = 3
+# The number of the gap in its connection; upstreams announce fewer.
+LOSS = 999_999
 # How a connection ends that has handed over, or ended as it should.
 _CLEAN = ("", "StreamTakenOver", "ConnectionExpired", "RenewalDue")
 _MADE_ROOM = ("let_go", "claimed_by_successor")
@@ -33,13 +38,42 @@ def lease_of(item: Item) -> Lease:
     return lease_of_group(item) if is_group(item["PK"]["S"]) else control_items.lease(item)
 
 
-def mark(item: Item, now_ms: int) -> Item:
-    """What is written down of a stream that is asked now, whose lease is `item`."""
+def execution_of(item: Item) -> str:
+    """The execution that holds the stream; the one that did when it was asked where it was let go of since."""
+    return lease_of(item).execution or asked_of(item)[1]
+
+
+def lost_from_ms(item: Item, newest_ms: int | None, now_ms: int) -> int | None:
+    """Since when the connection of a stream that goes back says that it stores events and does not; None where it does.
+
+    The newest event that is stored came then. It moved the cursor all the same, so nobody will ask for them again.
+    """
+    live = live_record(item) or {}
+    opened_ms, stored = count(live, "opened_ms"), count(live, "stored") or 0
+    if newest_ms is None or opened_ms is None or stored < EXPECTED or newest_ms >= (opened_ms + now_ms) // 2:
+        return None
+    return newest_ms
+
+
+def loss_of(item: Item) -> Item | None:
+    """The gap of a stream that is back of a version which said that it stored; None where there was none."""
+    asked: Item = item.get(MARK, {}).get("M", {})
+    from_ms, fence = count(asked, "lost_from_ms"), count(asked, "fence")
+    to_ms = count(live_record(item) or {}, "opened_ms")
+    if from_ms is None or fence is None or to_ms is None:
+        return None
+    return control_items.loss(item["PK"]["S"], RecordLoss(fence, LOSS, from_ms, max(from_ms, to_ms), "not_stored"))
+
+
+def mark(item: Item, now_ms: int, lost_ms: int | None = None) -> Item:
+    """What is written down of a stream that is asked now, whose lease is `item`; `lost_ms` as `lost_from_ms`."""
     lease = lease_of(item)
+    lost = {} if lost_ms is None else {"lost_from_ms": number(lost_ms)}
     return {
         "M": {
+            **lost,
             "at_ms": number(now_ms),
-            "execution": {"S": lease.execution},
+            "execution": {"S": execution_of(item)},
             "away": {"BOOL": unconnected_ms(lease, now_ms) > 0},
             "failures": number(_failures(item)),
             "fence": number(lease.fence),
@@ -58,6 +92,14 @@ def asked_of(item: Item) -> tuple[int, str]:
     return count(written, "at_ms") or 0, text(written, "execution") or ""
 
 
+def was_ended(item: Item) -> bool:
+    """Whether the stream was let go of for a reason that may be the version's, since it was asked."""
+    lease = lease_of(item)
+    asked_ms, execution = asked_of(item)
+    is_over = bool(execution) and not lease.execution and lease.ended_at_ms >= asked_ms
+    return is_over and lease.ending in BAD_ENDINGS
+
+
 def has_handed_over(item: Item) -> bool:
     """Whether the stream is kept connected by an execution that was started since it was asked."""
     lease, former = lease_of(item), asked_of(item)[1]
@@ -69,46 +111,59 @@ def has_handed_over(item: Item) -> bool:
     return (text(live_record(item) or {}, "execution") or former) != former
 
 
-def to_stream(item: Item, version: str, now_ms: int, stretches: Stretches | None = None) -> Stream:
-    """How the stream does that was asked to run `version`; `stretches` are what its connections did, where known."""
+def to_stream(
+    item: Item, version: str, now_ms: int, stretches: Stretches | None = None, newest_ms: int | None = None
+) -> Stream:
+    """How the stream does that was asked to run `version`.
+
+    `stretches` are what its connections did, `newest_ms` is when the newest event came that is stored, where known.
+    """
     lease = lease_of(item)
     asked: Item = item[MARK]["M"]
     before, after = stretches or (None, None)
+    # One that is started again after a bad end has none yet.
+    is_held = bool(lease.execution) or (not version and lease.ending in BAD_ENDINGS and not was_ended(item))
     return Stream(
         item["PK"]["S"],
         now_ms - asked_of(item)[0],
-        is_ours=bool(lease.execution) and not lease.stop and is_asked(item, version),
+        is_ours=is_held and not lease.stop and is_asked(item, version),
         has_handed_over=has_handed_over(item),
         away_ms=unconnected_ms(lease, now_ms),
         was_away=asked.get("away", {}).get("BOOL", False) is True,
         failures=_failures(item),
         had_failures=count(asked, "failures") or 0,
         ending="" if lease.execution else lease.ending,
+        silent_ms=None if newest_ms is None else now_ms - newest_ms,
         before=before,
         after=after,
     )
 
 
-def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int) -> Stretches:
-    """What connections did before the stream was asked, and after its handover; a ledger has the newest of a stream."""
+def stretches(item: Item, ledgers: Iterable[Sequence[Item]], now_ms: int, answer_ms: int) -> Stretches:
+    """What connections did before the stream was asked, and after its handover; a ledger has the newest of a stream.
+
+    A handover takes `answer_ms` at most.
+    """
     asked_ms, former = asked_of(item)
     before: list[Stretch] = []
     after: list[Stretch] = []
-    first_ms = asked_ms
+    first_ms, began_ms = asked_ms, now_ms
     for rows in ledgers:
         newest = max((count(row, "fence") or 0 for row in rows), default=0)
         for row in rows:
             claimed_ms = count(row, "claimed_ms") or 0
             is_after = claimed_ms >= asked_ms and text(row, "execution") != former
             first_ms = min(first_ms, claimed_ms or first_ms)
-            (after if is_after else before).append(_of(row, newest, now_ms))
-    return _sum(before, asked_ms - first_ms), _sum(after, now_ms - asked_ms)
+            began_ms = min(began_ms, claimed_ms) if is_after else began_ms
+            (after if is_after else before).append(_of(row, newest, now_ms - min(DEAD_AFTER_MS, answer_ms)))
+    return _sum(before, asked_ms - first_ms), _sum(after, now_ms - began_ms)
 
 
-def _of(row: Item, newest: int, now_ms: int) -> Stretch:
-    """What one connection did."""
+def _of(row: Item, newest: int, alive_ms: int) -> Stretch:
+    """What one connection did; one that was seen since `alive_ms` may live."""
     seen_ms = max(count(row, "seen_ms") or 0, count(row, "saved_ms") or 0)
-    may_live = (count(row, "fence") or 0) == newest or now_ms - seen_ms <= DEAD_AFTER_MS
+    fence = count(row, "fence") or 0
+    may_live = fence == newest or (fence > newest - AT_ONCE and seen_ms >= alive_ms)
     is_killed = "closed_ms" not in row and not text(row, "ended_by") and not may_live
     is_error = (text(row, "error") or "") not in _CLEAN and text(row, "ended_by") not in _MADE_ROOM
     return Stretch(
@@ -118,6 +173,7 @@ def _of(row: Item, newest: int, now_ms: int) -> Stretch:
         frames=count(row, "frames") or 0,
         kept=(count(row, "stored") or 0) + (count(row, "duplicates") or 0),
         dead_lettered=count(row, "dead_lettered") or 0,
+        memory_mb=count(row, "memory_mb") or 0,
     )
 
 
@@ -130,6 +186,7 @@ def _sum(parts: Sequence[Stretch], length_ms: int) -> Stretch:
         frames=sum(part.frames for part in parts),
         kept=sum(part.kept for part in parts),
         dead_lettered=sum(part.dead_lettered for part in parts),
+        memory_mb=max((part.memory_mb for part in parts), default=0),
     )
 
 

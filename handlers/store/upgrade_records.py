@@ -14,33 +14,41 @@ from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.group import GROUP, is_group
-from handlers.store import control_items
+from handlers.store import control_items, latest_events
 from handlers.store.control_items import Item, text
 from handlers.store.control_table import ControlTable
 from handlers.store.expressions import placeholders
 from handlers.store.group_items import MEMBER
 from handlers.store.leases import Leases, batches
-from handlers.store.upgrade_items import CODE, MARK, Stretches, lease_of, mark, stretches
+from handlers.store.upgrade_items import CODE, MARK, Stretches, lease_of, loss_of, mark, stretches
 
 # What so many of the newest connections did is counted; of a group's members, those of so many streams.
 NEWEST, MEMBERS = 20, 10
 RECORD = "upgrade"
 _KEY = control_items.key(GROUP, RECORD)
+_TEXTS = ("execution", "progress", "definition", "aside")
 
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """The upgrade that runs, or ran last; `execution` is "" where there was none."""
+    """The upgrade that runs, or ran last; `execution` is "" where there was none.
+
+    `definition` is the version of the machine (an ARN) of the last one that ended well, `aside` the one in whose place
+    that was deployed again by one that went back; "" for none.
+    """
 
     execution: str = ""
     progress: str = ""
     is_aborted: bool = False
+    definition: str = ""
+    aside: str = ""
 
 
 class UpgradeRecords:
-    """The control table; the client is made once and shared by all invocations of a sandbox."""
+    """The control table, and of events when they came; all invocations of a sandbox share the client."""
 
-    def __init__(self, dynamodb: Any, control_table: str) -> None:
+    def __init__(self, dynamodb: Any, control_table: str, events_table: str) -> None:
+        self._events_table = events_table
         self._dynamodb = dynamodb
         self._table = control_table
         self._records = ControlTable(dynamodb, control_table)
@@ -52,7 +60,8 @@ class UpgradeRecords:
         """The upgrade that runs, or ran last."""
         item = self._records.get(GROUP, RECORD) or {}
         is_aborted = item.get("abort", {}).get("BOOL", False) is True
-        return Upgrade(text(item, "execution") or "", text(item, "progress") or "", is_aborted)
+        execution, progress, definition, aside = (text(item, name) or "" for name in _TEXTS)
+        return Upgrade(execution, progress, is_aborted, definition, aside)
 
     def begin(self, execution: str, before: str) -> bool:
         """Whether `execution` upgrades from now on, in place of `before`, which is over; "" for none."""
@@ -76,6 +85,17 @@ class UpgradeRecords:
         values: dict[str, Item] = {":me": {"S": execution}, ":yes": {"BOOL": True}}
         return self._update(_KEY, "SET #abort = :yes", "#execution = :me", ("execution", "abort"), values)
 
+    def promote(self, execution: str, definition: str) -> None:
+        """Writes down that this version of the machine is what streams run, unless another upgrade runs by now."""
+        values = {":me": {"S": execution}, ":definition": {"S": definition}}
+        names = ("execution", "definition", "aside")
+        self._update(_KEY, "SET #definition = :definition REMOVE #aside", "#execution = :me", names, values)
+
+    def put_aside(self, execution: str, definition: str) -> None:
+        """Writes down that another is deployed in place of this version, unless another upgrade runs by now."""
+        values = {":me": {"S": execution}, ":aside": {"S": definition}}
+        self._update(_KEY, "SET #aside = :aside", "#execution = :me", ("execution", "aside"), values)
+
     # --- its streams --------------------------------------------------------------------------------------------------
 
     def held(self) -> list[str]:
@@ -98,43 +118,64 @@ class UpgradeRecords:
         """The leases of these streams, by their ids."""
         return {stream_id: item for some in batches(stream_ids) for stream_id, item in self._leases.items(some).items()}
 
-    def ask(self, item: Item, version: str, now_ms: int) -> bool:
-        """Whether the stream's executions call `version` from now on, "" for the alias; `item` is its lease as read."""
-        values: Mapping[str, Item] = {
-            ":mark": mark(item, now_ms),
-            ":execution": {"S": lease_of(item).execution},
-            ":no": {"BOOL": False},
-        }
+    def ask(self, item: Item, version: str, now_ms: int, lost_ms: int | None = None) -> bool:
+        """Whether the stream's executions call `version` from now on, "" for the alias; `item` is its lease as read.
+
+        `lost_ms` is since when events are lost, None where none are.
+        """
+        execution = lease_of(item).execution
+        values: dict[str, Item] = {":mark": mark(item, now_ms, lost_ms), ":no": {"BOOL": False}}
+        if execution:
+            values[":execution"] = {"S": execution}
+        held = "#execution = :execution" if execution else "attribute_not_exists(#execution)"
         change = f", {CODE} = :version" if version else f" REMOVE {CODE}"
         return self._update(
             control_items.key(item["PK"]["S"], "lease"),
             f"SET {MARK} = :mark{change}",
-            "#execution = :execution AND (attribute_not_exists(#stop) OR #stop = :no)",
+            f"{held} AND (attribute_not_exists(#stop) OR #stop = :no)",
             ("execution", "stop"),
-            {**values, **({":version": {"S": version}} if version else {})},
+            values | ({":version": {"S": version}} if version else {}),
         )
 
     def settle(self, item: Item) -> None:
-        """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest."""
+        """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest.
+
+        First it writes down the gap of events that the stream lost.
+        """
+        if (loss := loss_of(item)) is not None:
+            with translate_errors("PutItem"):
+                self._dynamodb.put_item(TableName=self._table, Item=loss)
         is_marked = MARK in item
         condition = f"#{MARK} = :mark" if is_marked else f"attribute_not_exists(#{MARK})"
         key = control_items.key(item["PK"]["S"], "lease")
         self._update(key, f"REMOVE {CODE}, #{MARK}", condition, (MARK,), {":mark": item[MARK]} if is_marked else {})
 
-    def stretches(self, item: Item, now_ms: int) -> Stretches:
+    def stretches(self, item: Item, now_ms: int, answer_ms: int) -> Stretches:
         """What the newest connections of a stream did before it was asked, and after it handed over."""
-        stream_id = item["PK"]["S"]
-        leases = {stream_id: item}
-        if is_group(stream_id):
-            members = self._records.behind(stream_id, MEMBER, "", MEMBERS)
-            leases = self.items([member["SK"]["S"].removeprefix(MEMBER) for member in members])
+        leases = self._of(item)
         ledgers = (
             control_items.with_live(
                 self._records.newest(one, "connection#", NEWEST), control_items.live_record(leases[one])
             )
             for one in leases
         )
-        return stretches(item, ledgers, now_ms)
+        return stretches(item, ledgers, now_ms, answer_ms)
+
+    def newest_ms(self, item: Item) -> int | None:
+        """When the newest event of a stream or a group came that is stored; None where that is not known."""
+        instants = []
+        for stream_id, lease in self._of(item).items():
+            place = control_items.partitions(lease), control_items.order(lease)
+            instants.append(latest_events.newest_ms(self._dynamodb, self._events_table, stream_id, *place))
+        return max((instant for instant in instants if instant is not None), default=None)
+
+    def _of(self, item: Item) -> dict[str, Item]:
+        """The leases of what is looked at of a stream or a group, by their streams' ids: a group's own is none."""
+        stream_id = item["PK"]["S"]
+        if not is_group(stream_id):
+            return {stream_id: item}
+        members = self._records.behind(stream_id, MEMBER, "", MEMBERS)
+        return self.items([member["SK"]["S"].removeprefix(MEMBER) for member in members])
 
     def _update(
         self,

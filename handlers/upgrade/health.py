@@ -1,14 +1,15 @@
 """Judges how a stream and a wave of streams stand after their handover, compared with before.
 
-What counts is what the control table says: the lease, and the ledger's records of the newest connections. So a version
-is judged by what it did, whatever it says of itself. For example
+What counts is the lease, the ledger's records of the newest connections, and when the newest event came that lies in
+the events table: a version may count as stored what it did not store. For example
 
     before   60 s, 1 connection, 40 events                 after   20 s, 1 connection, 12 events: well
     before   60 s, 1 connection, 40 events                 after   20 s, 3 functions killed: worse
     before   60 s, 5 ended by errors                       after   20 s, 2 ended by errors: well, it was so before
 
 A stream may have no events for a while, and nobody can say of one among many why. Where most of those of a wave that
-had events before have none, the version counts as at fault: going back costs less than a wrong guess.
+had events before have none, the version counts as at fault: going back costs less than a wrong guess. What is stored
+and written down with a delay is not missed before `answer_ms` has passed since the handover.
 
 Pure, times in milliseconds. Invariant: a stream that was as bad before is never worse.
 """
@@ -25,14 +26,19 @@ BY_CHANCE = 1
 TOLERANCE = 50
 # A stream of which so many events would have come in the time is expected to have one.
 EXPECTED = 10.0
+# How an execution ends that may be the version's fault.
+BAD_ENDINGS = ("StreamRejected", "InvalidRequest", "RenewalFailed", "ClaimFailed")
+# A function that takes so many times the memory, and so much more, leaks.
+LEAK, LEAK_MB = 1.5, 32
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """What a stream's connections did in a stretch of time.
 
-    `errors` ended by an error that is no handover, `killed` left no end, `frames` came, `kept` of them are stored or
-    known already, `dead_lettered` are not.
+    It begins with the first claim. `errors` ended by an error that is no handover, `killed` left no end, `frames` came,
+    `kept` of them are stored or known already, `dead_lettered` are not. `memory_mb` is what a function took at most, 0
+    where none said it.
     """
 
     length_ms: int = 0
@@ -42,6 +48,7 @@ class Stretch:
     frames: int = 0
     kept: int = 0
     dead_lettered: int = 0
+    memory_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,9 @@ class Stream:
     `is_ours` is whether it is still to run the version: no longer where somebody stopped it or started it anew.
     `has_handed_over` is whether an execution that was started since keeps it connected. `away_ms` is for how long it
     has not been connected; `was_away` whether it was so when it was asked. `failures` to connect came in a row,
-    `had_failures` did before. `ending` is the error by which its execution let go of it, "" for none. `before` and
-    `after` are None where nobody looked at its connections.
+    `had_failures` did before. `ending` is the error by which its execution let go of it, "" for none. `silent_ms` is
+    how long ago the newest event came that is stored, None where that is not known. `before` and `after` are None where
+    nobody looked at its connections.
     """
 
     stream_id: str
@@ -64,6 +72,7 @@ class Stream:
     failures: int = 0
     had_failures: int = 0
     ending: str = ""
+    silent_ms: int | None = None
     before: Stretch | None = None
     after: Stretch | None = None
 
@@ -95,7 +104,7 @@ class Verdict:
 
 def worse(stream: Stream, limits: Limits) -> str:
     """Returns why a stream is worse than before, as a phrase; "" where it is not, or not yet."""
-    if stream.ending in ("StreamRejected", "InvalidRequest", "RenewalFailed", "ClaimFailed"):
+    if stream.ending in BAD_ENDINGS:
         return f"its execution ended by {stream.ending}"
     if not stream.is_ours or stream.ending:
         return ""
@@ -106,10 +115,12 @@ def worse(stream: Stream, limits: Limits) -> str:
         return f"it has not handed over for {stream.asked_ms // 1000} s" if is_late else ""
     if stream.failures > max(2, 2 * stream.had_failures):
         return f"{stream.failures} failures to connect in a row"
-    return "" if stream.before is None or stream.after is None else _compared(stream.before, stream.after)
+    if stream.before is None or stream.after is None:
+        return ""
+    return _compared(stream.before, stream.after, limits)
 
 
-def _compared(before: Stretch, after: Stretch) -> str:
+def _compared(before: Stretch, after: Stretch, limits: Limits) -> str:
     """Returns in what `after` is worse than `before`."""
     for words, then, now in (
         ("functions were killed", before.killed, after.killed),
@@ -118,7 +129,9 @@ def _compared(before: Stretch, after: Stretch) -> str:
     ):
         if now > BY_CHANCE + 2 * _scaled(then, before, after):
             return f"{now} {words}"
-    if after.frames > BY_CHANCE and not after.kept and before.kept:
+    if before.memory_mb and after.memory_mb > max(LEAK * before.memory_mb, before.memory_mb + LEAK_MB):
+        return f"a function took {after.memory_mb} MB of memory, and {before.memory_mb} before"
+    if after.length_ms >= limits.answer_ms and after.frames > BY_CHANCE and not after.kept and before.kept:
         return f"{after.frames} events came and none is stored"
     return ""
 
@@ -128,12 +141,22 @@ def _scaled(count: int, before: Stretch, after: Stretch) -> float:
     return count * max(1.0, after.length_ms / before.length_ms) if before.length_ms else count
 
 
-def is_expected(stream: Stream) -> bool:
+def is_expected(stream: Stream, limits: Limits) -> bool:
     """Returns whether the stream would have had events since its handover, had all gone on as before."""
     before, after = stream.before, stream.after
     if before is None or after is None or not before.length_ms or not stream.is_ours or not stream.has_handed_over:
         return False
-    return before.kept * after.length_ms / before.length_ms >= EXPECTED
+    return after.length_ms >= limits.answer_ms and before.kept * after.length_ms / before.length_ms >= EXPECTED
+
+
+def is_silent(stream: Stream, limits: Limits) -> bool:
+    """Returns whether no event is stored that came since its handover, whatever its functions say.
+
+    The connection before it may have stored some for a moment after the claim.
+    """
+    if stream.after is None or not stream.after.kept:
+        return True
+    return stream.silent_ms is not None and stream.silent_ms > stream.after.length_ms - limits.answer_ms // 2
 
 
 def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
@@ -141,8 +164,8 @@ def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
     reasons = {stream.stream_id: reason for stream in streams if (reason := worse(stream, limits))}
     if len(reasons) > len(streams) // TOLERANCE:
         return Verdict(State.WORSE, reasons)
-    expected = [stream for stream in streams if is_expected(stream)]
-    silent = [stream for stream in expected if stream.after is not None and not stream.after.kept]
+    expected = [stream for stream in streams if is_expected(stream, limits)]
+    silent = [stream for stream in expected if is_silent(stream, limits)]
     if len(silent) > len(expected) / 2:
         words = f"{len(silent)} of {len(expected)} streams that had events before have none"
         return Verdict(State.WORSE, reasons | {"": words})

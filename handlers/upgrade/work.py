@@ -1,12 +1,12 @@
 """Carries out the steps of an upgrade that its machine asks for, one at a time.
 
-    check   who upgrades; publishes the deployed function; calls it once      plan   where the next wave ends
-    ask     writes the version into leases and starts successors              look   how those do that were asked
-    promote moves the alias, removes what was written                         back   as ask, to the alias
+    check   who upgrades; makes versions; calls the function's once     plan   where the next wave ends
+    ask     writes the version into leases and starts successors        look   how those do that were asked
+    promote moves the alias, removes what was written                   back   as ask, to what they ran before
 
 Each may be repeated: whatever was done is found done. A step that has more to do than its time allows says at which
 place to go on. Invariants: the lease says which version before the successor is started that reads it; the alias moves
-only after the last wave, and back before any stream does.
+only after the last wave; alias and definition are as before when the first stream goes back.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any
 
 from handlers.connection.orphans import start_input
 from handlers.store.control_items import Item
-from handlers.store.upgrade_items import asked_of, is_asked, lease_of, to_stream
+from handlers.store.upgrade_items import asked_of, execution_of, is_asked, lease_of, lost_from_ms, to_stream, was_ended
 from handlers.store.upgrade_records import UpgradeRecords
 from handlers.upgrade import health
+from handlers.upgrade.definitions import Definitions
 from handlers.upgrade.health import Limits, Stream, Verdict
 from handlers.upgrade.waves import WHOLE, place, wave_end
 
@@ -64,10 +65,12 @@ class Work:
         self._execution = execution
         self._now_ms = now_ms
         self._is_late = is_late
+        self._definitions = Definitions(clients.states, clients.machine_arn, records)
 
     def check(self) -> dict[str, Any]:
-        """Which version streams go over to, from which; raises UpgradeRefused."""
-        before = self._records.read().execution
+        """Which version streams go over to, from which, and which definition; raises UpgradeRefused."""
+        last = self._records.read()
+        before = last.execution
         if before and before != self._execution and self._runs(before):
             raise UpgradeRefused(f"another upgrade runs: {before.rpartition(':')[2]}")
         if not self._records.begin(self._execution, before):
@@ -75,16 +78,24 @@ class Work:
         clients = self._clients
         stable = clients.functions.get_alias(FunctionName=clients.function, Name=ALIAS)["FunctionVersion"]
         version = clients.functions.publish_version(FunctionName=clients.function)["Version"]
-        if version == stable:
-            # An upgrade that went before may have ended with its last writes undone.
-            return {"version": version, "stable": stable, "is_needed": False}
-        self._try(version)
+        if version != stable:
+            self._try(version)
+        definition = self._definitions.version(last)
+        # Where every stream runs what is deployed anyhow there is nothing to compare with. An upgrade that went before
+        # may have ended with its last writes undone.
+        is_new = version != stable or definition != (last.definition or definition)
         self._note(f"version {version} starts; {stable} is what streams run now")
-        # Where every stream runs what is deployed anyhow there is nothing to compare with.
-        return {"version": version, "stable": stable, "is_needed": stable != LATEST}
+        return {
+            "version": version,
+            "stable": stable,
+            "definition": definition,
+            "is_needed": is_new and stable != LATEST,
+        }
 
     def plan(self, begin: int) -> dict[str, Any]:
         """Where the wave that begins at place `begin` ends, and how many streams it has."""
+        if begin == 0:
+            self._definitions.put_in(self._records.read())
         places = sorted(place(stream_id) for stream_id in self._records.held())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
@@ -97,10 +108,9 @@ class Work:
         for stream_id, item in self._items(ids):
             if self._is_late():
                 return {"begin": place(stream_id), "is_done": False}
-            if item is not None and not is_asked(item, version):
+            # Of one that is asked already the start may have been lost: it has all its time from now on.
+            if item is not None and (not is_asked(item, version) or asked_of(item)[1] == lease_of(item).execution):
                 self._hand_over(item, version)
-            elif item is not None and asked_of(item)[1] == lease_of(item).execution:
-                self._start(item)  # its start may have been lost
         return {"begin": end, "is_done": True}
 
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
@@ -111,19 +121,24 @@ class Work:
         ordered = sorted(items, key=lambda item: place(item["PK"]["S"]))
         wave = [item for item in ordered if place(item["PK"]["S"]) >= begin]
         earlier = [item for item in ordered if place(item["PK"]["S"]) < begin]
-        streams = [*self._streams(wave, version, CLOSELY), *self._streams(earlier, version, CLOSELY_BEFORE)]
+        streams = [
+            *self._streams(wave, version, CLOSELY, limits),
+            *self._streams(earlier, version, CLOSELY_BEFORE, limits),
+        ]
         return self._answer(health.judged(streams, limits), streams)
 
-    def promote(self, version: str, begin: int) -> dict[str, Any]:
+    def promote(self, version: str, definition: str, begin: int) -> dict[str, Any]:
         """Moves the alias, and removes what the upgrade wrote from place `begin` on; where to go on."""
         if begin == 0:
             self._move_alias(version)
+            self._records.promote(self._execution, definition)
         return self._settle(begin, lambda item: is_asked(item, version))
 
     def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
-        """Has the streams that were asked hand over to what the alias names; from which place the rest is to be."""
+        """Has the streams that were asked hand over to what they ran before; from which place the rest is to."""
         if begin == 0:
             self._move_alias(stable)
+            self._definitions.put_back(self._records.read())
         items = sorted(self._records.asked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
         for item in items:
             if self._is_late():
@@ -134,10 +149,12 @@ class Work:
                     self._records.settle(item)
                 else:
                     self._hand_over(item, "")
+            elif is_asked(item, version) and was_ended(item):
+                self._hand_over(item, "")
             elif is_asked(item, version):
                 self._records.settle(item)
-            elif is_asked(item, "") and asked_of(item)[1] == lease_of(item).execution:
-                self._start(item)
+            elif is_asked(item, "") and lease_of(item).execution in ("", asked_of(item)[1]) and not was_ended(item):
+                self._hand_over(item, "")  # as in ask
         return {"begin": WHOLE, "is_done": True}
 
     def look_back(self, limits: Limits) -> dict[str, Any]:
@@ -187,29 +204,35 @@ class Work:
 
     def _hand_over(self, item: Item, version: str) -> None:
         """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream."""
-        if self._records.ask(item, version, self._now_ms()):
-            self._start(item)
+        now_ms = self._now_ms()
+        lost_ms = None if version else lost_from_ms(item, self._records.newest_ms(item), now_ms)
+        if self._records.ask(item, version, now_ms, lost_ms):
+            self._start(item, version)
 
-    def _start(self, item: Item) -> None:
-        stream_id, execution = item["PK"]["S"], lease_of(item).execution
+    def _start(self, item: Item, version: str) -> None:
+        stream_id, execution = item["PK"]["S"], execution_of(item)
         client = self._clients.states
         self._clients.take()
         try:
             client.start_execution(
                 stateMachineArn=self._clients.machine_arn,
-                name=successor_name(execution, self._execution),
+                name=successor_name(execution, self._execution, version),
                 input=start_input(stream_id, execution),
             )
         except client.exceptions.ExecutionAlreadyExists:
             return  # it is over already; how the stream does says the rest
 
-    def _streams(self, items: Iterable[Item], version: str, closely: int) -> Iterator[Stream]:
+    def _streams(self, items: Iterable[Item], version: str, closely: int, limits: Limits) -> Iterator[Stream]:
         now_ms = self._now_ms()
         for number, item in enumerate(items):
             if not asked_of(item)[1]:
                 continue
             looks = number < closely and is_asked(item, version) and not self._is_late()
-            yield to_stream(item, version, now_ms, self._records.stretches(item, now_ms) if looks else None)
+            if not looks:
+                yield to_stream(item, version, now_ms)
+                continue
+            did = self._records.stretches(item, now_ms, limits.answer_ms)
+            yield to_stream(item, version, now_ms, did, self._records.newest_ms(item))
 
     def _settle(self, begin: int, wanted: Callable[[Item], bool]) -> dict[str, Any]:
         for item in sorted(self._records.asked(lambda one: place(one) >= begin), key=lambda one: place(one["PK"]["S"])):
@@ -228,6 +251,26 @@ class Work:
         self._records.note(self._execution, progress)
 
 
+def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step that `event` names answers."""
+    version, begin = event.get("version", ""), event.get("begin", 0)
+    steps: dict[str, Callable[[], dict[str, Any]]] = {
+        "check": work.check,
+        "plan": lambda: work.plan(begin),
+        "ask": lambda: work.ask(version, begin, event["end"]),
+        "look": lambda: work.look(version, begin, event["end"], limits(event)),
+        "promote": lambda: work.promote(version, event["definition"], begin),
+        "back": lambda: work.back(version, event["stable"], begin),
+        "look back": lambda: work.look_back(limits(event)),
+    }
+    return steps[event["step"]]()
+
+
+def limits(event: Mapping[str, Any]) -> Limits:
+    """For how long the machine has streams watched, and how long they may take."""
+    return Limits(*(round(1000 * event[name]) for name in ("answer_s", "away_s", "watch_s")))
+
+
 def said(reasons: Mapping[str, str]) -> str:
     """The reasons as one phrase, a few by name."""
     named = [f"{stream_id}: {reason}" if stream_id else reason for stream_id, reason in sorted(reasons.items())]
@@ -235,6 +278,7 @@ def said(reasons: Mapping[str, str]) -> str:
     return "; ".join(named[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
-def successor_name(execution: str, upgrade: str) -> str:
-    """The name of the successor that the upgrade starts in place of `execution`: the same however often it does."""
-    return hashlib.sha1(json.dumps([execution, upgrade]).encode(), usedforsecurity=False).hexdigest() + "-upgrade"
+def successor_name(execution: str, upgrade: str, version: str) -> str:
+    """The name of what the upgrade starts in place of `execution` for `version`: the same however often it does."""
+    text = json.dumps([execution, upgrade, version])
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() + "-upgrade"

@@ -98,7 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     names = stages.names(stage.control_table.removeprefix("streamkeeper-").removesuffix("-control"))
     machine_arn = stage.machine_arn.replace(names["connections"], names["upgrade"])
     option = f" --stage {arguments.stage}" if arguments.stage else ""
-    upgrades = Upgrades(stage.states, UpgradeRecords(stage.dynamodb, stage.control_table), machine_arn, option)
+    records = UpgradeRecords(stage.dynamodb, stage.control_table, names["events_table"])
+    upgrades = Upgrades(stage.states, records, machine_arn, option)
     try:
         if arguments.abort:
             arn = upgrades.abort()

@@ -144,11 +144,17 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
     upgrades = account.replace("{service}", "states") + f":execution:{names['upgrade']}:*"
     assert statements(template, "ConnectionUpgradeRole") == [
         ("dynamodb:Query", {"Fn::Sub": "${ControlTable.Arn}/index/by-record"}),
-        (["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], control),
+        ([f"dynamodb:{name}" for name in ("BatchGetItem", "GetItem", "PutItem", "Query", "UpdateItem")], control),
+        (
+            "dynamodb:Query",
+            [{"Fn::GetAtt": ["EventsTable", "Arn"]}, {"Fn::Sub": "${EventsTable.Arn}/index/by-position"}],
+        ),
         ("lambda:PublishVersion", manager),
         ("lambda:InvokeFunction", any_version),
         (["lambda:GetAlias", "lambda:UpdateAlias"], manager),
         ("states:StartExecution", {"Ref": "Connections"}),
+        ("states:DescribeStateMachine", [{"Ref": "Connections"}, {"Fn::Sub": "${Connections}:*"}]),
+        (["states:PublishStateMachineVersion", "states:UpdateStateMachine"], {"Ref": "Connections"}),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{upgrades}"}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]

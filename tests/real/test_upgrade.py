@@ -1,11 +1,13 @@
-"""Streams that are upgraded by `streamkeeper upgrade` while they are connected, to a good version and to a bad one.
+"""Streams that are upgraded by `streamkeeper upgrade` while they are connected, to a good version and to bad ones.
 
 Through the whole local service: real sockets, sandboxes, versions and executions.
 """
 
+import itertools
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +17,45 @@ import pytest
 from tests.harness import STAGE, Service, running
 from tests.local import support
 from tests.local.support import until
-from tests.real.test_redeploy import CODE, READS, changed, copied
+from tests.real.test_redeploy import CODE, LANE, READS, changed, copied
 from tests.real.upstream import serving
 
-# Three upgrades, of which two watch streams for half a minute and more.
+# Six upgrades, of which five watch streams for half a minute and more.
 pytestmark = pytest.mark.long
 STREAMS = [f"demo:upgrade-{number}" for number in range(4)]
-# A version that fails for every stream, though it starts and takes an event.
-BAD = (CODE[1], READS + '        raise RuntimeError("a bad version")\n')
 NEW = "of new code"
+MANAGER, STORE = "handlers/connection_manager.py", "handlers/store/connection_store.py"
+WRITES = "        return self._writer.write(stream_id, fence, first, events, policy)\n"
+# Versions that start and take an event: which file they change, and how. The last one changes the definition alone.
+BAD = {
+    "raises": (MANAGER, (CODE[1], READS + '        raise RuntimeError("a bad version")\n')),
+    "says it stores": (STORE, (WRITES, "        return Written(len(events), 0)\n")),
+    "leaks": (
+        STORE,
+        (WRITES, '        self.__dict__.setdefault("kept", []).append(bytearray(b"x" * 2_000_000))\n' + WRITES),
+    ),
+    "definition": ("statemachines/connections.asl.yml", (LANE, "$error('a bad definition')")),
+}
+
+
+@dataclass(frozen=True)
+class Bad:
+    """What an upgrade to a bad version answered, and a second one beside it; the streams that had another execution.
+
+    `recovered` is whether all have new events since. Then what the tables say.
+    """
+
+    end: tuple[int, str]
+    second: str
+    wave: set[str]
+    recovered: bool
+    events: Mapping[str, list[dict[str, Any]]]
+    gaps: Mapping[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Story:
-    """What three upgrades answered; then what the table says of the streams, `after` the good one and at the end.
+    """What the upgrades answered; then what the table says of the streams, `after` the good one.
 
     `early` are the lanes of the connections that began between the deployment and the upgrade.
     """
@@ -39,9 +66,7 @@ class Story:
     after: list[list[dict[str, Any]]]
     gaps: list[dict[str, Any]]
     connected: set[int]
-    bad: tuple[int, str]
-    second: str
-    recovered: bool
+    bad: Mapping[str, Bad]
     log: str
 
 
@@ -94,22 +119,64 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         good = upgrade(service, project)
         after, seen = rows(service), set(connected)
         gaps = [gap for stream in STREAMS for gap in service.items("control", stream, "gap#")]
-        changed(project / "handlers" / "connection_manager.py", BAD)
-        assert until(lambda: service.log.count("redeployed the code") == 2, 20), service.log
-        with subprocess.Popen(
-            [sys.executable, "-m", "local.cli", "upgrade"],
-            cwd=project,
-            env=support.environment(PORT=str(service.port), STREAMKEEPER_STAGE=STAGE),
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as other:
-            assert other.stdout is not None
-            assert other.stdout.readline().startswith("the upgrade ")
-            second = upgrade(service, project)[1]
-            bad = other.wait(400), other.stdout.read()
-        events = stored(service)
-        recovered = until(lambda: all(new > old for new, old in zip(stored(service), events, strict=True)), 30)
-        yield Story(first, early, good, after, gaps, seen, bad, second, recovered, service.log)
+        bad: dict[str, Bad] = {}
+        for name, (path, change) in BAD.items():
+            deploy(service, project / path, change)
+            bad[name] = tried(service, project)
+            if name != "definition":
+                deploy(service, project / path, change[::-1])
+        yield Story(first, early, good, after, gaps, seen, bad, service.log)
+
+
+def deploy(service: Service, path: Path, change: tuple[str, str]) -> None:
+    """Returns when the change is deployed."""
+    before = service.log.count(" redeployed ")
+    changed(path, change)
+    assert until(lambda: service.log.count(" redeployed ") > before, 30), service.log
+
+
+def tried(service: Service, project: Path) -> Bad:
+    """An upgrade to what is deployed now, which is bad."""
+    holders = executions(service)
+    with subprocess.Popen(
+        [sys.executable, "-m", "local.cli", "upgrade"],
+        cwd=project,
+        env=support.environment(PORT=str(service.port), STREAMKEEPER_STAGE=STAGE),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("the upgrade ")
+        second = upgrade(service, project)[1]
+        text = process.stdout.read()
+        end = process.wait(400), text
+    events = stored(service)
+    recovered = until(lambda: all(new > old for new, old in zip(stored(service), events, strict=True)), 30)
+    after = executions(service)
+    return Bad(
+        end,
+        second,
+        {stream for stream in STREAMS if after[stream] != holders[stream]},
+        recovered,
+        {stream: service.items("events", stream) for stream in STREAMS},
+        {stream: service.items("control", stream, "gap#") for stream in STREAMS},
+    )
+
+
+def executions(service: Service) -> dict[str, str]:
+    """The execution that holds each stream."""
+    return {stream: service.items("control", stream, "lease")[0]["execution"] for stream in STREAMS}
+
+
+def open_gaps(gaps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without those of a millisecond that a cursor closes: where a clock's reading was late the ledger shows one."""
+    return [gap for gap in gaps if not gap["closed_by_cursor"] or gap["to_ms"] - gap["from_ms"] > 1]
+
+
+def holes(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """When the events came between which some are missing that the upstream sent."""
+    numbered = sorted((json.loads(event["data"])["n"], event["received_at_ms"]) for event in events)
+    return [(one[1], next_[1]) for one, next_ in itertools.pairwise(numbered) if next_[0] != one[0] + 1]
 
 
 def test_the_first_upgrade_makes_a_version_of_what_is_deployed(story: Story) -> None:
@@ -126,20 +193,58 @@ def test_a_good_version_is_taken_by_every_stream_without_a_gap(story: Story) -> 
     """In waves; each stream is connected throughout, and its executions call the new version."""
     assert (story.good[0], story.good[1].splitlines()[-1]) == (0, "Success"), story.good
     assert [NEW in each[-1]["lane"] for each in story.after] == [True] * 4
-    # The ledger may show a millisecond between two of them, where a clock's reading was late; a cursor closes that.
-    open_gaps = [gap for gap in story.gaps if not gap["closed_by_cursor"] or gap["to_ms"] - gap["from_ms"] > 1]
-    assert (story.connected, open_gaps) == ({1, 2}, [])
+    assert (story.connected, open_gaps(story.gaps)) == ({1, 2}, [])
 
 
-def test_a_bad_version_is_taken_back_in_the_first_wave(story: Story) -> None:
-    """It is named why; the streams of the wave are connected again by the version before, the fourth never left it."""
-    status, text = story.bad
-    assert (status, "FailureClean: demo:upgrade-" in text) == (1, True), text
-    assert "a wave of 3 of 4 streams" in text
-    assert "of 4 streams, after 3" not in text
-    assert story.recovered
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_version_is_taken_back_in_the_first_wave(story: Story, name: str) -> None:
+    """It is said why; the streams of the wave are connected again by what they ran before, the fourth never left it."""
+    bad = story.bad[name]
+    status, text = bad.end
+    assert (status, "\nFailureClean: " in text, "of 4 streams that were asked" in text) == (1, True, False), text
+    assert (len(bad.wave) <= 3, bad.recovered) == (True, True), bad.wave
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("raises", "it has not handed over for "),
+        ("says it stores", " streams that had events before have none"),
+        ("leaks", " MB of memory, and "),
+        ("definition", "it has not handed over for "),
+    ],
+)
+def test_it_is_said_why_it_is_worse(story: Story, name: str, reason: str) -> None:
+    """By what the tables have."""
+    assert reason in story.bad[name].end[1]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_missing_lies_in_a_gap(story: Story, name: str) -> None:
+    """Events that a version dropped and said to have stored are lost, and a gap says when."""
+    bad = story.bad[name]
+    for stream, events in bad.events.items():
+        spans = [(gap["from_ms"], gap["to_ms"]) for gap in bad.gaps[stream]]
+        # What came first behind a gap was delivered just after the connection was opened.
+        lost = [
+            one for one in holes(events) if not any(begin <= one[0] and one[1] - end < 3_000 for begin, end in spans)
+        ]
+        assert lost == []
+
+
+def test_streams_outside_the_wave_miss_nothing(story: Story) -> None:
+    """They are in no wave of a bad version."""
+    waves = set().union(*(bad.wave for bad in story.bad.values()))
+    (outside,) = set(STREAMS) - waves
+    last = story.bad["definition"]
+    assert (holes(last.events[outside]), open_gaps(last.gaps[outside])) == ([], [])
+
+
+def test_the_definition_before_is_deployed_again(story: Story) -> None:
+    """Streams go on with it, though the project still had the bad one."""
+    assert story.bad["definition"].recovered
 
 
 def test_a_second_upgrade_is_refused_by_the_name_of_the_first(story: Story) -> None:
     """It says how to see it and how to end it."""
-    assert story.second.startswith("streamkeeper: An upgrade runs already, 20")
+    assert all(bad.second.startswith("streamkeeper: An upgrade runs already, 20") for bad in story.bad.values())

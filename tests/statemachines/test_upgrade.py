@@ -49,7 +49,12 @@ class Account:
         """What the function answers."""
         match step:
             case "check":
-                return {"version": "2", "stable": "1" if self.needed else "$LATEST", "is_needed": self.needed}
+                return {
+                    "version": "2",
+                    "stable": "1" if self.needed else "$LATEST",
+                    "definition": f"{ARN}:2",
+                    "is_needed": self.needed,
+                }
             case "plan":
                 return {"end": WHOLE if event["begin"] else 1000, "size": 3, "is_aborted": False}
             case "ask":

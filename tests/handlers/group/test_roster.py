@@ -138,6 +138,17 @@ def test_a_buried_function_ends() -> None:
     assert outcome.error == "ConnectionExpired"
 
 
+def test_it_knows_for_how_long_a_newer_function_has_lived_beside_it() -> None:
+    """From when it saw that first, and anew where none was seen to live in between."""
+    one = roster("a")
+    assert one.beside_newer_ms(5) == 0
+    for lease, at_ms in ((NEWER, 5), (NEWER, 8), (LEASE, 9), (NEWER, 12)):
+        one.sees(lease, at_ms)
+    assert one.beside_newer_ms(20) == 8
+    one.sees(LEASE, 20)
+    assert one.beside_newer_ms(30) == 0
+
+
 def test_a_group_that_another_execution_has_is_left() -> None:
     """It returns, as a stream's function does."""
     one = roster("a")

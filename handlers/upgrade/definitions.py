@@ -1,0 +1,73 @@
+"""Keeps which definition of the machine streams run: that of the last upgrade which ended well can be deployed again.
+
+An execution keeps the definition with which it was started, and whoever starts one takes what is deployed. So an
+upgrade makes a version of what is deployed; one that goes back deploys the former version's definition in its place,
+and every renewal, POST and start by the watch has that. What was deployed is put aside. The stack knows nothing of
+this, and deploys a definition only where it has changed; so the next upgrade puts in again what is aside, unless a
+deployment has put another there. For example
+
+    upgrade 1     deployed: D1              Success        former: D1
+    upgrade 2     deployed: D2              goes back      former: D1    aside: D2    deployed: D1 and a space
+    upgrade 3     deployed: D1 and a space  puts in D2     Success       former: D2
+
+Invariants: nothing is deployed that was not deployed before; each step may be repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handlers.store.upgrade_records import Upgrade, UpgradeRecords
+
+# JSON does not mind it, and no deployment writes it: it says that an upgrade has put the definition there.
+OURS = " "
+
+
+class Definitions:
+    """The versions of the machine `machine_arn`; `states` is boto3's client."""
+
+    def __init__(self, states: Any, machine_arn: str, records: UpgradeRecords) -> None:
+        self._states = states
+        self._machine_arn = machine_arn
+        self._records = records
+
+    def version(self, upgrade: Upgrade) -> str:
+        """The ARN of the version that streams are to go over to: of what the stack has deployed."""
+        if self._is_put_back(upgrade):
+            return upgrade.aside
+        return self._published()
+
+    def put_in(self, upgrade: Upgrade) -> None:
+        """Deploys again what the upgrade before this one has put aside."""
+        if self._is_put_back(upgrade):
+            self._deploy(self._text(upgrade.aside))
+
+    def put_back(self, upgrade: Upgrade) -> None:
+        """Deploys what streams ran before the upgrade, where that is known and not deployed."""
+        former = self._text(upgrade.definition) if upgrade.definition else ""
+        if not former or self._text(self._machine_arn).strip() == former.strip():
+            return
+        self._records.put_aside(upgrade.execution, self._published())
+        self._deploy(former.strip() + OURS)
+
+    def _is_put_back(self, upgrade: Upgrade) -> bool:
+        """Whether what is deployed was put there by an upgrade that went back."""
+        if not upgrade.aside or not upgrade.definition:
+            return False
+        try:
+            return self._text(self._machine_arn) == self._text(upgrade.definition).strip() + OURS
+        except self._states.exceptions.StateMachineDoesNotExist:
+            return False  # somebody has deleted the version
+
+    def _published(self) -> str:
+        """The ARN of the version of what is deployed; a new one only where that differs from the newest."""
+        answer = self._states.publish_state_machine_version(stateMachineArn=self._machine_arn)
+        arn: str = answer["stateMachineVersionArn"]
+        return arn
+
+    def _text(self, arn: str) -> str:
+        definition: str = self._states.describe_state_machine(stateMachineArn=arn)["definition"]
+        return definition
+
+    def _deploy(self, definition: str) -> None:
+        self._states.update_state_machine(stateMachineArn=self._machine_arn, definition=definition)

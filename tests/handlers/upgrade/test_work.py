@@ -1,0 +1,156 @@
+"""Upgrades of a stage in virtual time: its machine, its steps and its records, with the services' failures."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.store import control_items
+from handlers.store.control_items import count
+from handlers.store.control_table import ControlTable
+from handlers.store.upgrade_items import CODE, MARK
+from tests.examples import examples
+from tests.handlers.upgrade.world import CONTROL, FAULTS, FAULTY_CODE, FAULTY_DEFINITION, MACHINE, World
+
+IDS = [f"demo:{number}" for number in range(5)]
+BAD = (*FAULTY_CODE, *FAULTY_DEFINITION)
+GROUP = "#7"
+STREAMS = st.sets(st.sampled_from([*IDS, GROUP]), min_size=1).map(sorted)
+
+
+def of_streams(world: World) -> dict[str, tuple[str, str]]:
+    """Which version and which definition the execution of each stream runs that nobody stopped."""
+    leases = {stream_id: world.lease(stream_id) for stream_id in world.ids}
+    runs = {
+        stream_id: world.runs[control_items.text(lease, "execution") or ""]
+        for stream_id, lease in leases.items()
+        if "stop" not in lease
+    }
+    return {stream_id: (run.code, run.definition) for stream_id, run in runs.items()}
+
+
+def marks(world: World) -> list[str]:
+    """The streams in whose leases something of the upgrade is left."""
+    return [stream_id for stream_id in world.ids if {CODE, MARK} & world.lease(stream_id).keys()]
+
+
+def check(world: World, end: str) -> None:
+    """What an end promises, whatever failed on the way."""
+    assert end in ("Success", "FailureClean", "FailureDirty")
+    assert len(world.people) == (end == "FailureDirty")
+    if end == "FailureDirty":
+        return
+    world.tick()
+    version, definition = ("2", world.new) if end == "Success" else ("1", world.former)
+    assert (world.alias, marks(world)) == (version, [])
+    # Before a stream was touched nothing was, and what is deployed stays so.
+    assert set(world.steps) == {"check"} or world.deployed.strip() == definition
+    if end == "FailureClean":
+        assert {code for code, _ in of_streams(world).values()} <= {"1"}
+
+
+def test_a_good_version_is_taken_by_all() -> None:
+    """Code and definition, by streams and by a group; nothing is left in their leases."""
+    world = World([*IDS, GROUP])
+    assert world.upgrade() == ("Success", "")
+    check(world, "Success")
+    assert of_streams(world) == dict.fromkeys([*IDS, GROUP], ("2", "D2"))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
+    """Whether the code or the definition is at fault; who was not in the wave keeps its execution throughout."""
+    world = World(IDS, bad)
+    before = {stream_id: control_items.text(world.lease(stream_id), "execution") for stream_id in IDS}
+    end, cause = world.upgrade()
+    assert (end, world.steps.count("plan"), world.people) == ("FailureClean", 1, []), cause
+    check(world, end)
+    assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
+    after = {stream_id: control_items.text(world.lease(stream_id), "execution") for stream_id in IDS}
+    untouched = [stream_id for stream_id in IDS if after[stream_id] == before[stream_id]]
+    # Who never got a successor stays with its execution.
+    assert len(untouched) == (5 if bad == "fails before its claim" else 2)
+
+
+@pytest.mark.parametrize("bad", ["raises", "dies", "says it stores", "leaks", "fails after its claim"])
+def test_a_group_hands_over_as_a_whole_and_back(bad: str) -> None:
+    """Its functions and its streams are judged as those of a stream alone."""
+    world = World([GROUP], bad)
+    end, cause = world.upgrade()
+    assert end == "FailureClean", cause
+    assert of_streams(world) == {GROUP: ("1", "D1")}
+
+
+def test_what_a_version_said_to_store_and_did_not_is_a_gap() -> None:
+    """From the newest event that is stored to the connection of the version before: it has moved the cursor."""
+    world = World(IDS[:1], "says it stores")
+    before = count(world.lease(IDS[0])["live"]["M"], "seen_ms")
+    assert world.upgrade()[0] == "FailureClean"
+    (gap,) = ControlTable(world.tables, CONTROL).newest(IDS[0], "gap#", 10)
+    opened_ms = count(world.lease(IDS[0])["live"]["M"], "opened_ms")
+    assert (count(gap, "to_ms"), gap["cause"]["S"]) == (opened_ms, "not_stored")
+    assert 0 <= (count(gap, "from_ms") or 0) - (before or 0) <= 2_000
+
+
+def test_a_definition_that_was_put_aside_is_upgraded_to_by_the_next_upgrade() -> None:
+    """No deployment deploys it again, for the stack knows nothing of it; one that was changed is taken as it is."""
+    world = World(IDS, "fails after its claim")
+    assert world.upgrade()[0] == "FailureClean"
+    assert (world.deployed, world.records.read().aside) == ("D1 ", f"{MACHINE}:2")
+    world.bad = ""
+    assert world.upgrade("again")[0] == "Success"
+    assert (world.deployed, world.records.read().aside, world.records.read().definition) == ("D2", "", f"{MACHINE}:2")
+
+
+def test_a_changed_definition_alone_goes_in_waves() -> None:
+    """The function is as it was, and streams are asked all the same."""
+    world = World(IDS)
+    world.code = "1"
+    assert world.upgrade()[0] == "Success"
+    assert (world.steps.count("plan"), set(of_streams(world).values())) == (2, {("1", "D2")})
+
+
+def test_an_upgrade_to_what_runs_already_asks_nobody() -> None:
+    """Neither code nor definition is new."""
+    world = World(IDS)
+    world.code, world.deployed = "1", "D1"
+    assert (world.upgrade()[0], world.steps) == ("Success", ["check", "promote"])
+
+
+def test_somebody_has_it_go_back() -> None:
+    """From the next step on; the streams are with the version before."""
+    world = World(IDS, aborts_ms=5_000)
+    end, cause = world.upgrade()
+    assert (end, cause) == ("FailureClean", "somebody asked for it to go back")
+    assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
+
+
+@pytest.mark.parametrize("at", [2, 6, 11, 30])
+def test_a_failure_for_a_moment_changes_no_end(at: int) -> None:
+    """At whichever request of a step."""
+    faults = [*[""] * at, "refused", "", "killed after", "", "", "lost", "", "killed before"]
+    good, bad = World(IDS[:3], faults=faults), World(IDS[:3], "raises", faults=faults)
+    assert (good.upgrade()[0], bad.upgrade()[0]) == ("Success", "FailureClean")
+    check(good, "Success")
+    check(bad, "FailureClean")
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    STREAMS,
+    st.sampled_from(["", *BAD]),
+    st.lists(st.sampled_from(FAULTS), max_size=150),
+    st.dictionaries(st.integers(1, 40), st.sampled_from(IDS), max_size=2),
+    st.sampled_from([0, 0, 0, 1_000, 8_000, 20_000]),
+)
+def test_whatever_fails_an_upgrade_ends_as_it_says(
+    ids: list[str], bad: str, faults: list[str], stops: dict[int, str], aborts_ms: int
+) -> None:
+    """Requests refused, lost or the last ones of their function; streams that somebody stops; a person who aborts.
+
+    The alias is not on the bad version where the end is clean, nor is a stream.
+    """
+    world = World(ids, bad, faults, stops, aborts_ms)
+    end, _ = world.upgrade()
+    check(world, end)
+    # A bad version is never promoted while a stream shows that it is bad.
+    assert not (end == "Success" and bad and not stops)

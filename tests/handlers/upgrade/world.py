@@ -1,0 +1,343 @@
+"""A stage that is upgraded in virtual time: tables, Lambda's versions, Step Functions' executions, and its streams.
+
+The machine of `statemachines/upgrade.asl.yml` and the steps of `handlers/upgrade` run as they are; AWS is played. A
+stream does what its execution's definition and its function's version have it do. Each request of a step may be
+refused, lose its answer, or be the last before the function is killed. Invariant: of one seed one story.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from handlers.group import is_group
+from handlers.store import control_items
+from handlers.store.upgrade_records import UpgradeRecords
+from handlers.upgrade.work import Clients, Work, step
+from local.replay.table import MemoryDynamoDB
+from states_language import TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
+from tests.statemachines.connections import NAMES, definition
+
+CONTROL, EVENTS = "control", "events"
+MACHINE = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['connections']}"
+UPGRADE = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['upgrade']}"
+# From a start to the claim, and from there to the connection; how long a function lives; an event in so many.
+CLAIM_MS, CONNECT_MS, LIFE_MS, EVENT_MS = 100, 400, 12_000, 100
+FAULTS = ("", "refused", "lost", "killed before", "killed after")
+FAULTY_CODE = ("raises", "rejects", "stores nothing", "says it stores", "dies", "leaks")
+FAULTY_DEFINITION = ("fails before its claim", "fails after its claim")
+
+
+class Killed(Exception):
+    """The function is over; the machine hears it from Lambda."""
+
+
+class AlreadyExists(Exception):
+    """An execution of this name was started with another input, or is over."""
+
+
+class NotThere(Exception):
+    """Step Functions knows nothing of this name."""
+
+
+@dataclass
+class Run:
+    """One execution of the machine that keeps a stream connected, from its start on."""
+
+    arn: str
+    stream_id: str
+    renews: str
+    definition: str
+    started_ms: int
+    code: str = ""
+    claimed_ms: int | None = None
+    is_over: bool = False
+
+
+class Tables(MemoryDynamoDB):
+    """The two tables, with the index of leases."""
+
+    def __init__(self) -> None:
+        super().__init__(CONTROL, EVENTS)
+
+    def query(self, **asked: Any) -> dict[str, Any]:
+        """As DynamoDB answers."""
+        if asked.get("IndexName") != "by-record":
+            return super().query(**asked)
+        leases = [item for (_, sort_key), item in sorted(self._tables[CONTROL].items()) if sort_key == "lease"]
+        is_held = "FilterExpression" in asked
+        return {"Items": [dict(item) for item in leases if not is_held or "execution" in item]}
+
+
+@dataclass
+class Aws:
+    """A client whose answers the world decides; `calls` are its operations by boto3's names."""
+
+    world: World
+    calls: Mapping[str, Callable[..., Any]]
+
+    class exceptions:
+        """What boto3's client of Step Functions raises by name."""
+
+        ExecutionAlreadyExists = AlreadyExists
+        ExecutionDoesNotExist = NotThere
+        StateMachineDoesNotExist = NotThere
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda **asked: self.world.answer(self.calls[name], asked)
+
+
+@dataclass
+class World:
+    """A stage whose streams run version 1 and the definition `D1`; `bad` is what is wrong with version 2 or `D2`.
+
+    `faults` are what becomes of the first requests, one each. `stops` are the streams that somebody stops while the
+    upgrade runs, in the second of its number; `aborts_ms` is when somebody has it go back, 0 for never.
+    """
+
+    ids: Sequence[str]
+    bad: str = ""
+    faults: Sequence[str] = ()
+    stops: Mapping[int, str] = field(default_factory=dict)
+    aborts_ms: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock(seed=self.seed)
+        self.start_ms = self.clock.now_ms()
+        self.tables, self.ticked_ms = Tables(), 0
+        self.waiting = list(self.faults)
+        self.alias, self.code = "1", "2"
+        self.former, self.new = "D1", "D2" if self.bad in ("", *FAULTY_DEFINITION) else "D1"
+        self.deployed, self.versions = self.new, ["D1"]
+        self.runs: dict[str, Run] = {}
+        self.people: list[str] = []
+        self.steps: list[str] = []
+        self.aws = {
+            "dynamodb": Aws(self, {name: getattr(self.tables, name) for name in _DYNAMODB}),
+            "lambda": Aws(self, {name: getattr(self, f"_{name}") for name in _LAMBDA}),
+            "states": Aws(self, {name: getattr(self, f"_{name}") for name in _STATES}),
+        }
+        self.records = UpgradeRecords(self.tables, CONTROL, EVENTS)
+        self.tables.put_item(
+            TableName=CONTROL, Item=control_items.key("#", "upgrade") | {"definition": {"S": f"{MACHINE}:1"}}
+        )
+        for stream_id in self.ids:
+            run = Run(f"arn:first:{stream_id}", stream_id, "", "D1", self.start_ms - 60_000)
+            self.runs[run.arn] = run
+            started = {"started_at": {"S": control_items.instant(run.started_ms)}}
+            self._put(stream_id, started)
+            for member in self.members(stream_id) if is_group(stream_id) else ():
+                self._put(member, {"group": {"S": stream_id}, "execution": {"S": stream_id}})
+                self.tables.put_item(TableName=CONTROL, Item=control_items.key(stream_id, f"stream#{member}"))
+        self.tick(-59_000)
+        self.tick()
+
+    # --- the upgrade --------------------------------------------------------------------------------------------------
+
+    def upgrade(self, name: str = "mine") -> tuple[str, str]:
+        """How it ends and why."""
+
+        async def run() -> Any:
+            execution = _machine().start({}, clock=self.clock, perform=self.perform, name=name, machine_arn=UPGRADE)
+            await execution.wait()
+            return execution
+
+        execution = self.clock.run(run())
+        return execution.error or execution.output["status"], execution.cause or ""
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What a Task of the upgrade's machine answers."""
+        self.tick()
+        if call.service == "sns":
+            self.people.append(call.parameters["Message"])
+            return {"MessageId": "1"}
+        event = call.payload
+        self.steps.append(event["step"])
+        if self.aborts_ms and self.clock.now_ms() - self.start_ms >= self.aborts_ms:
+            self.records.abort(event["execution"])
+        clients = Clients(self.aws["lambda"], self.aws["states"], "manager", MACHINE, lambda: None)
+        records = UpgradeRecords(self.aws["dynamodb"], CONTROL, EVENTS)
+        work = Work(records, clients, event["execution"], self.clock.now_ms, lambda: False)
+        try:
+            return json.loads(json.dumps(step(work, event)))
+        except Killed:
+            raise TaskFailure("Sandbox.Timedout", "killed") from None
+        except Exception as problem:
+            raise TaskFailure(type(problem).__name__, str(problem)) from None
+
+    def answer(self, call: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
+        """What becomes of a request."""
+        self.tick()
+        match self.waiting.pop(0) if self.waiting else "":
+            case "refused":
+                raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, "Any")
+            case "killed before":
+                raise Killed
+            case "lost":
+                call(**asked)
+                raise ReadTimeoutError(endpoint_url="https://aws")
+            case "killed after":
+                call(**asked)
+                raise Killed
+        return call(**asked)
+
+    # --- Lambda and Step Functions ------------------------------------------------------------------------------------
+
+    def _get_alias(self, **_: Any) -> Any:
+        return {"FunctionVersion": self.alias}
+
+    def _update_alias(self, *, FunctionVersion: str, **_: Any) -> Any:
+        self.alias = FunctionVersion
+        return {}
+
+    def _publish_version(self, **_: Any) -> Any:
+        return {"Version": self.code}
+
+    def _invoke(self, **_: Any) -> Any:
+        return {"Payload": io.BytesIO(b'{"errorType": "InvalidRequest", "errorMessage": "it names no stream"}')}
+
+    def _describe_execution(self, *, executionArn: str) -> Any:
+        raise NotThere(executionArn)
+
+    def _publish_state_machine_version(self, **_: Any) -> Any:
+        if self.versions[-1] != self.deployed:
+            self.versions.append(self.deployed)
+        return {"stateMachineVersionArn": f"{MACHINE}:{len(self.versions)}"}
+
+    def _describe_state_machine(self, *, stateMachineArn: str) -> Any:
+        number = stateMachineArn.removeprefix(MACHINE).removeprefix(":")
+        return {"definition": self.versions[int(number) - 1] if number else self.deployed}
+
+    def _update_state_machine(self, *, definition: str, **_: Any) -> Any:
+        self.deployed = definition
+        return {}
+
+    def _start_execution(self, *, stateMachineArn: str, name: str, input: str) -> Any:
+        assert stateMachineArn == MACHINE
+        arn, asked = f"arn:of:{name}", json.loads(input)
+        if arn in self.runs and self.runs[arn].is_over:
+            raise AlreadyExists(arn)
+        stream_id = asked["pathParameters"]["streamId"]
+        self.runs.setdefault(arn, Run(arn, stream_id, asked["renews"], self.deployed.strip(), self.clock.now_ms()))
+        return {"executionArn": arn}
+
+    # --- the streams --------------------------------------------------------------------------------------------------
+
+    def lease(self, stream_id: str) -> dict[str, Any]:
+        """The stream's control record."""
+        key = control_items.key(stream_id, "lease")
+        item: dict[str, Any] = self.tables.get_item(TableName=CONTROL, Key=key)["Item"]
+        return item
+
+    def members(self, stream_id: str) -> list[str]:
+        """The streams of a group; of a stream itself."""
+        return [f"{stream_id[1:]}:{number}" for number in range(2)] if is_group(stream_id) else [stream_id]
+
+    def _put(self, stream_id: str, changes: Mapping[str, Any], *removed: str) -> None:
+        old = self.tables.get_item(TableName=CONTROL, Key=control_items.key(stream_id, "lease")).get("Item", {})
+        item = {**old, **control_items.key(stream_id, "lease"), **changes}
+        self.tables.put_item(TableName=CONTROL, Item={name: item[name] for name in item if name not in removed})
+
+    def wrong(self, run: Run, *kinds: str) -> bool:
+        """Whether the execution has this fault."""
+        if self.bad not in kinds:
+            return False
+        return run.definition == "D2" if self.bad in FAULTY_DEFINITION else run.code == "2"
+
+    def tick(self, back_ms: int = 0) -> None:
+        """Has all streams do what they do until now, or until some time before."""
+        now_ms = self.clock.now_ms() + back_ms
+        if now_ms == self.ticked_ms:
+            return
+        self.ticked_ms = now_ms
+        for second, stream_id in self.stops.items():
+            if now_ms >= self.start_ms + 1000 * second and stream_id in self.ids:
+                self._put(stream_id, {"stop": {"BOOL": True}}, "execution")
+        for run in list(self.runs.values()):
+            if not run.is_over and run.claimed_ms is None and now_ms >= run.started_ms + CLAIM_MS:
+                self._claim(run, now_ms)
+        for run in self.runs.values():
+            if run.claimed_ms is not None and not run.is_over and now_ms >= run.claimed_ms + CONNECT_MS:
+                self._go_on(run, now_ms)
+
+    def _claim(self, run: Run, now_ms: int) -> None:
+        lease = self.lease(run.stream_id)
+        holder = control_items.text(lease, "execution") or ""
+        fails = self.wrong(run, "fails before its claim")
+        if fails or "stop" in lease or holder not in ("", run.renews):
+            run.is_over = True
+            return
+        named = control_items.text(lease, "code_version")
+        run.code, run.claimed_ms = named or self.alias, now_ms
+        self._put(run.stream_id, {"execution": {"S": run.arn}}, "ending", "ended_at")
+        run.is_over = self.wrong(run, "fails after its claim")
+        if self.wrong(run, "rejects"):
+            run.is_over = True
+            ending = {"ending": {"S": "InvalidRequest"}, "ended_at": {"S": control_items.instant(now_ms)}}
+            self._put(run.stream_id, ending, "execution")
+
+    def _go_on(self, run: Run, now_ms: int) -> None:
+        """It connects, or goes on; one that is superseded does so until a newer one is connected."""
+        lease = self.lease(run.stream_id)
+        assert run.claimed_ms is not None
+        live = control_items.live_record(self.lease(self.members(run.stream_id)[0])) or {}
+        is_shown = control_items.text(live, "execution") == run.arn
+        if control_items.text(lease, "execution") != run.arn:
+            if not is_shown or "stop" in lease or now_ms - run.claimed_ms > 60_000 + LIFE_MS:
+                run.is_over = not is_shown or "stop" in lease
+                return
+        elif self.wrong(run, "raises"):
+            return
+        dies = self.wrong(run, "dies") and is_shown
+        fence = (control_items.count(lease, "fence") or 0) + (not is_shown or dies)
+        until_ms = now_ms + 2_000
+        changes = {"fence": control_items.number(fence), "connected": control_items.number(fence)}
+        changes["expires_at_ms"] = control_items.number(until_ms)
+        if is_group(run.stream_id):
+            changes["beat:1"] = {"S": f"{fence}/{now_ms}/{until_ms}/1"}
+        self._put(run.stream_id, changes)
+        for stream_id in self.members(run.stream_id):
+            self._record(run, stream_id, fence, now_ms, dies=dies)
+
+    def _record(self, run: Run, stream_id: str, fence: int, now_ms: int, *, dies: bool) -> None:
+        """What a connection of the execution writes down, of itself and of the one before, and stores."""
+        live = control_items.live_record(self.lease(stream_id)) or {}
+        if live and control_items.count(live, "fence") != fence:
+            end = {} if dies else {"closed_ms": control_items.number(now_ms)}
+            row = control_items.key(stream_id, control_items.connection_key(fence - 1))
+            self.tables.put_item(TableName=CONTROL, Item={**live, **row, **end})
+        assert run.claimed_ms is not None
+        begun_ms = run.claimed_ms + CONNECT_MS
+        count = (now_ms - begun_ms) // EVENT_MS
+        kept = 0 if self.wrong(run, "stores nothing") else count
+        numbers = {
+            "fence": fence, "claimed_ms": run.claimed_ms, "opened_ms": begun_ms, "seen_ms": now_ms, "frames": count,
+            "stored": kept, "memory_mb": 60 + (count if self.wrong(run, "leaks") else 0),
+        }  # fmt: skip
+        shown = {name: control_items.number(value) for name, value in numbers.items()}
+        self._put(stream_id, {"live": {"M": {"execution": {"S": run.arn}, **shown}}})
+        if kept and not self.wrong(run, "says it stores"):
+            position = {"S": f"{now_ms:015d}/{fence:012d}/{count:012d}"}
+            item = {"PK": {"S": stream_id}, "SK": {"S": "newest"}, "position": position}
+            self.tables.put_item(TableName=EVENTS, Item=item)
+
+
+@cache
+def _machine() -> Any:
+    return load(definition("upgrade"))
+
+
+_DYNAMODB = ("get_item", "put_item", "update_item", "query", "batch_get_item")
+_LAMBDA = ("get_alias", "update_alias", "publish_version", "invoke")
+_STATES = (
+    "describe_execution", "publish_state_machine_version", "describe_state_machine", "update_state_machine",
+    "start_execution",
+)  # fmt: skip
