@@ -1,4 +1,4 @@
-"""Prints each event of a data stream of one shard, once: what was sent again has the same key."""
+"""Prints each event of a data stream, once: what was sent again has the same key. A shard has a stream's in order."""
 
 import json
 import sys
@@ -7,13 +7,14 @@ import time
 import boto3
 
 kinesis, seen, name = boto3.client("kinesis"), set(), sys.argv[1]
-shard = kinesis.list_shards(StreamName=name)["Shards"][0]["ShardId"]
-place = kinesis.get_shard_iterator(StreamName=name, ShardId=shard, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+begin = {"StreamName": name, "ShardIteratorType": "TRIM_HORIZON"}
+shards = [shard["ShardId"] for shard in kinesis.list_shards(StreamName=name)["Shards"]]
+places = [kinesis.get_shard_iterator(ShardId=shard, **begin)["ShardIterator"] for shard in shards]
 while True:
-    answer = kinesis.get_records(ShardIterator=place)
-    for event in (json.loads(record["Data"]) for record in answer["Records"]):
+    answers = [kinesis.get_records(ShardIterator=place) for place in places]
+    for event in (json.loads(record["Data"]) for answer in answers for record in answer["Records"]):
         if (event["stream"], event["key"]) not in seen:
             seen.add((event["stream"], event["key"]))
             print(event["stream"], event["key"], flush=True)
-    place = answer["NextShardIterator"]
+    places = [answer["NextShardIterator"] for answer in answers]
     time.sleep(1)

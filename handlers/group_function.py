@@ -198,6 +198,8 @@ class _Function:
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
         self.store.stalls[stream] = round(1000 * profile.stall_after_s)
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
+        is_evicting = profile.overlap == "evicts" and profile.resume is not None
+        (self.store.evicting.add if is_evicting else self.store.evicting.discard)(stream)
         # What a renewal follows from is the group's.
         room = Room(self._room, stream)
         who = replace(

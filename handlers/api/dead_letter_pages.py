@@ -62,6 +62,8 @@ def _shown(stream_id: str, message: dict[str, Any]) -> dict[str, Any] | None:
             reason, key = f"{fields['error']}: {of_cause(str(fields['cause']))}", None
         else:
             reason, key = str(fields["reason"]), str(fields["key"])
+            if sink := fields.get("sink"):
+                reason = f"not delivered to {sink}: {reason}"
         part = f"{int(fields['part'])} of {int(fields['parts'])}" if "part" in fields else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -53,8 +53,10 @@ OTHER_PROFILE: tuple[tuple[str, Any], ...] = (
 # In a group nothing is begun within three margins of a function's end, and its successor must come before. A connection
 # must have caught up within its life, with a cursor that is an eighth of its function's life old.
 GROUP_LIMITS: Mapping[str, int] = {"function_timeout_s": 48, "wait_s": 36, "margin_s": 2}
+OTHER_GROUP_SETTINGS: Mapping[str, int] = {"wait_s": 33}
 # It may shorten the limit as well, and the wait with it: below the wait of the executions that run already.
-SHORTER, SHORTER_BY_S = "function_timeout_s", 4
+SHORTER, SHORTER_BY_S, GROUP_SHORTER_BY_S = "function_timeout_s", 4, 14
+TOGETHER = "streams_per_function"
 # The profile's rests. What a long one comes to is more than a function has left of its life.
 PACES: Mapping[str, Mapping[str, Any]] = {
     "short": {
@@ -104,7 +106,7 @@ def changeable(schedule: Schedule) -> list[str]:
         names.remove(name)
     if schedule.policy != "tolerates":
         names.remove("standby")
-    return names
+    return [*names, TOGETHER] if schedule.together else names
 
 
 def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Version:
@@ -121,10 +123,14 @@ def _version(schedule: Schedule, number: int, changed: frozenset[str]) -> Versio
         if name in changed:
             table[name] = other if first[name] != other else {"standby": "cold", "order": "index"}.get(name, 0)
     limits = {name: other for name, other in OTHER_SETTINGS if name in changed}
+    shorter_by_s = SHORTER_BY_S
     if schedule.together:
-        limits = {**GROUP_LIMITS, "streams_per_function": schedule.together, **limits}
+        shorter_by_s = GROUP_SHORTER_BY_S
+        limits |= {name: other for name, other in OTHER_GROUP_SETTINGS.items() if name in changed}
+        together = max(2, schedule.together // 2) if TOGETHER in changed else schedule.together
+        limits = {**GROUP_LIMITS, TOGETHER: together, **limits}
     if SHORTER in changed:
-        limits |= {name: limits.get(name, LIMITS[name]) - SHORTER_BY_S for name in (SHORTER, "wait_s")}
+        limits |= {name: limits.get(name, LIMITS[name]) - shorter_by_s for name in (SHORTER, "wait_s")}
     overrides = tuple(limits.items())
     return Version(
         number,

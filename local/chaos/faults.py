@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 from local.chaos.group_schedule import FLOOD, FLOOD_EVERY_MS
-from local.chaos.group_world import Member
-from local.chaos.schedule import Fault, requests
+from local.chaos.group_world import Group, Member
+from local.chaos.schedule import Fault, requests_of
 from local.chaos.world import World
 
 
@@ -94,9 +93,10 @@ def _strike_execution(world: World, fault: Fault) -> None:
     if "abort" in fault.kind:
         for execution in world.executions:
             execution.stop("Aborted", "somebody stopped the execution")
-    send: dict[str, Callable[[], object]] = {"POST": world.post, "DELETE": world.delete}
-    if isinstance(world, Member):
-        send["POST"] = world.post_stream
-    alone = replace(world.schedule, faults=(fault,))
-    for at_ms, method in requests(alone)[1:]:
-        world.clock.call_at(world.origin_ms + at_ms, send[method])
+    # Each stream of a group whose execution somebody has stopped is asked for anew.
+    for one in world.members if isinstance(world, Group) else (world,):
+        send: dict[str, Callable[[], object]] = {"POST": one.post, "DELETE": one.delete}
+        if isinstance(one, Member):
+            send["POST"] = one.post_stream
+        for at_ms, method in requests_of(fault):
+            world.clock.call_at(world.origin_ms + at_ms, send[method])

@@ -34,13 +34,13 @@ from states_language.clock import VirtualClock
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every function of the groups finds; `place` is None of a stream that has no profile."""
+    """What every function of the groups finds; `place` is what one of a version finds of a stream."""
 
     dynamodb: UnreliableDynamoDB
     tables: GroupTables
     delays: Delays
     reports: Reports
-    place: Callable[[str], Place | None]
+    place: Callable[[str, int], Place | None]
 
 
 class VirtualGroup(Running):
@@ -99,7 +99,7 @@ class VirtualGroup(Running):
             seat.close()
 
     def _read_profile(self, stream: str) -> Profile:
-        place = self._around.place(stream)
+        place = self._around.place(stream, self.task.version)
         if place is None:
             raise InvalidRequest(f"there is no stream {stream!r}")
         return place.profile
@@ -107,7 +107,7 @@ class VirtualGroup(Running):
     def _kept(self, profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
         seat = self._seats.get(who.stream_id)
         if seat is None:
-            place = self._around.place(who.stream_id)
+            place = self._around.place(who.stream_id, self.task.version)
             assert place is not None, "its profile was read"
             self._seats[who.stream_id] = seat = Seat(self._clock, self, who, place)
             place.clients.append(seat)

@@ -20,6 +20,7 @@ from local.chaos.stream_rules import (
     is_stopped,
     lease,
     quiet_ms,
+    shortened_until_ms,
 )
 
 # How soon after a request is answered it has taken effect: a beat, a reading, and what waits before it.
@@ -99,9 +100,10 @@ def _stuck(member: Member) -> list[str]:
     bound = quiet_at_ms + bound_ms(member) + PACED_MS
     steady_ms = FORBIDDEN_HANDOVER_MS if member.schedule.policy == "forbids" else 0
     texts = []
+    shortened_ms = shortened_until_ms(member.group)
     for start, end in uncovered(member, quiet_at_ms, now_ms):
         is_late = start < quiet_at_ms + int(member.settings["function_timeout_s"]) * 1000 + most_ms(member)
-        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late else steady_ms
+        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late or start < shortened_ms else steady_ms
         if end > bound and end - start > allowed_ms:
             texts.append(
                 f"not connected from {at(member, start)} to {at(member, end)}, and all was over at"
@@ -115,7 +117,10 @@ def _disturbed(member: Member) -> list[str]:
     opened = [link.opened_ms for link in member.upstream.links if link.opened_ms is not None]
     if member.own or not opened:
         return []
-    begins = [member.origin_ms + fault.at_ms for fault in member.group.schedule.faults]
+    # A redeployment is no fault, but where executions wait for longer than its functions live.
+    shortens = shortened_until_ms(member.group) > 0
+    faults = [fault for fault in member.group.schedule.faults if shortens or fault.kind != "redeploy"]
+    begins = [member.origin_ms + fault.at_ms for fault in faults]
     until_ms = min([member.clock.now_ms(), *begins])
     allowed_ms = FORBIDDEN_HANDOVER_MS if member.schedule.policy == "forbids" else 0
     return [

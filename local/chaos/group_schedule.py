@@ -10,7 +10,18 @@ import random
 from dataclasses import replace
 
 from local.chaos import schedule
-from local.chaos.schedule import KINDS, OF_FUNCTIONS, SHARED, Fault, Schedule, bearable, in_order, stored
+from local.chaos.schedule import (
+    FIRST_MS,
+    KINDS,
+    LAST_MS,
+    OF_FUNCTIONS,
+    SHARED,
+    Fault,
+    Schedule,
+    bearable,
+    in_order,
+    stored,
+)
 
 # Of so many seeds one has groups: the one with this rest.
 GROUP_EVERY, GROUP_REST = 10, 7
@@ -21,13 +32,15 @@ MOST_SHARED, MOST_OWN = 4, 3
 CALM = 0.4
 # The share of schedules in which nothing meets all streams: there the calm ones must not notice anything.
 UNSHARED = 0.35
-# Redeployments and what is done to executions are tried with streams alone.
+# Redeployments and what people do to an execution are drawn apart (`_people`).
 ALL = [kind for kind in KINDS if kind in OF_FUNCTIONS | SHARED and kind != "redeploy"]
 OWN = [kind for kind in KINDS if kind not in OF_FUNCTIONS | SHARED and "abort" not in kind]
 # As fast as an upstream can, for so long: `FLOOD` events at once, every `FLOOD_EVERY_MS`.
 FLOOD, FLOOD_EVERY_MS = 15, 100
 # How often one is drawn in place of another fault, and a leave or a return.
 FLOODS, LEAVES = 0.08, 0.25
+# How often there are redeployments, and how often somebody stops the executions.
+REDEPLOYED, ABORTED = 0.3, 0.2
 
 
 def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
@@ -49,7 +62,19 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     streams = tuple(_stream(seed, drawn, number, whole, store) for number in range(count))
     if any(one.policy == "forbids" for one in streams):
         whole = replace(whole, faults=tuple(map(bearable, whole.faults)))
-    return replace(whole, group=streams)
+    return _people(replace(whole, group=streams))
+
+
+def _people(schedule: Schedule) -> Schedule:
+    """The schedule, perhaps with redeployments, and with executions that somebody stops where something meets all.
+
+    Drawn apart, so that all else of a seed is as it was without.
+    """
+    drawn = random.Random(f"people of groups {schedule.seed}")
+    kinds = ["redeploy"] * (drawn.choice((1, 1, 2)) if drawn.random() < REDEPLOYED else 0)
+    kinds += ["abort and post"] if drawn.random() < ABORTED and schedule.faults else []
+    done = [Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, *KINDS[kind][1](drawn)) for kind in kinds]
+    return replace(schedule, faults=in_order((*schedule.faults, *done)))
 
 
 def _stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store: str) -> Schedule:
@@ -59,13 +84,13 @@ def _stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store
     if faults and drawn.random() < FLOODS:
         faults[0] = Fault(faults[0].at_ms, "flood", drawn.randrange(500, 3_000))
     if own and drawn.random() < LEAVES:
-        at_ms = drawn.randrange(schedule.FIRST_MS, schedule.LAST_MS)
+        at_ms = drawn.randrange(FIRST_MS, LAST_MS)
         faults.append(Fault(at_ms, "stop and post", 0, drawn.choice((50, 800, 3_000, 9_000))))
     return replace(
         stored(one, number, store),
         faults=in_order(faults),
         name=f"m{number}",
-        joins_ms=drawn.choice((0, 0, 0, drawn.randrange(schedule.LAST_MS))),
+        joins_ms=drawn.choice((0, 0, 0, drawn.randrange(LAST_MS))),
         together=whole.together,
         renews=whole.renews,
         skew_ms=whole.skew_ms,

@@ -26,7 +26,7 @@ from local.chaos.deployments import QUEUE_URL, Version
 from local.chaos.group_function import Surroundings, VirtualGroup
 from local.chaos.group_watch import GroupWatch
 from local.chaos.running import Running
-from local.chaos.schedule import Fault, Schedule, requests
+from local.chaos.schedule import Fault, Schedule
 from local.chaos.seat import Place
 from local.chaos.slow_requests import Task
 from local.chaos.world import World
@@ -49,12 +49,12 @@ class Group(World):
         schedule: Schedule,
         versions: list[Version],
         machine_of: Callable[[Version], Machine],
-        start_machine: Machine,
+        start_machine: Callable[[int], Machine],
     ) -> None:
         super().__init__(account, schedule, schedule.faults, versions, machine_of, stream=FIRST)
         account.watch(GROUP, lambda *_change: None)
         account.watch_group = lambda name: self.named(name).group_watch.changed if is_group(name) else None
-        self.start_machine = start_machine
+        self._start_machine = start_machine
         self.posts = 0
         self.group_watch = GroupWatch(account)
         account.watch(FIRST, self.group_watch.changed)
@@ -75,6 +75,17 @@ class Group(World):
             reports_to(lambda: account.queue, QUEUE_URL),
             self._place,
         )
+
+    @property
+    def start_machine(self) -> Machine:
+        """What answers a POST, as it is deployed now."""
+        return self._start_machine(int(self.version.settings["streams_per_function"]))
+
+    def deploy(self) -> None:
+        """Puts the next version of all groups in place."""
+        super().deploy()
+        for one in self.all.values():
+            one.version = self.version
 
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
         """Lets the faults that meet all streams begin; the streams' own requests start the rest."""
@@ -124,8 +135,8 @@ class Group(World):
     def _function(self, task: Task, settle: Callable[[Outcome], None]) -> Running:
         return VirtualGroup(self.clock, self._around, task, settle)
 
-    def _place(self, stream: str) -> Place | None:
-        return next((one.place for one in self.members if one.stream == stream), None)
+    def _place(self, stream: str, version: int) -> Place | None:
+        return next((one.place(version) for one in self.members if one.stream == stream), None)
 
 
 class Member(World):
@@ -143,6 +154,7 @@ class Member(World):
         super().__init__(group.account, schedule, own, versions, machine_of, number, stream=schedule.name)
         self.group = group
         self.say = self._says
+        self._number = number + 1  # an execution of its own is not called as the group's first
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.answered: list[tuple[int, str]] = []  # when requests were answered, and which
@@ -150,10 +162,9 @@ class Member(World):
     def _says(self, text: str) -> None:
         self.account.say(f"{self.stream}: {text.strip()}")
 
-    @property
-    def place(self) -> Place:
-        """What a function finds of the stream."""
-        return Place(self.version.profile, self.upstream, self.clients)
+    def place(self, version: int) -> Place:
+        """What a function of that version finds of the stream."""
+        return Place(self.deployed[version - 1].profile, self.upstream, self.clients)
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
         """The record of its newest connection, which is good until its function's beats say so."""
@@ -183,7 +194,7 @@ class Member(World):
         self.upstream = ChaoticUpstream(self.clock, self.schedule, self.wire, self.say)
         for fault in self._own:
             self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
-        self.clock.call_at(self.origin_ms + requests(self.schedule)[0][0], self.post_stream)
+        self.clock.call_at(self.origin_ms + self.schedule.joins_ms, self.post_stream)
 
     def post_stream(self) -> None:
         """Somebody asks for the stream to be connected, until that is answered or something else is asked for."""

@@ -6,8 +6,6 @@ violation names its kind, one of `COUNTED`, and its place in time.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from local.chaos import delivery_rules, group_rules, stream_rules
 from local.chaos.executions import outdated, over_as, overdue, unnamed
 from local.chaos.group_world import Group, Member
@@ -25,6 +23,7 @@ from local.chaos.stream_rules import (
     broken,
     is_stopped,
     quiet_ms,
+    shortened_until_ms,
 )
 from local.chaos.world import World
 
@@ -66,15 +65,6 @@ def _of_alone(world: World) -> dict[str, list[str]]:
 # --- connected --------------------------------------------------------------------------------------------------------
 
 
-def _shortened_until_ms(world: World) -> int:
-    """Until when a redeployment may leave executions whose lanes wait for longer than a function lives: two lives."""
-    redeployed_ms = [fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"]
-    limits_s = [int(version.settings["function_timeout_s"]) for version in world.deployed]
-    changes = zip(redeployed_ms, pairwise(limits_s), strict=True)
-    shortened_ms = [at_ms for at_ms, (before_s, after_s) in changes if after_s < before_s]
-    return world.origin_ms + max(shortened_ms) + 2 * max(limits_s) * 1000 if shortened_ms else 0
-
-
 def _stuck(world: World) -> list[str]:
     now_ms = world.clock.now_ms()
     quiet = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"])
@@ -95,13 +85,13 @@ def _stuck(world: World) -> list[str]:
     if not running:
         return ["no execution runs and nobody stopped the stream"]
     texts = []
-    shortened_until_ms = _shortened_until_ms(world)
+    shortened_ms = shortened_until_ms(world)
     steady_ms = FORBIDDEN_HANDOVER_MS if world.schedule.policy == "forbids" else 0
     for start, end in holes:
         # Within the bound it may fall again: two lanes come back from the same outage, and what a function rested is
         # missing at the end of its life.
         is_late = start < quiet + int(world.settings["function_timeout_s"]) * 1000 + most_ms(world)
-        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late or start < shortened_until_ms else steady_ms
+        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late or start < shortened_ms else steady_ms
         if end > quiet + bound_ms(world) and end - start > allowed_ms:
             when = f"from {at(world, start)} to {at(world, end)}"
             texts.append(f"not connected {when}, and the last fault was over at {at(world, quiet)}")

@@ -127,18 +127,22 @@ class Schedule:
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
     """When people send which requests, in order of time: "POST", "DELETE"; the first POST starts the run."""
-    asked = [(schedule.joins_ms, "POST")]
-    for fault in schedule.faults:
-        match fault.kind:
-            case "post" | "abort and post":
-                asked.append((fault.at_ms + fault.value, "POST"))
-            case "stop":
-                asked.append((fault.at_ms, "DELETE"))
-            case "stop and post":
-                asked += [(fault.at_ms, "DELETE"), (fault.at_ms + fault.value, "POST")]
-            case "abort, post and stop":
-                asked += [(fault.at_ms, "POST"), (fault.at_ms + fault.value, "DELETE")]
+    asked = [(schedule.joins_ms, "POST"), *(one for fault in schedule.faults for one in requests_of(fault))]
     return sorted(asked, key=lambda request: request[0])
+
+
+def requests_of(fault: Fault) -> list[tuple[int, str]]:
+    """Those of one fault."""
+    match fault.kind:
+        case "post" | "abort and post":
+            return [(fault.at_ms + fault.value, "POST")]
+        case "stop":
+            return [(fault.at_ms, "DELETE")]
+        case "stop and post":
+            return [(fault.at_ms, "DELETE"), (fault.at_ms + fault.value, "POST")]
+        case "abort, post and stop":
+            return [(fault.at_ms, "POST"), (fault.at_ms + fault.value, "DELETE")]
+    return []
 
 
 Draw = Callable[[random.Random], tuple[int, int]]

@@ -94,7 +94,7 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
 
 def _group(schedule: Schedule, machine_of: Machines) -> Group:
     account = Account(schedule.seed, stages.names(STAGE))
-    group = Group(account, schedule, versions(schedule), machine_of, start_machine(schedule.together))
+    group = Group(account, schedule, versions(schedule), machine_of, start_machine)
     group.beside = [
         Member(group, one, own.faults, versions(one), machine_of, number)
         for number, (one, own) in enumerate(zip(schedule.all, schedule.group, strict=True))

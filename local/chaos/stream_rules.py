@@ -7,6 +7,7 @@ It reads the world after the run and changes nothing. What an execution's end mu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from handlers.connection.draining import WATCH_MS
 from handlers.store import control_items
@@ -55,6 +56,7 @@ FORBIDDEN_HANDOVER_MS = 3_000
 EXPIRY_MS = 2_000
 # Longer than a function lives, so that the end of a run owes nothing to the faults.
 CALM_MS = 30_000
+SPARE_MS = 6_000
 # How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.
 STOP_MS = 4_000
 # Openings in the calm: each lane hands over at most twice, and a renewal begins again.
@@ -78,7 +80,19 @@ def quiet_ms(schedule: Schedule, task_timeout_s: int) -> int:
 def end_ms(world: World) -> int:
     """How long the run of one stream goes on: until all has long been calm, and each function is the newest."""
     redeployed_ms = max((fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"), default=0)
-    return max(quiet_ms(world.schedule, world.settings["task_timeout_s"]) + bound_ms(world), redeployed_ms) + CALM_MS
+    # A function of the version before lives on.
+    calm_ms = max(CALM_MS, int(world.settings["function_timeout_s"]) * 1000 + SPARE_MS)
+    quiet = quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    return max(quiet + bound_ms(world) + CALM_MS, redeployed_ms + calm_ms if redeployed_ms else 0)
+
+
+def shortened_until_ms(world: World) -> int:
+    """Until when a redeployment may leave executions whose lanes wait for longer than a function lives: two lives."""
+    redeployed_ms = [fault.at_ms for fault in world.schedule.faults if fault.kind == "redeploy"]
+    limits_s = [int(version.settings["function_timeout_s"]) for version in world.deployed]
+    changes = zip(redeployed_ms, pairwise(limits_s), strict=True)
+    shortened_ms = [at_ms for at_ms, (before_s, after_s) in changes if after_s < before_s]
+    return world.origin_ms + max(shortened_ms) + 2 * max(limits_s) * 1000 if shortened_ms else 0
 
 
 def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:

@@ -83,7 +83,8 @@ class VirtualSinks:
     def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: list[str]) -> dict[str, Any]:
         """As boto3's."""
         scope = "messageGroup" if QueueUrl.startswith("groups") else "queue"
-        return {"Attributes": dict.fromkeys(AttributeNames, scope)}
+        attributes = {"DeduplicationScope": scope, "MaximumMessageSize": str(1024 * 1024)}
+        return {"Attributes": {name: attributes[name] for name in AttributeNames}}
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> dict[str, Any]:
         """As boto3's."""

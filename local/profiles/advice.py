@@ -13,7 +13,11 @@ _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "
 _MARKS = frozenset({"heartbeat", "end", "loss", "disconnect"})
 _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
 # What a table has of its own under the name of a field of the profile.
-_OWN = {"resume": frozenset({"body"}), **dict.fromkeys(_MARKS, frozenset({"cursor"}))}
+_OWN = {
+    "resume": frozenset({"body"}),
+    "deliver": frozenset({"allow_private"}),
+    **dict.fromkeys(_MARKS, frozenset({"cursor"})),
+}
 
 
 def resumption(profile: Profile) -> str:

@@ -39,6 +39,7 @@ from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.event_sources import EventSourceMapping, Places, Streams
 from local.service.gateway import Gateway
+from local.service.group_places import GroupPlaces, most_places
 from local.service.live_view import LiveView
 from local.service.orphan_watch import OrphanWatch
 from local.service.provision import provision
@@ -263,8 +264,12 @@ class Service:
             )
 
     def _room(self, executions: Executions) -> capacity.Room:
+        places = GroupPlaces(
+            lambda: self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE") or "",
+            lambda: most_places(machine.definition for machine in self.stack.machines),
+        )  # fmt: skip
         return capacity.Room(
-            self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id)
+            self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id), places.joins
         )
 
     def _watch_orphans(self, executions: Executions) -> None:

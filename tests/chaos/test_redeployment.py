@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from local.chaos.deployments import SHORTER, changeable
+from local.chaos.group_schedule import generate_groups
+from local.chaos.group_world import Group
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
 from local.chaos.simulate import DEPLOYED, Machines, machines, run_world
-from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, quiet_ms
+from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, lease, quiet_ms
 from local.chaos.world import World
 
 AT_MS = 20_000
@@ -117,6 +119,50 @@ def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:
     schedule = Schedule(7, "tolerates", True, False, 0, False, 0, 300, (changes, OUTAGE))
     assert late_holes(run_world(schedule, more_ms=MORE_MS)) == []
     assert late_holes(run_world(schedule, machines(_says_no_wait), more_ms=MORE_MS)) != []
+
+
+def grouped(*faults: Fault, together: int, late_ms: int) -> Group:
+    """The groups of a stream of each policy and of one that joins late, none of which anything but `faults` meets."""
+    one = Schedule(5, "evicts", False, False, 0, True, 0, 1_100, (), together=together)
+    streams = [replace(one, policy=policy, name=f"m{number}") for number, policy in enumerate(POLICIES)]
+    late = replace(one, name="late", joins_ms=late_ms)
+    world = run_world(replace(one, policy="tolerates", faults=faults, group=(*streams, late)))
+    assert isinstance(world, Group)
+    return world
+
+
+def group_of(world: Group, stream: str) -> str:
+    """The group that the stream is in."""
+    return str(lease(next(one for one in world.members if one.stream == stream))["group"]["S"])
+
+
+def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
+    """Those that run stay where they are, also where a function keeps fewer now; who joins then goes elsewhere."""
+    names = changeable(Schedule(5, "tolerates", False, False, 0, True, 0, 1_100, (), together=4))
+    all_changes = sum(1 << at for at, name in enumerate(names) if name != SHORTER)
+    world = grouped(Fault(AT_MS, "redeploy", 0, all_changes), together=4, late_ms=AT_MS + 5_000)
+    assert violations(world) == []
+    assert [group_of(world, one.stream) for one in world.members] == ["#1", "#1", "#1", "#2"]
+    assert {one.task.version for one in world.functions if one.is_alive} == {2}
+    assert (world.definitions[0], set(world.definitions[1:])) == (1, {2})
+
+
+def test_the_execution_of_a_group_is_stopped_by_somebody_and_none_of_its_streams_is_missed() -> None:
+    """A POST of its streams starts another, which takes over from the functions that the first one had started."""
+    world = grouped(Fault(AT_MS, "abort and post", 0, 400), together=4, late_ms=0)
+    assert violations(world) == []
+    assert [one.status for one in world.executions[:2]] == ["ABORTED", "RUNNING"]
+    for one in world.members:
+        holes = uncovered(one, world.origin_ms + AT_MS, world.clock.now_ms())
+        assert all(end - start <= FORBIDDEN_HANDOVER_MS for start, end in holes)
+        assert one.schedule.policy == "forbids" or holes == []
+
+
+def test_redeployments_and_aborted_executions_are_drawn_for_groups() -> None:
+    """Of two hundred schedules of groups a quarter has a redeployment, and a twentieth an execution that is stopped."""
+    kinds = [{fault.kind for fault in generate_groups(seed).faults} for seed in range(200)]
+    assert sum("redeploy" in one for one in kinds) > 50
+    assert sum("abort and post" in one for one in kinds) > 10
 
 
 def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Machines = DEPLOYED) -> World:

@@ -173,6 +173,7 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
         {"stream": "demo", "fence": 1, "reason": "too large", "key": f"k{n}", "part": 1, "parts": 1, "event": {}}
         for n in range(12)
     ]
+    bodies.append({"stream": "demo", "sink": "sqs:a.fifo", "key": "u", "position": "1", "reason": "too large"})
     bodies += [{"stream": "other", "reason": "x", "key": "y"}, "no object", {"stream": "demo", "reason": "x"}]
     bodies.append({"stream": "demo", "error": "StreamRejected", "cause": '{"errorMessage": "401"}'})
     for body in bodies:
@@ -181,7 +182,8 @@ def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: Module
         code, answer = view(function, "dead-letters")
         assert (code, answer["is_all"]) == (200, True)
         shown = sorted((one["key"] or "", one["part"], one["reason"]) for one in answer["dead_letters"])
-        expected = [(f"k{n}", "1 of 1", "too large") for n in range(12)]
+        expected: list[tuple[str, str | None, str]] = [(f"k{n}", "1 of 1", "too large") for n in range(12)]
+        expected.append(("u", None, "not delivered to sqs:a.fifo: too large"))
         assert shown == sorted([*expected, ("", None, "StreamRejected: 401")])
     assert len(aws.dead_letters()) == len(bodies)
 

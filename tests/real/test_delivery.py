@@ -105,24 +105,19 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 service.ask("DELETE", stream_id)
                 assert until(lambda: service.execution(arn)["status"] != "RUNNING", 60)  # noqa: B023
             queue: list[dict[str, Any]] = []
+            seen: dict[str, Any] = {}
 
             # The other lane's function, if there is one, stores on until it is told of the stop.
             def arrived() -> bool:
                 queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
-                return {one["key"] for one in queue} == set(keys(service))
+                seen.update(bucket=rigs.lines(s3, "lake"), hook=list(hook.bodies), queue=list(queue))
+                seen.update(stored=keys(service), log=[event["key"] for event in service.events(LOG, 1000)])
+                sinks = (("queue", "stored"), ("hook", "stored"), ("bucket", "log"))
+                return all({one["key"] for one in seen[sink]} == set(seen[table]) for sink, table in sinks)
 
-            assert until(arrived, 60), service.log
-            assert until(lambda: {one["key"] for one in hook.bodies} == set(keys(service)), 60), service.log
-
-            def logged() -> list[str]:
-                return [event["key"] for event in service.events(LOG, 1000)]
-
-            assert until(lambda: {one["key"] for one in rigs.lines(s3, "lake")} == set(logged()), 60), service.log
-            lines = rigs.lines(s3, "lake")
+            assert until(arrived, 120), service.log
             status = service.ask("GET", ITEMS)[1]
-            yield Story(
-                keys(service), logged(), queue, list(hook.bodies), lines, status, service.log, folder / "data", service
-            )
+            yield Story(**seen, status=status, printed=service.log, data=folder / "data", service=service)
 
 
 def once(events: list[dict[str, Any]]) -> list[str]:

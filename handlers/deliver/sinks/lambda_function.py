@@ -3,7 +3,11 @@
     {"stream": "orders", "events": [{"key": "7", …}, …]}
 
 A function that raises is called again with the same. It may name keys that it could not process, as an event source
-mapping's does: {"batchItemFailures": [{"itemIdentifier": "7"}]}. Source: Invoke in the Lambda API reference.
+mapping's does, and such as it never will, which go to the dead-letter queue:
+
+    {"batchItemFailures": [{"itemIdentifier": "9"}], "poison": [{"itemIdentifier": "8"}]}
+
+Source: Invoke in the Lambda API reference.
 """
 
 import json
@@ -27,21 +31,23 @@ PROMISES = Promises(
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Which messages the function did not process: those from the first that it names on, or all where it raised."""
+    """Which messages the function did not process: those from the first failure on and poison before it, or all."""
     events = ",".join(message.text for message in batch)
     payload = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
     answer = tools.client("lambda").invoke(FunctionName=target.name, Payload=payload)
     text = answer["Payload"].read()
     if answer.get("FunctionError"):
         return dict.fromkeys(range(len(batch)), Refusal("the function raised an error"))
-    named = _named(text)
-    first = next((at for at, message in enumerate(batch) if message.key in named), len(batch))
-    return dict.fromkeys(range(first, len(batch)), Refusal("the function named it among its failures"))
+    failures, poison = _named(text, "batchItemFailures"), _named(text, "poison")
+    first = next((at for at, message in enumerate(batch) if message.key in failures - poison), len(batch))
+    refusals = dict.fromkeys(range(first, len(batch)), Refusal("the function named it among its failures"))
+    named = (at for at, message in enumerate(batch[:first]) if message.key in poison)
+    return refusals | dict.fromkeys(named, Refusal("the function named it as poison", is_final=True))
 
 
-def _named(text: bytes) -> frozenset[str]:
-    """The keys that the answer names; none where it says nothing that is known."""
+def _named(text: bytes, list_: str) -> frozenset[str]:
+    """The keys that the answer names in this list; none where it says nothing that is known."""
     try:
-        return frozenset(one["itemIdentifier"] for one in json.loads(text)["batchItemFailures"])
+        return frozenset(one["itemIdentifier"] for one in json.loads(text)[list_])
     except (ValueError, KeyError, TypeError):
         return frozenset()

@@ -1,14 +1,15 @@
 """A FIFO queue of SQS: an event is a message, its group the stream, its deduplication id the key.
 
 A queue that drops duplicates by group takes the key as it is. One that does so across groups would take two streams'
-events of one key for one, so there the stream is hashed into the id. Sources: SendMessageBatch and the quotas of
-messages in the SQS developer guide. Invariant: no two events of a queue have one deduplication id.
+events of one key for one, so there the stream is hashed into the id. How large a message may be the queue says
+(`MaximumMessageSize`). Sources: SendMessageBatch and the quotas of messages in the SQS developer guide. Invariant: no
+two events of a queue have one deduplication id.
 """
 
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers.deliver.contract import Message, Promises, Refusal, Tools
 from handlers.profile.deliver_field import Target
@@ -16,38 +17,44 @@ from handlers.profile.deliver_field import Target
 PROMISES = Promises(
     order="message",
     most_messages=10,
-    most_bytes=256 * 1024,
-    most_message_bytes=256 * 1024,
-    final=frozenset({"InvalidMessageContents", "BatchRequestTooLong"}),
+    most_bytes=1024 * 1024,
+    most_message_bytes=1024 * 1024,
+    final=frozenset({"InvalidMessageContents", "InvalidParameterValue", "BatchRequestTooLong"}),
 )
 # "A message can include only XML, JSON, and unformatted text", of these characters.
 _ALLOWED = re.compile("[\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
 # What the two ids may have: "alphanumeric characters and punctuation", 128 of them.
 _ID = re.compile(r"[A-Za-z0-9!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]{1,128}")
-_queues: dict[tuple[int, str], tuple[str, bool]] = {}
+_queues: dict[tuple[int, str], "Queue"] = {}
+
+
+class Queue(NamedTuple):
+    """A queue's address, whether it drops duplicates by group, and the size of its largest message."""
+
+    url: str
+    is_by_group: bool
+    most_bytes: int
 
 
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
     """Which messages the queue refused."""
     client = tools.client("sqs")
-    url, is_by_group = _queue(client, target.name)
+    queue = _queue(client, target.name)
     refused = {
-        at: Refusal("it holds characters that SQS does not take", is_final=True)
-        for at, message in enumerate(batch)
-        if not _ALLOWED.fullmatch(message.text)
+        at: Refusal(reason, is_final=True) for at, message in enumerate(batch) if (reason := _problem(message, queue))
     }
     entries = [
         {
             "Id": str(at),
             "MessageBody": message.text,
             "MessageGroupId": group_id(message.stream_id),
-            "MessageDeduplicationId": deduplication_id(message, is_by_group=is_by_group),
+            "MessageDeduplicationId": deduplication_id(message, is_by_group=queue.is_by_group),
         }
         for at, message in enumerate(batch)
         if at not in refused
     ]
     if entries:
-        answer = client.send_message_batch(QueueUrl=url, Entries=entries)
+        answer = client.send_message_batch(QueueUrl=queue.url, Entries=entries)
         for failure in answer.get("Failed", []):
             refused[int(failure["Id"])] = Refusal(failure["Code"], failure["Code"] in PROMISES.final)
     return refused
@@ -65,14 +72,21 @@ def deduplication_id(message: Message, *, is_by_group: bool) -> str:
     return message.key if _ID.fullmatch(message.key) else _hashed(message.key)
 
 
-def _queue(client: Any, name: str) -> tuple[str, bool]:
-    """The queue's address, and whether it drops duplicates by group."""
+def _problem(message: Message, queue: Queue) -> str:
+    """Why the queue will never take the message, "" where it may."""
+    if message.size_bytes > queue.most_bytes:
+        return f"too large for the queue: {message.size_bytes} bytes of {queue.most_bytes}"
+    return "" if _ALLOWED.fullmatch(message.text) else "it holds characters that SQS does not take"
+
+
+def _queue(client: Any, name: str) -> Queue:
     known = _queues.get((id(client), name))
     if known is None:
         url = client.get_queue_url(QueueName=name)["QueueUrl"]
-        asked = client.get_queue_attributes(QueueUrl=url, AttributeNames=["DeduplicationScope"])
-        known = url, asked.get("Attributes", {}).get("DeduplicationScope") == "messageGroup"
-        _queues[id(client), name] = known
+        names = ["DeduplicationScope", "MaximumMessageSize"]
+        said = client.get_queue_attributes(QueueUrl=url, AttributeNames=names).get("Attributes", {})
+        most_bytes = int(said.get("MaximumMessageSize", PROMISES.most_message_bytes))
+        known = _queues[id(client), name] = Queue(url, said.get("DeduplicationScope") == "messageGroup", most_bytes)
     return known
 
 

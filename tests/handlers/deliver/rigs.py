@@ -87,13 +87,15 @@ def _eventbridge(endpoint: str | None, name: str) -> tuple[Target, Callable[[], 
 
 def _kinesis(endpoint: str | None, name: str) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
     kinesis = client("kinesis", endpoint)
-    kinesis.create_stream(StreamName=name, ShardCount=1)
+    kinesis.create_stream(StreamName=name, ShardCount=2)
     kinesis.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
 
     def received() -> list[dict[str, Any]]:
-        shard = kinesis.describe_stream(StreamName=name)["StreamDescription"]["Shards"][0]["ShardId"]
-        begin = {"StreamName": name, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
-        records = kinesis.get_records(ShardIterator=kinesis.get_shard_iterator(**begin)["ShardIterator"])["Records"]
+        records = []
+        for shard in kinesis.describe_stream(StreamName=name)["StreamDescription"]["Shards"]:
+            begin = {"StreamName": name, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+            place = kinesis.get_shard_iterator(**begin)["ShardIterator"]
+            records += kinesis.get_records(ShardIterator=place)["Records"]
         return [json.loads(record["Data"]) for record in records]
 
     return Target("kinesis", name), received

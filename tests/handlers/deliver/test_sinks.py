@@ -1,9 +1,16 @@
 """What single sinks make of an event's names, and how they read an answer."""
 
+import io
 import json
+from typing import Any
 
-from handlers.deliver.contract import Message
-from handlers.deliver.sinks import sqs
+import pytest
+from moto import mock_aws
+
+from handlers.deliver.contract import Message, Refusal, Tools
+from handlers.deliver.sinks import lambda_function, sqs
+from handlers.profile.deliver_field import Target
+from tests.handlers.deliver import rigs
 
 
 def message(stream_id: str, key: str) -> Message:
@@ -24,3 +31,69 @@ def test_a_queue_that_compares_across_groups_gets_an_id_of_stream_and_key() -> N
     one, other = (sqs.deduplication_id(message(stream_id, "7"), is_by_group=False) for stream_id in "ab")
     assert one != other
     assert one == sqs.deduplication_id(message("a", "7"), is_by_group=False)
+
+
+def send_to_a_small_queue(endpoint: str | None) -> Any:
+    """What a queue of messages of 2 KB refuses of a small event and a large one, and what it has then."""
+    client = rigs.client("sqs", endpoint)
+    url = client.create_queue(
+        QueueName="small.fifo", Attributes={"FifoQueue": "true", "MaximumMessageSize": "2048"}
+    )["QueueUrl"]  # fmt: skip
+    large = message("b", "2")._replace(text="x" * 2049)
+    refused = sqs.send([message("a", "1"), large], Target("sqs", "small.fifo"), Tools(lambda _: client, str, lambda: 0))
+    return refused, [json.loads(body)["key"] for body in rigs.drained(client, url)]
+
+
+TOO_LARGE = {1: Refusal("too large for the queue: 2049 bytes of 2048", is_final=True)}
+
+
+def test_a_queue_says_how_large_a_message_may_be(endpoint: str) -> None:
+    """A larger one is poison: it would be refused for ever, and hold up its stream for a day."""
+    assert send_to_a_small_queue(endpoint) == (TOO_LARGE, ["1"])
+
+
+def test_a_queue_of_moto_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of another who plays SQS."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with mock_aws():
+        assert send_to_a_small_queue(None) == (TOO_LARGE, ["1"])
+
+
+@pytest.mark.parametrize("size", [2049, 300_000])
+def test_what_a_queue_calls_too_large_is_poison(endpoint: str, size: int) -> None:
+    """Also where nobody knew its limit beforehand, as of one that was made smaller since."""
+    client = rigs.client("sqs", endpoint)
+    url = rigs.fifo(client, f"shrunk-{size}.fifo")
+    target, tools = Target("sqs", f"shrunk-{size}.fifo"), Tools(lambda _: client, str, lambda: 0)
+    assert sqs.send([message("a", "1")], target, tools) == {}
+    client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": "2048"})
+    refused = sqs.send([message("b", "2")._replace(text="x" * size)], target, tools)
+    assert [refusal.is_final for refusal in refused.values()] == [True]
+
+
+class Function:
+    """Lambda's client, of a function that answers with these keys."""
+
+    def __init__(self, failures: str, poison: str) -> None:
+        lists = {"batchItemFailures": failures, "poison": poison}
+        self.answer = {name: [{"itemIdentifier": key} for key in keys] for name, keys in lists.items()}
+
+    def invoke(self, **_: Any) -> dict[str, Any]:
+        """Its answer."""
+        return {"Payload": io.BytesIO(json.dumps(self.answer).encode())}
+
+
+@pytest.mark.parametrize(
+    ("failures", "poison", "again", "final"),
+    [("", "", "", ""), ("3", "", "34", ""), ("", "2", "", "2"), ("3", "24", "34", "2"), ("2", "2", "", "2")],
+)
+def test_a_function_names_what_failed_and_what_it_never_takes(
+    failures: str, poison: str, again: str, final: str
+) -> None:
+    """From the first failure on all comes again, in the order; poison before it goes to the dead-letter queue."""
+    tools = Tools(lambda _: Function(failures, poison), str, lambda: 0)
+    refused = lambda_function.send([message("a", key) for key in "1234"], Target("lambda", "mine"), tools)
+    keys = {is_final: "".join("1234"[at] for at in sorted(refused) if refused[at].is_final == is_final)
+            for is_final in (False, True)}  # fmt: skip
+    assert keys == {False: again, True: final}

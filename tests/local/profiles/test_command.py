@@ -69,6 +69,12 @@ LINES = b'framing = "ndjson"\naddress = "https://example.org/"\n'
             "half the write units, and they are read by key, not by arrival",
             ['with order = "none" events are read by key, and these keys come in no order: no reader can follow'],
         ),
+        (
+            SOUND + b'resume = { query = "n" }\n[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n'
+            b'secret = "${secret:hook}"',
+            "resumes with the last event ID in the query parameter n",
+            [],
+        ),
         (SOUND + b'resume = "none"', "does not resume: what comes while it is not connected is lost", [CANNOT]),
         (
             LINES + b'cursor = "$.n"',
