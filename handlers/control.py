@@ -255,8 +255,9 @@ def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
         return {}
     from handlers.api import delivery_answer
 
-    now_ms = _now_ms()
-    return {"delivery": [delivery_answer.row(record, now_ms) for record in store.delivery(stream_id)]}
+    now_ms, sinks = _now_ms(), delivery_answer.sinks(settings.streams_dir / f"{profile}.toml")
+    records = (record for record in store.delivery(stream_id) if record.sink in sinks)
+    return {"delivery": [delivery_answer.row(record, now_ms) for record in records]}
 
 
 @functools.cache
