@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -166,6 +167,18 @@ def test_the_command_and_the_metrics_say_the_same(story: Story) -> None:
             name: row[field] for name, field in kinds.items()
         }
         assert samples["streamkeeper_delivery_lag_seconds", row["sink"]] == row["lag_ms"] / 1000
+
+
+def test_the_log_has_the_numbers_of_each_stream_and_sink(story: Story) -> None:
+    """As CloudWatch reads metrics: in all at least what the table counts, for it is printed first."""
+    text = (story.data / "logs" / "streamkeeper-test-connection-delivery.log").read_text()
+    documents = [json.loads(line) for line in text.splitlines() if line.startswith('{"_aws"')]
+    sums: Counter[tuple[str, str]] = Counter()
+    for one in documents:
+        sums[one["stream"], one["sink"]] += one["Delivered"]
+    assert set(sums) == {(ITEMS, "sqs:orders.fifo"), (ITEMS, "webhook:127.0.0.1"), (LOG, "s3:lake")}
+    for row in story.status["delivery"]:
+        assert sums[ITEMS, row["sink"]] >= row["delivered"] > 0
 
 
 def test_the_page_shows_each_sink(story: Story) -> None:
