@@ -29,7 +29,7 @@ def test_a_function_whose_rests_are_not_drawn_is_in_step(monkeypatch: pytest.Mon
 
 
 def test_a_function_that_ends_after_a_refusal_leaves_no_stream_connected() -> None:
-    """What it owes it releases at its end: its execution is aborted, and the next POST takes a stream out of the group."""
+    """It releases at its end what it owes: its execution is aborted, and a POST takes a stream out of the group."""
     drops = (Fault(3_858, "truncation", 0, 10_076), Fault(5_999, "reorders", 10_805, 50_025))
     faults = (Fault(6_420, "throttles", 5_368, 41_462), Fault(8_008, "abort and post"))
     names = ("m0", "m1", "m2")
