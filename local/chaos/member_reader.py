@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from local.chaos.api_reader import SETTLED_MS, SLACK_MS, ApiReader
+from local.chaos.api_reader import SETTLED_MS, SLACK_MS, UNSETTLING, ApiReader
 from local.chaos.group_world import Member
 from local.chaos.schedule import requests
 from local.chaos.stream_rules import lease
@@ -36,7 +36,7 @@ class MemberReader(ApiReader):
             "rejected": bool(refused & {403, 404}),
             "stopping": "DELETE" in methods,
             "stopped": "DELETE" in methods,
-            "running": now_ms <= until_ms,
+            "running": now_ms <= self._released_by_ms(until_ms),
             "broken": False,
         }
         if not reasons.get(word, True):
@@ -65,3 +65,18 @@ class MemberReader(ApiReader):
             and task.invocation.deadline_ms - task.skew_ms - task.limit_ms <= since_ms
             for task in tasks
         )
+
+    def _released_by_ms(self, until_ms: int) -> int:
+        """Until when it may be taken for connected that was so until then: longer where a store refused the release.
+
+        The function's own beats go on saying so, and it releases with the first of them that the store answers.
+        """
+        opened = [link for link in self._member.upstream.links if link.opened_ms is not None]
+        if not opened or not opened[-1].client.is_alive:
+            return until_ms
+        for fault in sorted(self._member.schedule.faults, key=lambda fault: fault.at_ms):
+            from_ms = self._member.origin_ms + fault.at_ms
+            if fault.kind in UNSETTLING and from_ms <= until_ms:
+                over_ms = from_ms + fault.for_ms + UNSETTLING[fault.kind]
+                until_ms = max(until_ms, over_ms + self._dead_after_ms + SLACK_MS)
+        return until_ms
