@@ -5,6 +5,7 @@ come first: then no process is left alone with one of them at the end. What the 
 have ended: a run of several processes fails for a request that no role of the template allows.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -73,6 +74,10 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the slow files first; the order within a file stays."""
     items.sort(key=lambda item: next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)))
+    # A model of a million states is walked again at each collection; what was imported is never garbage.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers import orphans
+from handlers.api import delivery_answer
 from handlers.api.problems import Problem
 from handlers.store import control_items
 from handlers.store.stream_records import StreamRecords
@@ -249,6 +250,7 @@ class Service:
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
             lambda: (known.stream_id for known in executions.running()),
+            lambda stream_id: delivery_answer.sinks(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
 
@@ -310,8 +312,11 @@ class Service:
         ).stop
 
     def _check_stream(self, stream_id: str) -> Problem | None:
-        folder = self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
-        return profile_files.check(stream_id, folder, self._upstream_variables)
+        return profile_files.check(stream_id, self._streams_folder, self._upstream_variables)
+
+    @property
+    def _streams_folder(self) -> Path:
+        return self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
 
     def client(self, service: str) -> Any:
         """A client of one of AWS's services as the run has it."""

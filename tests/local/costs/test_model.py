@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from local.checkout import ROOT
 from local.cli import main
 from local.costs import model, month, page, prices
 from local.costs.counted_run import NAMES
@@ -44,11 +45,23 @@ def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: A
     return model.priced(changed, MONTHS, replace(asked, streams=streams), counted(asked), LISTED)
 
 
+def test_the_page_quotes_the_requests_of_an_event_a_second() -> None:
+    """The parts of docs/costs.md that no replay of a month decides; a long test compares all pages."""
+    found = costs(events_per_s=1, event_bytes=200).stream_month
+    table = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8").partition("<!-- cost: stream -->")[2]
+    rows = (line.split("|") for line in table.partition("<!-- /cost -->")[0].splitlines())
+    said = {row[1].strip().replace(" ", "_"): row[3].strip() for row in rows if len(row) > 3}
+    parts = ("events", "control_writes", "reads", "storage", "watch", "metrics")
+    assert {part: said[part] for part in parts} == {part: f"{found[part]:.2f}" for part in parts}
+
+
+@pytest.mark.long
 def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
     """`python -m local.costs.page` writes them."""
     assert sorted(path.name for path in page.changes(quoted)) == []
 
 
+@pytest.mark.long
 def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
     """All in: ten a month at an event a minute, fifty at an event a second."""
     minute, by_the_clock, second = quoted.together[1:]
@@ -59,6 +72,7 @@ def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
     assert second.stream_month["events"] == pytest.approx(quoted.packed.stream_month["events"], rel=0.03)
 
 
+@pytest.mark.long
 def test_a_page_that_says_something_else_is_written(quoted: Quoted) -> None:
     """Amounts in sentences and whole tables, and nothing besides."""
     idle = quoted.idle.stream_month["sum"]

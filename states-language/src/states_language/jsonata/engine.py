@@ -13,6 +13,7 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
+from states_language.jsonata.direct import UNDECIDED, direct
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts, units
@@ -85,10 +86,25 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
 
     def eval(self, expr: Any, input: Any, environment: Any) -> Any:
         """Return the value of a node of the syntax tree; each node costs a step."""
-        self.bounds.enter()
-        result = self._eval(expr, input, environment)
-        self.bounds.leave(expr, result)
+        bounds = self.bounds
+        bounds.enter()
+        read = expr.direct if hasattr(expr, "direct") else self._plan(expr)
+        result = UNDECIDED
+        if read is not None:
+            self.input, self.environment = input, environment
+            result = read(input, environment)
+        if result is UNDECIDED:
+            result = self._eval(expr, input, environment)
+        elif expr.type == "path":
+            bounds.spend(len(expr.steps))
+        bounds.leave(expr, result)
         return result
+
+    @staticmethod
+    def _plan(expr: Any) -> Any:
+        """Return how a node is read directly, and note it there."""
+        expr.direct = direct(expr)
+        return expr.direct
 
     def create_frame(self, enclosing: Any = None) -> Any:
         """Return a frame of variables."""
