@@ -43,7 +43,7 @@ from handlers.api.last_error import Retries
 from handlers.api.layout import laid_out
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
-from handlers.api.records import Connections
+from handlers.api.records import Connections, Records
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
@@ -60,6 +60,7 @@ TRIES = 2
 PAGE_S = 8
 # What a caller is told to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
 RETRY_AFTER_S = 5
+NEWER = "Deploy the version that wrote it, or a later one: that reads what an earlier one wrote"
 # RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
 # (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
 CACHE_CONTROL = "no-cache, no-store"
@@ -119,16 +120,23 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
         problem = Problem("bad-query", str(error), error.field, error.fix)
     except StoreUnavailable as error:
         logger.error(str(error), extra={"stream_id": stream_id})
-        words = f"the table takes no more requests now; try again in {RETRY_AFTER_S} s"
-        kind, words = (
-            ("throttled", words) if error.is_throttle else ("unavailable", "the table does not answer; try again")
-        )
-        problem = Problem(kind, words, headers={"Retry-After": str(RETRY_AFTER_S)})
+        problem = _of_store(error)
     except Problem as error:
         problem = error
     return _said(
         problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE}
     )
+
+
+def _of_store(error: StoreUnavailable) -> Problem:
+    """What a caller is told where the table did not answer, or had what this version cannot read."""
+    if error.is_unknown_layout:
+        return Problem("unavailable", str(error), fix=NEWER)
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    if error.is_throttle:
+        words = f"the table takes no more requests now; try again in {RETRY_AFTER_S} s"
+        return Problem("throttled", words, headers=headers)
+    return Problem("unavailable", "the table does not answer; try again", headers=headers)
 
 
 def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
@@ -218,10 +226,18 @@ def _console(resource: str, parameters: object) -> Answer:
 
 def _view(view: str, stream_id: str, profile: str) -> Answer:
     """200 with what handlers/views.py computes."""
+    records = _read(stream_id, profile)
+    return _said(200, views.by_name[view](stream_id, records, _now_ms()))
+
+
+def _read(stream_id: str, profile: str) -> Records:
+    """The stream's records; raises StoreUnavailable where their layout is not known: only a status says that itself."""
     records = store.read(stream_id)
     if records is None:
         raise _unknown(stream_id, profile)
-    return _said(200, views.by_name[view](stream_id, records, _now_ms()))
+    if "layout" in records.damage:
+        store.layout(stream_id)
+    return records
 
 
 def _get(stream_id: str, profile: str) -> Answer:
@@ -239,8 +255,9 @@ def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
         return {}
     from handlers.api import delivery_answer
 
-    now_ms = _now_ms()
-    return {"delivery": [delivery_answer.row(record, now_ms) for record in store.delivery(stream_id)]}
+    now_ms, sinks = _now_ms(), delivery_answer.sinks(settings.streams_dir / f"{profile}.toml")
+    records = (record for record in store.delivery(stream_id) if record.sink in sinks)
+    return {"delivery": [delivery_answer.row(record, now_ms) for record in records]}
 
 
 @functools.cache
@@ -288,9 +305,7 @@ def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> An
 
 def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
     """200 with a page of gaps, as handlers/api/gap_pages.py builds it."""
-    records = store.read(stream_id)
-    if records is None:
-        raise _unknown(stream_id, profile)
+    records = _read(stream_id, profile)
     connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
     written = store.gaps(stream_id, gap_pages.sort_key(request.after), request.limit + 1)
     word = standing.status(connections)

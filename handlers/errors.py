@@ -43,10 +43,12 @@ class StreamRejected(StreamkeeperError):
 class StoreUnavailable(StreamkeeperError):
     """DynamoDB or the dead-letter queue still refuses after the client's own retries.
 
-    `is_throttle` is whether it refuses for the number of requests alone.
+    `is_throttle` is whether it refuses for the number of requests alone. `is_unknown_layout` is whether what is stored
+    cannot be read by this version: the message says what.
     """
 
     is_throttle = False
+    is_unknown_layout = False
 
 
 class InvalidRequest(StreamkeeperError):

@@ -113,7 +113,11 @@ class _Function:
         return self._groups.first_beat(self._request_id, self._invocation.execution, beat)
 
     def buries_itself(self) -> None:
-        """Lets nobody wait for a function that has ended; a beat whose answer was lost is asked for once."""
+        """Lets nobody wait for a function that has ended; a beat whose answer was lost is asked for once.
+
+        What it owes it releases: whoever takes a stream out of the group sees no beat of it.
+        """
+        self.store.releases_again()
         lease = self.store.lease
         for _ in range(2):
             beat = lease.beats.get(self._request_id)
@@ -198,6 +202,8 @@ class _Function:
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
         self.store.stalls[stream] = round(1000 * profile.stall_after_s)
         (self.store.hot.add if profile.standby == "hot" else self.store.hot.discard)(stream)
+        is_evicting = profile.overlap == "evicts" and profile.resume is not None
+        (self.store.evicting.add if is_evicting else self.store.evicting.discard)(stream)
         # What a renewal follows from is the group's.
         room = Room(self._room, stream)
         who = replace(

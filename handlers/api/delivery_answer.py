@@ -1,12 +1,26 @@
 """Builds what `GET /connections/{streamId}` shows of a stream's delivery: a row for each sink.
 
-Invariant: while an event waits the lag grows with the time, though nobody writes it.
+Invariants: while an event waits the lag grows with the time, though nobody writes it; a sink that the profile names no
+more waits for nothing.
 """
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from handlers.api.instants import at
+from handlers.profile.checked_fields import Fields
+from handlers.profile.deliver_field import targets
 from handlers.store.delivery_records import DeliveryRecord
+
+
+def sinks(profile: Path) -> frozenset[str]:
+    """What stands in records for the sinks that a profile's file names; none where it is not there or not TOML."""
+    try:
+        table = tomllib.loads(profile.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(target.label for target in targets(Fields(profile.stem, table, [])))
 
 
 def row(record: DeliveryRecord, now_ms: int) -> dict[str, Any]:

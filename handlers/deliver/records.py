@@ -12,6 +12,7 @@ from typing import Any
 
 from handlers.api.event_pages import shown
 from handlers.deliver.contract import Message
+from handlers.errors import StoreUnavailable
 from handlers.store.control_items import Item
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
 from handlers.store.segment_items import LOG_SUFFIX, is_segment, stored_events
@@ -42,7 +43,11 @@ def messages(record: Record, place: int) -> list[Message]:
         return []
     item: Item = {name: _plain(value) for name, value in image.items()}
     stream = stream_of(item)
-    return [_message(stream, event, place) for event in _events(item) if event.dead_letter is None]
+    try:
+        return [_message(stream, event, place) for event in _events(item) if event.dead_letter is None]
+    except StoreUnavailable as problem:
+        # Nothing is asked for here, so it is the record that this version cannot read.
+        raise ValueError(str(problem)) from None
 
 
 def _events(item: Item) -> Iterator[StoredEvent]:

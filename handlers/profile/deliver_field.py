@@ -9,6 +9,7 @@ returned without a note is sound.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -70,8 +71,10 @@ def targets(fields: Fields) -> tuple[Target, ...]:
         fields.wrong("deliver", f"{shape} of up to {MOST_TARGETS} of them")
         return ()
     read = [target for table in tables if (target := _target(fields.inside("deliver", table), table)) is not None]
-    if len({target.label for target in read}) < len(read):
-        fields.wrong("deliver", "names one target twice")
+    twice = [label for label, count in Counter(target.label for target in read).items() if count > 1]
+    if twice:
+        whole = "two webhooks of one host" if twice[0].startswith("webhook:") else "one target twice"
+        fields.wrong("deliver", f"names {whole}, which would be one in counts and logs: {twice[0]}")
     return tuple(read)
 
 

@@ -15,6 +15,7 @@ from handlers.connection.inputs import Order
 from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body, encoded
 from handlers.framing.oversize import Oversize
+from handlers.store import layouts
 from handlers.store.control_items import Item, expiry
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
@@ -218,9 +219,16 @@ def has_expired(item: Item, now_ms: int) -> bool:
 def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> StoredEvent:
     """The event of an item; `fetch` is asked only where an object holds its body.
 
-    A body of more than `most_bytes` is left out, before it is unpacked.
+    A body of more than `most_bytes` is left out, before it is unpacked. Raises StoreUnavailable where this version
+    cannot read the item.
     """
+    name = f"the event at {place_of(item)}"
+    layouts.check(item, name)
+    with layouts.named(name):
+        return _stored_event(item, fetch, most_bytes)
 
+
+def _stored_event(item: Item, fetch: Fetch, most_bytes: int | None) -> StoredEvent:
     def text(name: str) -> str | None:
         value: str | None = item.get(name, {}).get("S")
         return value
@@ -250,8 +258,13 @@ def _body(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | Non
 
 
 def unpacked(content: bytes, encoding: str, most_bytes: int | None = None) -> str | bytes | None:
-    """The body whose bytes are stored in this encoding; None where it has more than `most_bytes`."""
+    """The body whose bytes are stored in this encoding; None where it has more than `most_bytes`.
+
+    Raises ValueError for an encoding that this version does not know.
+    """
     kind, _, packing = encoding.partition("+")
+    if kind not in ("text", "binary") or packing not in ("", "gzip"):
+        raise ValueError("the encoding is not known")
     # RFC 1952, ISIZE: the last four bytes are "the size of the original (uncompressed) input data modulo 2^32".
     size = int.from_bytes(content[-4:], "little") if packing == "gzip" else len(content)
     if most_bytes is not None and size > most_bytes:

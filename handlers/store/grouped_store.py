@@ -31,7 +31,8 @@ from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.group_items import live_of_member
 from handlers.store.group_store import GroupStore
 
-# How often the cursor of a stream whose events are items is saved at most.
+# How often the cursor of a stream whose events are items is saved at most: but where the upstream ends the older
+# connection at once, which nobody could go back to. There each heartbeat saves it, as of a stream alone.
 CURSOR_EVERY_MS = 60_000
 # What the record of a connection says for the beats.
 _OF_BEATS = ("lag_ms", "silent_ms")
@@ -75,8 +76,8 @@ class _Held:
 class GroupedStore(Store):
     """Of one function; `lease` is the group's as it was last read.
 
-    `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, and `hot` which
-    have a standby. `turns` counts its own turns.
+    `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, `hot` which
+    have a standby, and `evicting` whose older connection ends with the newer's answer. `turns` counts its own turns.
     """
 
     def __init__(
@@ -89,10 +90,11 @@ class GroupedStore(Store):
         # A successor begins where the cursor stands: short functions save it oftener.
         self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
         self._streams: dict[str, _Held] = {}
-        self._owed: dict[str, tuple[int, Item]] = {}  # releases that the store did not answer
+        self._owed: dict[tuple[str, int], Item] = {}  # releases that the store did not answer, of which connections
         self.lags: dict[str, int] = {}
         self.stalls: dict[str, int] = {}
         self.hot: set[str] = set()
+        self.evicting: set[str] = set()
         self.lease = GroupLease()
         self.turns = 0
         self._counting = threading.Lock()
@@ -236,7 +238,8 @@ class GroupedStore(Store):
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
         # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
         waits = held.lag_ms is None or ("cursor" in held.unsaved and control_items.partitions(held.item) != LOG)
-        is_due = waits and now_ms - held.saved_ms >= self._cursor_every_ms
+        every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
+        is_due = waits and now_ms - held.saved_ms >= every_ms
         if not (is_due or is_first or is_behind or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)
         lag_ms = self._lag_ms(stream_id, held.seen_ms)
@@ -258,10 +261,10 @@ class GroupedStore(Store):
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """As a stream's, with what waited to be written, unless nothing is to be shown."""
-        held = self._held(stream_id)
-        self._owed[stream_id] = owed = fence, held.unsaved | shown if shown else {}
-        reply = super().release(stream_id, *owed, rest)
-        self._has_released(stream_id, owed)
+        shown = self._held(stream_id).unsaved | shown if shown else {}
+        self._owed[stream_id, fence] = shown
+        reply = super().release(stream_id, fence, shown, rest)
+        self._has_released(stream_id, fence)
         return reply
 
     def over(self, stream_id: str) -> None:
@@ -270,32 +273,30 @@ class GroupedStore(Store):
         Its record is left open, as of one that was killed, and no beat answers for it any more.
         """
         held = self._streams.get(stream_id)
-        if held is None or not held.fence or stream_id in self._owed:
+        if held is None or not held.fence or (stream_id, held.fence) in self._owed:
             return
         if self._parsed(held.item).lease.released_token < held.fence:
             shown = held.unsaved if "live" in held.unsaved else held.unsaved | {"live": held.item.get("live", {})}
             live = {name: value for name, value in shown["live"].get("M", {}).items() if name not in _OF_BEATS}
             is_own = text(live, "request_id") == self._who.request_id
-            self._owed[stream_id] = held.fence, shown | {"live": {"M": live}} if is_own else {}
+            self._owed[stream_id, held.fence] = shown | {"live": {"M": live}} if is_own else {}
 
     def releases_again(self) -> None:
         """Makes the releases that are owed.
 
         No lease runs out that says that they are connected: the function's own beats renew it.
         """
-        for stream_id, owed in list(self._owed.items()):
+        for (stream_id, fence), shown in list(self._owed.items()):
             try:
-                super().release(stream_id, *owed)
+                super().release(stream_id, fence, shown)
             except StoreUnavailable:
                 return
-            self._has_released(stream_id, owed)
+            self._has_released(stream_id, fence)
 
-    def _has_released(self, stream_id: str, owed: tuple[int, Item]) -> None:
-        if self._owed.get(stream_id) is not owed:
-            return  # a later connection of the stream has ended since
-        del self._owed[stream_id]
+    def _has_released(self, stream_id: str, fence: int) -> None:
+        self._owed.pop((stream_id, fence), None)
         held = self._streams.get(stream_id)
-        if held is not None and held.fence == owed[0]:
+        if held is not None and held.fence == fence:
             held.lag_ms = None
 
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:

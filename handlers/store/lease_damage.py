@@ -1,11 +1,12 @@
 """Names the attributes of a lease that cannot be read, so that a person can mend them.
 
 handlers/store/control_items.py reads such an attribute as if it were absent. For example a lease whose `started_at` is
-"yesterday" reads as one that nobody started, and is named for it here. Pure. Invariant: a lease as this release or an
-older one writes it has no damage.
+"yesterday" reads as one that nobody started, and is named for it here; so is the `layout` of a later release. Pure.
+Invariant: a lease as this release or an older one writes it has no damage.
 """
 
 from handlers.store.control_items import Item, count, fixed_partitions, instant_ms, known_numbers, live_record, text
+from handlers.store.control_record import LAYOUT
 
 _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "layout", "rest_until_ms")
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
@@ -21,6 +22,7 @@ _OTHER_NUMBERS = (
 def damage(item: Item) -> tuple[str, ...]:
     """The names of the attributes that cannot be read, or that are missing where an execution holds the stream."""
     names = [name for name in (*_NUMBERS, *_OTHER_NUMBERS) if name in item and count(item, name) is None]
+    names += ["layout"] if count(item, "layout") not in (None, LAYOUT) else []
     names += [
         name for name in (*_TEXTS, "cursor", "rest_kind", "rest_same_end") if name in item and text(item, name) is None
     ]

@@ -13,6 +13,7 @@ from typing import Any
 from handlers.framing.events import StreamEvent
 from handlers.segments.appending import Cursor, Segment
 from handlers.segments.codec import pack, unpack
+from handlers.store import layouts
 from handlers.store.control_items import Item, count, expiry, number, text
 from handlers.store.event_items import Fetch, StoredEvent, body_of, event_item, in_bucket, partition_keys, unpacked
 
@@ -25,7 +26,7 @@ _PREFIX = "segment#"
 # They sort before every segment, and behind.
 ANCHOR, BEHIND = "anchor", f"{_PREFIX}~"
 # What whoever appends reads of a segment.
-HEAD = ("SK", "fence", "first", "at_ms", "keys", "cursor", "cursor_fence", "cursor_at_ms")
+HEAD = ("SK", "fence", "first", "at_ms", "keys", "cursor", "cursor_fence", "cursor_at_ms", "layout")
 
 
 def log_key(stream_id: str) -> str:
@@ -84,7 +85,8 @@ def elsewhere(stream_id: str, fence: int, event: StreamEvent) -> tuple[str, str 
 
 
 def segment_of(item: Item) -> Segment:
-    """The segment of an item, of which HEAD is enough."""
+    """The segment of an item, of which HEAD is enough; raises StoreUnavailable where its layout is not known."""
+    layouts.check(item, _name(item))
     fence, at_ms = count(item, "cursor_fence"), count(item, "cursor_at_ms")
     cursor = None if fence is None or at_ms is None else Cursor(fence, at_ms, text(item, "cursor") or "")
     return Segment(
@@ -95,6 +97,10 @@ def segment_of(item: Item) -> Segment:
         bytes(item["keys"]["B"]),
         cursor,
     )
+
+
+def _name(item: Item) -> str:
+    return f"the segment {item['SK']['S'].removeprefix(_PREFIX).lstrip('0') or '0'} of the log"
 
 
 def is_segment(item: Item) -> bool:
@@ -116,9 +122,13 @@ def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> It
     """The events of a segment in their order; `fetch` is asked only where an object holds a body.
 
     A body of more than `most_bytes` is left out, before it is unpacked. Only one that lies alone can be that large.
+    Raises StoreUnavailable where this version cannot read the segment.
     """
-    number, fence = segment_number(item), _whole(item, "fence")
-    for index, event in enumerate(unpack(bytes(item["data"]["B"]), most_bytes)):
+    layouts.check(item, _name(item))
+    with layouts.named(_name(item)):
+        number, fence = segment_number(item), _whole(item, "fence")
+        events = unpack(bytes(item["data"]["B"]), most_bytes)
+    for index, event in enumerate(events):
         data: str | bytes | None = event.data
         if "object" in item:
             data = _fetched(item, fetch, most_bytes)
@@ -137,7 +147,8 @@ def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> It
 
 def _fetched(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | None:
     content = fetch(item["object"]["S"])
-    return None if content is None else unpacked(content, item["encoding"]["S"], most_bytes)
+    with layouts.named(_name(item)):
+        return None if content is None else unpacked(content, item["encoding"]["S"], most_bytes)
 
 
 def _whole(item: Any, name: str) -> int:

@@ -22,6 +22,7 @@ from handlers.store.control_record import to_record
 from handlers.store.control_table import ControlTable
 from handlers.store.group_items import group_lease, live_of_member, member_lease
 from handlers.store.group_store import GroupStore
+from handlers.store.layouts import check_lease
 from handlers.store.lease_damage import damage
 from handlers.store.leases import Leases, batches
 from handlers.store.recent import Recent
@@ -151,8 +152,13 @@ class StreamRecords:
         return list(GroupStore(self.dynamodb, self._table, group_id).members())
 
     def layout(self, stream_id: str) -> Layout | None:
-        """How the stream's events lie; None where it was never started."""
+        """How the stream's events lie; None where it was never started.
+
+        Raises StoreUnavailable where the record has a layout that this version does not know, as `read` does.
+        """
         lease = self._records.get(stream_id, "lease")
+        if lease is not None:
+            check_lease(lease)
         return None if lease is None else Layout(control_items.partitions(lease), control_items.order(lease))
 
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:

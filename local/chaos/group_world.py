@@ -154,6 +154,7 @@ class Member(World):
         super().__init__(group.account, schedule, own, versions, machine_of, number, stream=schedule.name)
         self.group = group
         self.say = self._says
+        self._number = number + 1  # an execution of its own is not called as the group's first
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.answered: list[tuple[int, str]] = []  # when requests were answered, and which

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from local.chaos.api_reader import SLACK_MS, ApiReader
+from local.chaos.api_reader import SETTLED_MS, SLACK_MS, ApiReader
 from local.chaos.group_world import Member
 from local.chaos.schedule import requests
+from local.chaos.stream_rules import lease
 
 # What a stream that nobody is connected to may be called while it is to be connected.
 COMING = frozenset({"starting", "reconnecting"})
+# What it is called once a request to stop has taken effect.
+ENDS = frozenset({"stopped", "ended", "rejected"})
 
 
 class MemberReader(ApiReader):
@@ -40,12 +43,25 @@ class MemberReader(ApiReader):
             yield f"the status is {word}, and there is no reason for that"
         if not self._is_settled() or not member.answered:
             return
-        is_over = [error for at_ms, error in member.watch.endings if at_ms >= member.answered[-1][0]]
+        # Who was let go of late may have been connected again meanwhile.
+        since_ms = max([member.answered[-1][0], *(link.asked_ms for link in member.upstream.links)])
+        is_over = [error for at_ms, error in member.watch.endings if at_ms >= since_ms]
         is_open = any(link.client.is_alive for link in member.upstream.open_links)
         expected = {"running"} if is_open else COMING
         if member.answered[-1][1] == "DELETE":
-            expected = frozenset({"stopped", "ended", "rejected"})
+            expected = ENDS if self._is_kept() else ENDS | {"stopping"}
         elif is_over:
             expected = frozenset({"rejected" if is_over[-1] == "StreamRejected" else "ended"})
         if word not in expected:
             yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
+
+    def _is_kept(self) -> bool:
+        """Whether a function of its group has lived for so long that it has seen every request."""
+        group = lease(self._member).get("group", {}).get("S", "")
+        since_ms = self._clock.now_ms() - self._dead_after_ms - SETTLED_MS
+        tasks = [one.task for one in self._member.group.functions if one.is_alive and not one.is_lost]
+        return not group or any(
+            task.invocation.stream_id == group
+            and task.invocation.deadline_ms - task.skew_ms - task.limit_ms <= since_ms
+            for task in tasks
+        )

@@ -41,9 +41,15 @@ class Sample:
 class Collector:
     """Collects of the streams that run here, and of those that have since this was made."""
 
-    def __init__(self, records: Callable[[], StreamRecords], running: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        records: Callable[[], StreamRecords],
+        running: Callable[[], Iterable[str]],
+        sinks: Callable[[str], Collection[str]],
+    ) -> None:
         self._records = records
         self._running = running
+        self._sinks = sinks
         self._streams: set[str] = set()
         self._seen: dict[tuple[str, int], dict[tuple[Metric, tuple[str, ...]], int]] = {}
         self._totals: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
@@ -85,13 +91,15 @@ class Collector:
             return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
 
     def _delivery(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
-        """What is known of the stream's sinks: these counts never fall by themselves."""
+        """What is known of the stream's sinks: these counts never fall by themselves. What is no sink has no lag."""
+        sinks = self._sinks(stream_id)
         for record in self._records().delivery(stream_id):
             labels = (stream_id, record.sink)
             yield Sample(metric_names.SENT, labels, record.delivered)
             yield Sample(metric_names.WAITED, labels, record.failed)
             yield Sample(metric_names.UNDELIVERED, labels, record.dead_lettered)
-            yield Sample(metric_names.LAG, labels, lag_ms(record, now_ms) / 1000)
+            if record.sink in sinks:
+                yield Sample(metric_names.LAG, labels, lag_ms(record, now_ms) / 1000)
 
     def _add(self, stream_id: str, one: Connection) -> None:
         counts: dict[tuple[Metric, tuple[str, ...]], int] = {

@@ -77,20 +77,29 @@ def _text(file: Path) -> str:
 
 
 class Room:
-    """The room for streams: `running` returns the ids of those that run, one of them perhaps twice."""
+    """The room for streams: `running` returns the ids of those that run, one of them perhaps twice.
 
-    def __init__(self, capacity: Capacity, running: Callable[[], Iterable[str]]) -> None:
+    A group of streams that share a function counts as one. `joins` says which group a stream would join, "" for none.
+    """
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        running: Callable[[], Iterable[str]],
+        joins: Callable[[str], str] = lambda _stream_id: "",
+    ) -> None:
         self.capacity = capacity
         self._running = running
+        self._joins = joins
 
     def running(self) -> int:
         """Returns how many streams run."""
         return len(set(self._running()))
 
     def admits(self, stream_id: str) -> bool:
-        """Returns whether the stream runs already or there is room for it."""
+        """Returns whether the stream runs already, there is room for it, or it joins a group that runs."""
         streams = set(self._running())
-        return stream_id in streams or len(streams) < self.capacity.most
+        return stream_id in streams or len(streams) < self.capacity.most or self._joins(stream_id) in streams
 
     @property
     def refusal(self) -> str:

@@ -152,7 +152,7 @@ class Gateway:
     async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
         # One at a time: between the look at the room and the start nobody else is let in.
         async with self._starting:
-            if not self._room.admits(stream_id):
+            if not await asyncio.to_thread(self._room.admits, stream_id):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}
                 return refused(Problem("full", self._room.refusal, headers=retry), call.context)
             answer = await self._states(_action(route), start)

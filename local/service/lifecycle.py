@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers import orphans
+from handlers.api import delivery_answer
 from handlers.api.problems import Problem
 from handlers.store import control_items
 from handlers.store.stream_records import StreamRecords
@@ -39,6 +40,7 @@ from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.event_sources import EventSourceMapping, Places, Streams
 from local.service.gateway import Gateway
+from local.service.group_places import GroupPlaces, most_places
 from local.service.live_view import LiveView
 from local.service.orphan_watch import OrphanWatch
 from local.service.provision import provision
@@ -248,6 +250,7 @@ class Service:
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
             lambda: (known.stream_id for known in executions.running()),
+            lambda stream_id: delivery_answer.sinks(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
 
@@ -263,8 +266,12 @@ class Service:
             )
 
     def _room(self, executions: Executions) -> capacity.Room:
+        places = GroupPlaces(
+            lambda: self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE") or "",
+            lambda: most_places(machine.definition for machine in self.stack.machines),
+        )  # fmt: skip
         return capacity.Room(
-            self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id)
+            self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id), places.joins
         )
 
     def _watch_orphans(self, executions: Executions) -> None:
@@ -305,8 +312,11 @@ class Service:
         ).stop
 
     def _check_stream(self, stream_id: str) -> Problem | None:
-        folder = self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
-        return profile_files.check(stream_id, folder, self._upstream_variables)
+        return profile_files.check(stream_id, self._streams_folder, self._upstream_variables)
+
+    @property
+    def _streams_folder(self) -> Path:
+        return self._code.folder / (self._variable("STREAMS_DIR") or STREAMS)
 
     def client(self, service: str) -> Any:
         """A client of one of AWS's services as the run has it."""

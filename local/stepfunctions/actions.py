@@ -55,6 +55,7 @@ class StepFunctions:
         self.tokens = Tokens()
         self._express = Express(executions, clock)
         self._reader = Reader()
+        self._tests = StateTestAction(executions, clock, self._reader)
         # The event loop waits so long for a thread that calculates.
         sys.setswitchinterval(0.001)
         self._actions: dict[str, Action] = {
@@ -66,7 +67,7 @@ class StepFunctions:
             **ValidationAction().actions(),
             **ActivityActions(activities).actions(),
             **MapRunActions(executions).actions(),
-            **StateTestAction(executions, clock, self._reader).actions(),
+            **self._tests.actions(),
         }
 
     async def answer(self, action: str, body: bytes, region: str = REGION) -> Response:
@@ -114,6 +115,7 @@ class StepFunctions:
         """Ends the Express executions that run, and answers the workers that wait."""
         self._express.close()
         self._reader.close()
+        self._tests.close()
         self.activities.close()
 
 

@@ -6,6 +6,7 @@ Invariant: a mocked state calls no service.
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from local.stepfunctions.diagnostics import invalid, refuse_bad
@@ -17,10 +18,12 @@ from local.stepfunctions.single_state import NAME, NoSuchState, StateTest, State
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, VirtualClock
 from states_language.failures import StateError
-from states_language.scheduling.lanes import Beside, beside
+from states_language.scheduling.lanes import Beside
 from states_language.timestamps import written
 from states_language.values import compact
 
+MOST_TESTS = 64
+"""The states that are tested at once; one calculates at a time, the others wait for expressions."""
 _TEXTS = ("output", "error", "cause", "nextState", "status")
 _NEEDS_A_MOCK = (
     "TestState API does not support Map or Parallel states. "
@@ -36,6 +39,13 @@ class StateTestAction:
         self._executions = executions
         self._reader = reader
         self._clock = clock
+        # Not the loop's own threads, which read histories: each of these may wait for an expression for seconds.
+        self._threads = ThreadPoolExecutor(MOST_TESTS, "tests of states")
+        self._host: Beside | None = None
+
+    def close(self) -> None:
+        """Ends the threads; what waits for them is cancelled."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def actions(self) -> dict[str, Action]:
         """Returns the action by name."""
@@ -53,8 +63,11 @@ class StateTestAction:
             tested = await self._reader.run(length, loading)
             if perform is None and state.get("Type") == "Task":
                 return await self._run_for_real(tested, data, context)
-            beside.set(Beside(asyncio.get_running_loop(), self._executions.evaluators))
-            return await asyncio.to_thread(_run_virtually, tested, data, perform, context)
+            loop = asyncio.get_running_loop()
+            self._host = self._host or Beside(loop, self._executions.evaluators)
+            return await loop.run_in_executor(
+                self._threads, self._host.run, _run_virtually, tested, data, perform, context
+            )
 
         try:
             state_test = StateTest(state, request, run)

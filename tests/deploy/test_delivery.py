@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
 from typing import Any
 
 import pytest
 
 from handlers.delivery_metrics import NAMES
+from handlers.profile.deliver_field import KINDS
 from local import stages
 from local.permissions import roles
 from local.permissions.roles import Need
@@ -154,3 +156,12 @@ def test_the_role_allows_each_sink_and_no_other(template: dict[str, Any]) -> Non
     assert permissions.verdicts(wanted) == ["Allowed"] * len(wanted)
     assert permissions.verdicts(others) == ["ImplicitlyDenied"] * len(others)
     assert not [statement for statement in role.statements if "*" in statement.resources]
+
+
+def test_each_kind_of_sink_has_a_statement() -> None:
+    """A kind that the template's plugin does not know would be deployed without a permission."""
+    sinks = [{kind: "name", "secret": "${secret:hook}"} for kind in KINDS]
+    script = "const {statements} = require('./packaging/delivery.cjs');" \
+        f"console.log(JSON.stringify({json.dumps(sinks)}.map((sink) => statements([sink], '/s/').length)))"  # fmt: skip
+    printed = subprocess.run(["node", "-e", script], cwd=stages.ROOT, capture_output=True, text=True, check=True).stdout
+    assert dict(zip(KINDS, json.loads(printed), strict=True)) == dict.fromkeys(KINDS, 1)

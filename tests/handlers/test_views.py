@@ -12,10 +12,12 @@ from handlers.api.records import Records
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.framing.events import StreamEvent
+from handlers.store import delivery_records
+from handlers.store.delivery_records import Count, Place
 from local.service import osls
 from local.stack import read
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
-from tests.handlers.aws import Aws
+from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.context import Context
 from tests.handlers.test_control import asked, connected, events_of
 
@@ -164,6 +166,18 @@ def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: Modul
     after = view(function, "latest", "demo:log")[1]["after"]
     page = events_of(function, "demo:log", after=after)[1]
     assert [one["key"] for one in page["events"]] == ["s3", "s4", "s5", "s6"]
+
+
+def test_a_sink_is_shown_while_the_profile_names_it(aws: Aws, function: ModuleType) -> None:
+    """One that it names no more is left out, though its record is there: nothing waits for it."""
+    connected(aws)
+    sinks = ("s3:lake", "s3:gone")
+    counts = {Place("demo", sink): Count(delivered=3, failed=1, lag_ms=2_000, reason="away") for sink in sinks}
+    delivery_records.add(aws.dynamodb, CONTROL, counts, 5_000)
+    profile = function.settings.streams_dir / "demo.toml"
+    profile.write_text('address = "https://example.org"\nframing = "sse"\ndeliver = { s3 = "lake" }\n')
+    rows = asked(function, "GET", "demo")[1]["delivery"]
+    assert [(row["sink"], row["delivered"], row["waits"]) for row in rows] == [("s3:lake", 3, "away")]
 
 
 def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: ModuleType) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,24 +106,19 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 service.ask("DELETE", stream_id)
                 assert until(lambda: service.execution(arn)["status"] != "RUNNING", 60)  # noqa: B023
             queue: list[dict[str, Any]] = []
+            seen: dict[str, Any] = {}
 
             # The other lane's function, if there is one, stores on until it is told of the stop.
             def arrived() -> bool:
                 queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
-                return {one["key"] for one in queue} == set(keys(service))
+                seen.update(bucket=rigs.lines(s3, "lake"), hook=list(hook.bodies), queue=list(queue))
+                seen.update(stored=keys(service), log=[event["key"] for event in service.events(LOG, 1000)])
+                sinks = (("queue", "stored"), ("hook", "stored"), ("bucket", "log"))
+                return all({one["key"] for one in seen[sink]} == set(seen[table]) for sink, table in sinks)
 
-            assert until(arrived, 60), service.log
-            assert until(lambda: {one["key"] for one in hook.bodies} == set(keys(service)), 60), service.log
-
-            def logged() -> list[str]:
-                return [event["key"] for event in service.events(LOG, 1000)]
-
-            assert until(lambda: {one["key"] for one in rigs.lines(s3, "lake")} == set(logged()), 60), service.log
-            lines = rigs.lines(s3, "lake")
+            assert until(arrived, 120), service.log
             status = service.ask("GET", ITEMS)[1]
-            yield Story(
-                keys(service), logged(), queue, list(hook.bodies), lines, status, service.log, folder / "data", service
-            )
+            yield Story(**seen, status=status, printed=service.log, data=folder / "data", service=service)
 
 
 def once(events: list[dict[str, Any]]) -> list[str]:
@@ -171,6 +167,18 @@ def test_the_command_and_the_metrics_say_the_same(story: Story) -> None:
             name: row[field] for name, field in kinds.items()
         }
         assert samples["streamkeeper_delivery_lag_seconds", row["sink"]] == row["lag_ms"] / 1000
+
+
+def test_the_log_has_the_numbers_of_each_stream_and_sink(story: Story) -> None:
+    """As CloudWatch reads metrics: in all at least what the table counts, for it is printed first."""
+    text = (story.data / "logs" / "streamkeeper-test-connection-delivery.log").read_text()
+    documents = [json.loads(line) for line in text.splitlines() if line.startswith('{"_aws"')]
+    sums: Counter[tuple[str, str]] = Counter()
+    for one in documents:
+        sums[one["stream"], one["sink"]] += one["Delivered"]
+    assert set(sums) == {(ITEMS, "sqs:orders.fifo"), (ITEMS, "webhook:127.0.0.1"), (LOG, "s3:lake")}
+    for row in story.status["delivery"]:
+        assert sums[ITEMS, row["sink"]] >= row["delivered"] > 0
 
 
 def test_the_page_shows_each_sink(story: Story) -> None:

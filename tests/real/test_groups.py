@@ -51,13 +51,16 @@ class Upstream:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A run whose functions keep eight streams each, with handovers every few seconds."""
+    """A run whose functions keep eight streams each, with handovers every few seconds, and room for one of them."""
     folder = tmp_path_factory.mktemp("groups")
     project = folder / "project"
     project.mkdir()
     settings = copied(project) / "env" / "test.yml"
     changed(settings, ("streams_per_function: 1 ", f"streams_per_function: {PLACES} "))
-    with serving(Upstream()) as server, running(folder, project, UPSTREAM_DEMO=server.address) as service:
+    with (
+        serving(Upstream()) as server,
+        running(folder, project, UPSTREAM_DEMO=server.address, STREAMKEEPER_STREAMS="1") as service,
+    ):
         yield service
 
 
@@ -134,6 +137,9 @@ def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) 
     assert until(lambda: has_place(service), 30), service.log
     service.post(LATER)
     assert until(lambda: status(service, LATER) == "running", 60), service.log
+    # The machine has room for one function, and that is full.
+    code, answer = service.ask("POST", "demo:beyond")
+    assert (code, answer["title"]) == (503, "This machine holds no more streams")
     service.ask("DELETE", CALM[0])
     service.ask("DELETE", FLOODS)
     assert until(lambda: status(service, CALM[0]) == "stopped", 60), service.log

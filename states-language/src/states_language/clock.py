@@ -6,12 +6,14 @@ the same milliseconds.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import heapq
 import random
+import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -241,17 +243,12 @@ class VirtualClock:
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
         task = self._loop.create_task(main)
-        thresholds = gc.get_threshold()
-        # Nearly all that a run makes is a history, which is kept: to look through all of it again and again for garbage
-        # would cost more than half of the time. The young are still looked at.
-        gc.set_threshold(thresholds[0], thresholds[1], max(thresholds[2], _RARELY))
         try:
-            result = self._loop.run_until_complete(task)
+            with _few_collections():
+                result = self._loop.run_until_complete(task)
         except Deadlock:
             task.cancel()
             raise
-        finally:
-            gc.set_threshold(*thresholds)
         if self._loop.failures:
             raise self._loop.failures.pop(0)
         return result
@@ -294,6 +291,31 @@ def uuid4(random: Callable[[], float]) -> str:
     bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 4 << 76 | 2 << 62
     text = f"{bits:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+_collections = threading.Lock()
+_runs: list[int] = []
+"""The threshold of the oldest generation before each run that goes on, of whichever thread."""
+
+
+@contextlib.contextmanager
+def _few_collections() -> Iterator[None]:
+    """Look through all objects for garbage rarely, until the last of the runs that overlap has ended.
+
+    Nearly all that a run makes is a history, which is kept: to look through all of it again and again would cost more
+    than half of the time. The young are still looked at.
+    """
+    with _collections:
+        young, middle, old = gc.get_threshold()
+        _runs.append(_runs[0] if _runs else old)
+        gc.set_threshold(young, middle, max(old, _RARELY))
+    try:
+        yield
+    finally:
+        with _collections:
+            old = _runs.pop()
+            if not _runs:
+                gc.set_threshold(*gc.get_threshold()[:2], old)
 
 
 def _in_a_loop() -> bool:

@@ -77,7 +77,12 @@ def test_each_kind_has_a_sink() -> None:
             {"webhook": "https://example.org/${secret:a}", "secret": "${secret:a}"},
             "deliver.webhook must hold no reference: what authenticates a webhook is its signature",
         ),
-        ([{"sqs": "a.fifo"}, {"sqs": "a.fifo", "unordered": True}], "deliver names one target twice"),
+        ([{"sqs": "a.fifo"}, {"sqs": "a.fifo", "unordered": True}],
+         "deliver names one target twice, which would be one in counts and logs: sqs:a.fifo"),
+        (
+            [{"webhook": f"https://example.org/{path}", "secret": "${secret:a}"} for path in "ab"],
+            "deliver names two webhooks of one host, which would be one in counts and logs: webhook:example.org",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_sentence(value: Any, problem: str) -> None:

@@ -1,9 +1,10 @@
-"""Records as the version before this one wrote and read them (commit 8a452af): this version reads the same.
+"""What the version before this one wrote and read (commit 8a452af), segments too: this version reads the same.
 
 The file holds items that a replay of that version left, or that its own functions made, each beside what its own reader
 made of it. A field that is new may stand beside those; none may be missing or mean something else.
 """
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,15 +14,19 @@ from typing import Any
 import pytest
 
 from handlers.errors import StoreUnavailable
-from handlers.store import control_items, event_items
+from handlers.framing.events import parse_path, to_event
+from handlers.framing.frames import Frame
+from handlers.store import control_items, event_items, segment_items
 from handlers.store.control_items import Item
 from handlers.store.control_record import LAYOUT, to_record
 from handlers.store.group_items import group_lease
 from handlers.store.lease_damage import damage
 from handlers.store.upgrade_items import is_asked, lease_of
-from tests.handlers.aws import Aws
+from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.store.events import STREAM
 
+SEGMENTS = json.loads((Path(__file__).parent / "data" / "segments-8a452af.json").read_text())["segments"]
+KEYS = json.loads((Path(__file__).parent / "data" / "keys-8a452af.json").read_text())
 FORMER = json.loads((Path(__file__).parent / "data" / "records-8a452af.json").read_text())
 READERS: dict[str, Callable[[Item], Any]] = {
     "lease": lambda item: asdict(to_record(item)),
@@ -58,6 +63,43 @@ def test_a_lease_of_the_version_before_has_no_damage(kind: str) -> None:
     """Nor does it run a version of the function: its executions call the alias."""
     item = FORMER[kind]["item"]
     assert (damage(item), is_asked(item, ""), lease_of(item).execution) == ((), False, item["execution"]["S"])
+
+
+def bare(value: Any) -> Any:
+    """The value with its bytes, which the file has as {"base64": …}."""
+    if isinstance(value, dict):
+        return base64.b64decode(value["base64"]) if set(value) == {"base64"} else {k: bare(v) for k, v in value.items()}
+    return [bare(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("case", bare(SEGMENTS), ids=["cursor", "binary", "object"])
+def test_a_segment_of_the_version_before_is_read_as_it_read_it(case: dict[str, Any]) -> None:
+    """Its events, in the table or in the bucket, and what whoever appends knows of it."""
+    objects = {key: body.encode() if isinstance(body, str) else body for key, body in case["objects"].items()}
+    read = [asdict(event) for event in segment_items.stored_events(case["item"], objects.get)]
+    segment = segment_items.segment_of(case["item"])
+    cursor = segment.cursor and segment.cursor._asdict()
+    assert same_of(read, case["read"]) == case["read"]
+    assert same_of(segment._asdict() | {"cursor": cursor}, case["segment"]) == case["segment"]
+
+
+@pytest.mark.parametrize("case", KEYS["keys"], ids=lambda case: case["rule"])
+def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None:
+    """The dedup key, the partition that it lies in, and that of a log: else a known event would be stored again."""
+    rule: Any = case["rule"] if case["rule"] in ("hash", "id") else parse_path(case["rule"])
+    frame = Frame(case["data"], case["id"], case["name"], case["id"])
+    assert to_event(frame, 1, key=rule, cursor=None).key == case["key"]
+    assert {str(n): event_items.partition_key("a:b#c%", case["key"], n) for n in (1, 8, 64)} == case["partitions"]
+    assert segment_items.log_key("a:b#c%") == KEYS["log"]
+
+
+def test_an_attribute_of_a_later_version_is_left_alone(aws: Aws) -> None:
+    """A claim reads the rest as ever; so the later version finds again what it wrote."""
+    item = FORMER["lease"]["item"] | {"later": {"S": "what this version does not know"}}
+    aws.put_control(STREAM, "lease", **{name: value for name, value in item.items() if name not in ("PK", "SK")})
+    assert aws.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1").is_done
+    left = aws.items(CONTROL, STREAM)["lease"]
+    assert (left["later"], left["fence"]) == ("what this version does not know", int(item["fence"]["N"]) + 1)
 
 
 def test_a_stream_whose_layout_is_newer_is_refused_by_name(aws: Aws) -> None:

@@ -11,7 +11,7 @@ from handlers.errors import StoreUnavailable
 from handlers.group.lease import Beat, GroupLease
 from handlers.segments.appending import Cursor
 from handlers.store import control_items
-from handlers.store.control_record import to_record
+from handlers.store.control_record import cursor, to_record
 from handlers.store.group_items import beat_name, beat_value, live_of_member
 from handlers.store.grouped_store import GroupedStore, GroupFunction
 from local.replay.table import MemoryDynamoDB
@@ -115,6 +115,36 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_beat(client:
     store.releases_again()
     assert record(client)["released"] == {"N": "1"}
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
+
+
+def test_each_connection_of_a_stream_owes_its_own_release(client: Refusing) -> None:
+    """A turn whose answer was lost behind a refused release: else nobody would get it while the function lives."""
+    store = connected(client)
+    client.refuses = True
+    with pytest.raises(StoreUnavailable):
+        store.release(STREAM, 1, shown())
+    client.refuses = False
+    assert claim(store) == 2
+    client.loses = True
+    with pytest.raises(StoreUnavailable):
+        store.take_turn(STREAM, 2, NOW_MS + 60_000, NOW_MS, request_id=REQUEST, over=1)
+    store.over(STREAM)
+    client.loses = False
+    store.releases_again()
+    taken = record(client)
+    assert (taken["connected"], taken["released"]) == ({"N": "2"}, {"N": "2"})
+
+
+def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(client: Refusing) -> None:
+    """Nobody can go back to the older connection where the upstream has forgotten the cursor of the newer."""
+    store = connected(client)
+    store.evicting.add(STREAM)
+    for number in ("1", "2", "3"):
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor(number, 1, NOW_MS))
+        assert record(client)["cursor"] == {"S": number}
+    store.evicting.clear()
+    store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor("4", 1, NOW_MS))
+    assert record(client)["cursor"] == {"S": "3"}
 
 
 def test_one_that_was_released_owes_nothing(client: Refusing) -> None:

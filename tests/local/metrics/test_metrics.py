@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from handlers import delivery_metrics, metric_names
 from handlers.connection.effects import Progress
 from handlers.connection_metrics import ENDS
+from handlers.store import delivery_records
+from handlers.store.delivery_records import Count, Place
 from handlers.store.group_store import GroupStore
 from handlers.store.stream_records import StreamRecords
 from local.costs.standing import WATCH_METRICS
@@ -47,7 +49,7 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
         started_at={"S": "1970-01-01T00:00:01.000Z"},
     )
     running = ["demo", ""]
-    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running)
+    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running, lambda _: ())
     save(aws, 1, 5, duplicates=2)
     first = values(formats.prometheus(collector.collect(10_000)))
     assert first["streamkeeper_events_stored_total", "demo"] == 5
@@ -67,6 +69,21 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     assert collector.collect(10_000) == collector.collect(10_000)
 
 
+def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
+    """It grows while an event waits there; of one that is named no more the counts stay, and nothing waits."""
+    aws.put_control("demo", "lease", generation={"N": "1"}, started_at={"S": "1970-01-01T00:00:01.000Z"})
+    counts = {
+        Place("demo", sink): Count(delivered=3, failed=1, lag_ms=2_000, reason="away") for sink in ("s3:a", "s3:b")
+    }
+    delivery_records.add(aws.dynamodb, CONTROL, counts, 5_000)
+    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["demo"], lambda _: {"s3:a"})
+    found = values(formats.prometheus(collector.collect(9_000)))
+    assert {name: value for name, value in found.items() if "lag" in name[0]} == {
+        ("streamkeeper_delivery_lag_seconds", "demo", "s3:a"): 6.0
+    }
+    assert found["streamkeeper_delivery_sent_total", "demo", "s3:b"] == 3
+
+
 def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> None:
     """Their own counters and gauges, which of them is in which group, and how many of a group are not connected."""
     groups = GroupStore(aws.dynamodb, CONTROL, "#1")
@@ -75,7 +92,7 @@ def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> Non
         aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **started)
         groups.joins(stream_id, "1")
     save(aws, 1, 5)
-    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["#1"])
+    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["#1"], lambda _: ())
     found = values(formats.prometheus(collector.collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5
     assert found["streamkeeper_events_stored_total", "demo:b"] == 0

@@ -9,14 +9,16 @@ lane waits for the answer.
     if (host := here()) is not None:
         host.turn()
 
+Turns go round: a Map of forty lanes has as many as an execution of one.
 Invariant: between two passes of the event loop all lanes together begin nothing more once they used TURN steps.
 Without lanes, as in virtual time, nothing pauses and `here` returns None.
 """
 
 import asyncio
 import contextvars
+import threading
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # the library has no types
@@ -67,7 +69,7 @@ class Lanes:
         self.evaluators = evaluators
         self._left = TURN
         self._renewing = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs this one in a lane."""
@@ -85,18 +87,31 @@ class Lanes:
         if self._left > 0:
             return None
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting.setdefault(_first.get(), deque()).append(turn)
         return turn
 
     def _renew(self) -> None:
         self._left, self._renewing = TURN, False
         while self._waiting:
-            turn = self._waiting.popleft()
+            turn = self._next()
             if not turn.done():
                 turn.set_result(None)
                 break
         if self._waiting:
             self.spend(0)
+
+    def _next(self) -> "asyncio.Future[None]":
+        """Return whose turn is next: all that began in one lane has together as many as another."""
+        first = next(iter(self._waiting))
+        turns = self._waiting.pop(first)
+        turn = turns.popleft()
+        if turns:
+            self._waiting[first] = turns
+        return turn
+
+
+_first: contextvars.ContextVar[object] = contextvars.ContextVar("_first", default=None)
+"""The lane in which all began that led to this one."""
 
 
 class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
@@ -108,6 +123,8 @@ class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
         self._coroutine = coroutine
 
     def run(self) -> Any:
+        if _first.get() is None:
+            _first.set(self)
         return self._pass_on(self._coroutine)
 
     def turn(self) -> None:
@@ -170,26 +187,79 @@ class _InLane(Coroutine[Any, Any, T]):
         return awaited
 
 
+class Turns:
+    """A lock that threads get in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._taken = False
+
+    def take(self) -> None:
+        """Return when it is this thread's turn."""
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        mine.acquire()
+
+    @property
+    def wanted(self) -> int:
+        """Return how many threads wait."""
+        return len(self._waiting)
+
+    def give(self) -> None:
+        """End this thread's turn."""
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
+
+
 class Beside:
-    """The host of a thread beside the event loop `loop`: its turn is always, and it waits without the loop."""
+    """The host of threads beside the event loop `loop`: one of them calculates at a time, each waits without the loop.
+
+    Several that calculate would take the interpreter's lock in turns, and the loop would wait for each of them.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, evaluators: Evaluators) -> None:
         self._loop = loop
         self._evaluators = evaluators
+        self._turns = Turns()
+
+    def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return what a function returns that runs in this thread."""
+        self._turns.take()
+        token = beside.set(self)
+        try:
+            return function(*arguments)
+        finally:
+            beside.reset(token)
+            self._turns.give()
 
     def turn(self) -> None:
-        """Return at once."""
+        """Return when those who waited had a turn."""
+        self._turns.give()
+        self._turns.take()
 
     def spend(self, steps: int) -> None:
         """Count nothing."""
 
     def ask(self, job: Job) -> Job:
-        """Return the answer to the job; this thread waits."""
-        return asyncio.run_coroutine_threadsafe(self._evaluators.ask(job), self._loop).result()
+        """Return the answer to the job; others calculate meanwhile."""
+        self._turns.give()
+        try:
+            return asyncio.run_coroutine_threadsafe(self._evaluators.ask(job), self._loop).result()
+        finally:
+            self._turns.take()
 
 
 beside: contextvars.ContextVar[Host | None] = contextvars.ContextVar("beside", default=None)
-"""The host of code that runs in a thread; `asyncio.to_thread` passes it on."""
+"""The host of code that runs in a thread beside the event loop."""
 
 
 def here() -> Host | None:

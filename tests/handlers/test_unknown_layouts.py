@@ -1,0 +1,103 @@
+"""What a later version wrote in another layout: every route answers by name, and nobody misreads it."""
+
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handlers.errors import StoreUnavailable
+from handlers.rounds import Rounds, Turn
+from handlers.store import segment_items
+from handlers.store.control_record import LAYOUT
+from handlers.store.leases import Leases
+from handlers.store.segment_reader import SegmentReader
+from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.context import Context
+from tests.handlers.store.test_former_records import SEGMENTS, bare
+from tests.handlers.test_damaged_leases import NOW_MS, sound
+
+WORDS = f"The control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}."
+EVENT = {"received_at_ms": {"N": "1"}, "fence": {"N": "1"}, "data": {"S": "x"}}
+POSITION = "000000000000001/000000000001/000000000001"
+
+
+def asked(function: ModuleType, resource: str, stream_id: str, method: str = "GET") -> tuple[int, Any]:
+    """Status and JSON of an answer."""
+    event = {
+        "httpMethod": method,
+        "resource": resource,
+        "queryStringParameters": None,
+        "pathParameters": {"streamId": stream_id},
+    }
+    answer = function.handler(event, Context())
+    return answer["statusCode"], json.loads(answer["body"])
+
+
+def segment() -> dict[str, Any]:
+    """A segment as the version before wrote it, which does not expire."""
+    item: dict[str, Any] = bare(SEGMENTS)[1]["item"]
+    return {name: value for name, value in item.items() if name != "expires_at"}
+
+
+def put(aws: Aws, stream_id: str, **attributes: Any) -> None:
+    """Writes a lease."""
+    aws.dynamodb.put_item(TableName=CONTROL, Item=sound(stream_id) | attributes)
+
+
+def test_a_newer_control_record_is_refused_by_name(aws: Aws, function: ModuleType) -> None:
+    """Its status and the list say so as the reason; what follows from its records is refused, and none is a 500."""
+    put(aws, "demo:new", layout={"N": str(LAYOUT + 1)})
+    put(aws, "demo:now", layout={"N": str(LAYOUT)})
+    for part in ("/events", "/gaps", "/timeline", "/cost", "/latest"):
+        code, problem = asked(function, f"/connections/{{streamId}}{part}", "demo:new")
+        assert (code, problem["detail"], "later one" in problem["fix"]) == (503, WORDS, True), part
+    code, status = asked(function, "/connections/{streamId}", "demo:new")
+    assert (code, status["reason"]) == (200, "its lease cannot be read whole: layout")
+    rows = asked(function, "/connections", "")[1]["streams"]
+    assert {row["stream"]: "layout" in (row["reason"] or "") for row in rows} == {"demo:new": True, "demo:now": False}
+    assert asked(function, "/connections/{streamId}", "demo:new", "DELETE")[0] == 202
+
+
+def test_the_watch_names_a_newer_control_record(aws: Aws) -> None:
+    """A person is told, as of a damaged one."""
+    put(aws, "demo:new", layout={"N": str(LAYOUT + 1)})
+    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9)).look(NOW_MS, lambda: False)
+    assert seen.damage == {"demo:new": ("layout",)}
+
+
+def test_a_newer_event_is_refused_by_name(aws: Aws, function: ModuleType) -> None:
+    """By its place; so is one whose body cannot be unpacked."""
+    put(aws, "demo:now")
+    item = {"PK": {"S": "demo:now"}, "SK": {"S": "k"}, "position": {"S": POSITION}} | EVENT
+    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"layout": {"N": "2"}})
+    code, problem = asked(function, "/connections/{streamId}/events", "demo:now")
+    words = f"The event at {POSITION} has layout 2, and this version knows 1."
+    assert (code, problem["detail"]) == (503, words)
+    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"encoding": {"S": "text+zstd"}, "data": {"B": b"\0"}})
+    code, problem = asked(function, "/connections/{streamId}/events", "demo:now")
+    assert (code, problem["detail"].startswith(f"The event at {POSITION} cannot be read")) == (503, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layout": {"N": "2"}}, "the segment 1 of the log has layout 2, and this version knows 1"),
+        ({"data": {"B": b"no zlib"}}, "the segment 1 of the log cannot be read"),
+    ],
+)
+def test_a_newer_segment_is_refused_by_name(aws: Aws, function: ModuleType, changes: Any, words: str) -> None:
+    """Of those who read events."""
+    put(aws, "demo:log", partitions={"N": "0"})
+    item = segment()
+    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_items.log_key("demo:log")}} | changes)
+    code, problem = asked(function, "/connections/{streamId}/events", "demo:log")
+    assert (code, problem["detail"][1:].startswith(words[1:])) == (503, True), problem
+
+
+def test_nobody_appends_to_a_newer_segment(aws: Aws) -> None:
+    """Its head has the layout: whoever would go on behind it learns that first."""
+    item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_items.log_key("demo:log")}}
+    aws.dynamodb.put_item(TableName=EVENTS, Item=item)
+    with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):
+        SegmentReader(aws.dynamodb, EVENTS, lambda _: None).number_at("demo:log", 1)

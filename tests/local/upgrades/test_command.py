@@ -1,0 +1,156 @@
+"""`streamkeeper upgrade`: what it starts, shows, refuses and leaves running."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from handlers.store.upgrade_records import UpgradeRecords
+from local.cli import INTERRUPTED, main
+from local.stages import names
+from local.upgrades import command
+from tests.handlers.upgrade.world import Tables
+
+NAMES = names("local")
+MACHINE = f"arn:aws:states:us-east-1:000000000000:stateMachine:{NAMES['connections']}"
+UPGRADE = MACHINE.replace(NAMES["connections"], NAMES["upgrade"])
+RUNS = "arn:aws:states:us-east-1:000000000000:execution:upgrade:first"
+
+
+class States:
+    """Step Functions: `runs` is the upgrade that runs, `ends` what is answered of it, one after the other."""
+
+    def __init__(self, runs: str = "", *ends: dict[str, Any]) -> None:
+        self.runs = runs
+        self.ends = list(ends)
+        self.started: list[str] = []
+
+    def list_executions(self, **asked: Any) -> Any:
+        """As AWS answers."""
+        assert asked == {"stateMachineArn": UPGRADE, "statusFilter": "RUNNING", "maxResults": 1}
+        return {"executions": [{"executionArn": self.runs}] if self.runs else []}
+
+    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> Any:
+        """As AWS answers."""
+        assert (stateMachineArn, input) == (UPGRADE, "{}")
+        self.started.append(name)
+        return {"executionArn": RUNS}
+
+    def describe_execution(self, **_: Any) -> Any:
+        """As AWS answers."""
+        end = self.ends.pop(0)
+        if end["status"] == "Ctrl-C":
+            raise KeyboardInterrupt
+        return end
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> Tables:
+    """The control table; nobody waits."""
+    monkeypatch.setattr(command, "LOOK_EVERY_S", 0)
+    tables = Tables()
+    monkeypatch.setitem(tables._tables, NAMES["control_table"], {})
+    return tables
+
+
+def typed(tables: Tables, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit status."""
+    stage = SimpleNamespace(states=states, dynamodb=tables, control_table=NAMES["control_table"], machine_arn=MACHINE)
+    monkeypatch.setattr(command, "here", lambda _: stage)
+    return main(["upgrade", *words])
+
+
+def end(status: str, **more: str) -> dict[str, Any]:
+    """What DescribeExecution says."""
+    return {"status": status, **more}
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "words"),
+    [
+        (end("SUCCEEDED"), 0, "Success"),
+        (end("FAILED", error="FailureClean", cause="demo: bad\x1b[2J"), 1, "FailureClean: demo: bad\\x1b[2J"),
+        (end("FAILED", error="FailureDirty", cause="demo: bad"), 3, "FailureDirty: demo: bad"),
+        (end("ABORTED"), 3, "ABORTED"),
+        (end("TIMED_OUT"), 3, "TIMED_OUT"),
+    ],
+)
+def test_the_exit_status_says_how_it_ended(
+    tables: Tables,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    last: Any,
+    code: int,
+    words: str,
+) -> None:
+    """And the last line why, in characters that a terminal only shows; each progress stands once."""
+    UpgradeRecords(tables, NAMES["control_table"], "").begin(RUNS, "")
+    states = States("", end("RUNNING"), end("RUNNING"), last)
+    assert typed(tables, states, monkeypatch) == code
+    assert capsys.readouterr().out.splitlines() == ["the upgrade first runs", "it begins", words]
+    assert len(states.started) == 1
+
+
+def test_one_that_runs_is_followed_and_not_started_again(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--follow shows it, another is refused by its name."""
+    states = States(RUNS, end("SUCCEEDED"))
+    assert (typed(tables, states, monkeypatch, "--follow"), states.started) == (0, [])
+    assert capsys.readouterr().out.splitlines() == ["the upgrade first runs", "Success"]
+    assert (typed(tables, states, monkeypatch), states.started) == (2, [])
+    assert "An upgrade runs already, first: `streamkeeper upgrade --follow` shows it" in capsys.readouterr().err
+
+
+def test_it_goes_back_where_somebody_asks_for_that(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next step reads it; of one that has only begun there is nothing to go back from."""
+    records = UpgradeRecords(tables, NAMES["control_table"], "")
+    assert typed(tables, States(RUNS), monkeypatch, "--abort") == 2
+    assert "first has only begun: type it again." in capsys.readouterr().err
+    records.begin(RUNS, "")
+    states = States(RUNS, end("FAILED", error="FailureClean", cause="somebody asked for it to go back"))
+    assert (typed(tables, states, monkeypatch, "--abort"), records.read().is_aborted) == (1, True)
+    # The next upgrade does not inherit it.
+    assert (records.begin("arn:next", RUNS), records.read().is_aborted) == (True, False)
+
+
+@pytest.mark.parametrize("option", ["--follow", "--abort"])
+def test_where_none_runs_there_is_nothing_to_show(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    """Nor to go back from; nothing is started."""
+    states = States()
+    assert (typed(tables, states, monkeypatch, option), states.started) == (2, [])
+    assert capsys.readouterr().err == "streamkeeper: No upgrade runs.\n"
+
+
+def test_ctrl_c_leaves_it_running(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And says how to see it again."""
+    states = States("", end("RUNNING"), end("Ctrl-C"))
+    assert (typed(tables, states, monkeypatch), len(states.started)) == (INTERRUPTED, 1)
+    assert "it goes on; `streamkeeper upgrade --follow` shows it, --abort has it go back" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--follow", "--abort"], "not allowed with argument"),
+        (["--wave", "3"], "unrecognized arguments: --wave 3"),
+        (["prod"], "unrecognized arguments: prod"),
+        (["--stage", "a b"], "stage"),
+        (["--stage", ""], "stage"),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_is_asked(
+    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    """By name, with the exit status 2."""
+    try:
+        code = main(["upgrade", *words])
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    assert (code, sentence in capsys.readouterr().err) == (2, True)
