@@ -113,7 +113,11 @@ class _Function:
         return self._groups.first_beat(self._request_id, self._invocation.execution, beat)
 
     def buries_itself(self) -> None:
-        """Lets nobody wait for a function that has ended; a beat whose answer was lost is asked for once."""
+        """Lets nobody wait for a function that has ended; a beat whose answer was lost is asked for once.
+
+        What it owes it releases: whoever takes a stream out of the group sees no beat of it.
+        """
+        self.store.releases_again()
         lease = self.store.lease
         for _ in range(2):
             beat = lease.beats.get(self._request_id)

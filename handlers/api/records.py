@@ -147,7 +147,8 @@ class Connections:
         if one.opened_ms is None or one.closed_ms is not None or one.ended_by or self._went_on(one):
             return False
         # The holder renews its lease as well, and what it wrote since shows its life no less.
-        is_renewed = one.fence == self.lease.connected_token and self.now_ms < self.lease.expires_at_ms
+        is_holder = self.lease.released_token < one.fence == self.lease.connected_token
+        is_renewed = is_holder and self.now_ms < self.lease.expires_at_ms
         return is_renewed or self.now_ms - one.heard_ms <= self.dead_after_ms
 
     def _is_over(self, one: Connection) -> bool:

@@ -58,11 +58,13 @@ def of_member(member: Member) -> dict[str, list[str]]:
 def _running_on(group: Group) -> list[str]:
     """Executions that run though none of their streams is to be connected."""
     kept = {lease(one).get("group", {}).get("S") for one in group.members if not is_stopped(one)}
+    held = {name: group.named(name).group_watch.lease.get("execution", {}).get("S", "") for name in sorted(group.all)}
+    # One that a person aborted stands in the lease for good, and does not run.
+    running = {arn for arn, execution in group.account.executions.items() if execution.status == "RUNNING"}
     return [
         f"{name} has no stream left, and its execution runs"
-        for name in sorted(group.all)
-        if name not in kept
-        and group.account.executions.get(group.named(name).group_watch.lease.get("execution", {}).get("S", ""))
+        for name, arn in held.items()
+        if name not in kept and arn in running
     ]
 
 

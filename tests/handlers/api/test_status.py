@@ -96,6 +96,7 @@ UNHEARD = {"seen_ms": NOW - UNHEARD_MS - 1}
         ([connection(1, "B", 1, **KILLED)], {"expires_at_ms": NOW}, "reconnecting"),
         ([connection(1, "B", 1, **KILLED)], {}, "running"),
         ([connection(1, "B", 1)], {"expires_at_ms": NOW}, "running"),
+        ([connection(1, "B", 1, **KILLED)], {"expires_at_ms": NOW + 1, "released_token": 1}, "reconnecting"),
         ([connection(1, "B", 1, 399_999, ended_by="reset")], {}, "unknown"),
         ([connection(1, "B", 1, **UNHEARD)], {"expires_at_ms": 5}, "unknown"),
         ([connection(1, "B", 1)], {"stop": True}, "stopping"),
