@@ -2,7 +2,8 @@
 
 The function is `handlers/delivery.py` as it is deployed, with its clients and sockets; a server in another process
 answers as SQS, EventBridge and DynamoDB do. Two sinks and two sizes of batch give the three figures, which
-local/costs/measured.toml has. Invariant: every event was sent before anything is divided.
+local/costs/measured.toml has. Beside them, in the same run, stands what boto3 takes for the two requests that a call
+with one event makes, and nothing else. Invariant: every event was sent before anything is divided.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class _Context:
 
 
 def measure(calls: int, event_bytes: int) -> dict[str, float]:
-    """CPU in milliseconds of a call with one event and one request, of an event more, and of a request more."""
+    """CPU in milliseconds of a call, an event and a request; of a call with one event, and of boto3's two requests."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
     server.start()
@@ -93,6 +94,7 @@ def measure(calls: int, event_bytes: int) -> dict[str, float]:
             one = _call_ms("fifo", FEW, calls, event_bytes)
             # A queue that keeps the order takes a request for each event of a stream, a bus one for ten.
             fifo, bus = (_call_ms(name, MANY, calls // 3, event_bytes) for name in SINKS)
+            peer = _peer_ms(calls, event_bytes)
         finally:
             server.terminate()
             server.join()
@@ -102,7 +104,27 @@ def measure(calls: int, event_bytes: int) -> dict[str, float]:
         "delivery_cpu_ms_per_call": one - event_ms - request_ms,
         "delivery_cpu_ms_per_event": event_ms,
         "delivery_cpu_ms_per_request": request_ms,
+        "one_event": one,
+        "boto3_alone": peer,
     }
+
+
+def _peer_ms(calls: int, event_bytes: int) -> float:
+    import boto3
+
+    queue, table = boto3.client("sqs"), boto3.client("dynamodb")
+    entry = {"Id": "0", "MessageBody": "x" * event_bytes, "MessageGroupId": "a", "MessageDeduplicationId": "1"}
+    times = []
+    for _ in range(calls + 5):
+        began = time.thread_time()
+        queue.send_message_batch(QueueUrl="http://sqs.invalid/0/bench.fifo", Entries=[entry])
+        table.update_item(
+            TableName="control", Key={"PK": {"S": "bench"}, "SK": {"S": "delivery#sqs:bench.fifo"}},
+            UpdateExpression="ADD #n :n", ExpressionAttributeNames={"#n": "n"},
+            ExpressionAttributeValues={":n": {"N": "1"}},
+        )  # fmt: skip
+        times.append((time.thread_time() - began) * 1000)
+    return statistics.median(times[5:])
 
 
 def _call_ms(profile: str, count: int, calls: int, event_bytes: int) -> float:
@@ -122,13 +144,16 @@ def _call_ms(profile: str, count: int, calls: int, event_bytes: int) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints the three figures."""
+    """Prints the three figures, and a call with one event beside its peer."""
     parser = argparse.ArgumentParser(prog="python -m bench.delivery", description="Measures the delivery's CPU.")
     parser.add_argument("--calls", type=int, default=CALLS, help=f"calls of each size ({CALLS})")
     parser.add_argument("--event-bytes", type=int, default=200, help="of an event's body (200)")
     options = parser.parse_args(argv)
-    for name, value in measure(options.calls, options.event_bytes).items():
+    figures = measure(options.calls, options.event_bytes)
+    one, peer = figures.pop("one_event"), figures.pop("boto3_alone")
+    for name, value in figures.items():
         print(f"{name} = {value:.3f}")
+    print(f"a call with one event {one:.2f} ms, boto3's two requests alone {peer:.2f} ms: {one / peer:.2f} times")
     return 0
 
 

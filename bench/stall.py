@@ -1,8 +1,9 @@
 """`python -m bench.stall`: measures the answers of the local Step Functions while others evaluate costly expressions.
 
-The endpoint runs in a process of its own. Attackers start costly executions one after the other, by StartSyncExecution
-and by TestState; meanwhile one client asks DescribeStateMachine and runs a small Express machine in turn, every
-`PAUSE_S`. Invariant: each attack's outcome is reported beside the times, so that one that failed to begin shows.
+The endpoint runs in a process of its own, and so do the attackers, or the client would wait for their answers' JSON.
+They start costly executions one after the other, by StartSyncExecution and by TestState; meanwhile one client asks
+DescribeStateMachine and runs a small Express machine in turn, every `PAUSE_S`. Invariant: each attack's outcome is
+reported beside the times, so that one that failed to begin shows.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -36,6 +37,7 @@ from local.stepfunctions.machines import Machines
 from states_language.clock import RealClock
 
 PAUSE_S = 0.02
+_SPAWN = multiprocessing.get_context("spawn")
 ROLE = "arn:aws:iam::000000000000:role/bench"
 _ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
 _LARGE = {"a": [{"b": [number, "x"]} for number in range(10_000)]}
@@ -71,10 +73,20 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any]] = {
     "unique": (_jsonpath("States.ArrayUnique($.a)"), {"a": list(range(30_000))}),
     "splits": (_jsonpath("States.StringSplit($.a, ',')"), {"a": "a," * 100_000}),
     "loop": ({"Type": "Pass", "Next": "A"}, {}),
+    "maps": (
+        {
+            "Type": "Map",
+            "ItemProcessor": {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}},
+            "End": True,
+        },
+        list(range(3_000)),
+    ),
     "definitions": (_jsonata("1"), {}),
     "histories": ({"Type": "Pass", "Next": "A"}, {}),
 }
 """The states that attack, and their inputs; "definitions" creates machines of LARGEST states instead."""
+UNTESTED = ("loop", "maps")
+"""What TestState does not run."""
 LARGEST = 11_000
 
 
@@ -119,29 +131,31 @@ def _process(folder: str, port: Connection) -> None:
 
 
 @contextmanager
-def endpoint() -> Iterator[Callable[[], Any]]:
-    """Yield what makes a client of an endpoint in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
+def endpoint() -> Iterator[str]:
+    """Yield the URL of an endpoint in a process of its own."""
+    ours, theirs = _SPAWN.Pipe()
     with tempfile.TemporaryDirectory() as folder:
-        server = context.Process(target=_process, args=(folder, theirs))
+        server = _SPAWN.Process(target=_process, args=(folder, theirs))
         server.start()
         try:
-            url = f"http://127.0.0.1:{ours.recv()}"
-            yield lambda: plain_session().create_client(
-                "stepfunctions", endpoint_url=url, region_name="us-east-1", aws_access_key_id="local",
-                aws_secret_access_key="local",
-                config=Config(retries={"total_max_attempts": 1}, read_timeout=300, inject_host_prefix=False),
-            )  # fmt: skip
+            yield f"http://127.0.0.1:{ours.recv()}"
         finally:
             server.terminate()
             server.join()
 
 
-def measure(clients: Callable[[], Any], attack: str, count: int, seconds: float) -> Row:
+def _client(url: str) -> Any:
+    return plain_session().create_client(
+        "stepfunctions", endpoint_url=url, region_name="us-east-1", aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=300, inject_host_prefix=False),
+    )  # fmt: skip
+
+
+def measure(url: str, attack: str, count: int, seconds: float) -> Row:
     """Return the row of one attack by so many clients."""
-    state, input_ = ATTACKS[attack]
-    client = clients()
+    state = ATTACKS[attack][0]
+    client = _client(url)
     name = attack.replace(" ", "-")
     definition = json.dumps({"StartAt": "A", "States": {"A": state}})
     small = json.dumps({"StartAt": "A", "States": {"A": _jsonata("$sum([1..9])")}})
@@ -154,37 +168,51 @@ def measure(clients: Callable[[], Any], attack: str, count: int, seconds: float)
         ]
     except client.exceptions.ClientError as problem:
         raise SystemExit(f"bench.stall: {attack}: {problem}") from None
-    over, outcomes, spent_s = threading.Event(), [], []
-
-    def attacks(at: int) -> None:
-        own = clients()
-        while not over.is_set():
-            begun_s = time.perf_counter()
-            if attack == "definitions":
-                answer = _create(own, f"{at}-{begun_s}")
-            elif attack == "histories":
-                answer = _fill(own)
-            elif at % 2 and attack != "loop":
-                answer = own.test_state(definition=json.dumps(state), roleArn=ROLE, input=json.dumps(input_))
-            else:
-                answer = own.start_sync_execution(stateMachineArn=arns[0], input=json.dumps(input_))
-            spent_s.append(time.perf_counter() - begun_s)
-            outcomes.append(f"{answer['status']} {answer.get('cause', '')[-70:]}")
-
-    threads = [threading.Thread(target=attacks, args=(at,), daemon=True) for at in range(count)]
-    for thread in threads:
-        thread.start()
-    times = _times(client, arns[1], seconds)
-    over.set()
-    for thread in threads:
-        thread.join(60)
-    times.sort()
+    ours, theirs = _SPAWN.Pipe()
+    attackers = _SPAWN.Process(target=_attack, args=(url, attack, arns[0], count, theirs))
+    attackers.start()
+    ours.recv()
+    times = sorted(_times(client, arns[1], seconds))
+    ours.send("over")
+    spent_s, outcomes = ours.recv()
+    attackers.join()
     mean_ms = 1000 * sum(spent_s) / max(1, len(spent_s))
     outcome = max(set(outcomes), key=outcomes.count) if outcomes else "none ended"
     return Row(
         attack, count, len(times), round(times[len(times) // 2], 1), round(times[len(times) * 99 // 100], 1),
         round(times[-1], 1), len(outcomes), round(mean_ms), outcome,
     )  # fmt: skip
+
+
+def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> None:
+    """Attack by so many clients until the word comes that it is over; send how long each took, and how it ended."""
+    state, input_ = ATTACKS[attack]
+    over, outcomes, spent_s = threading.Event(), [], []
+
+    def attacks(at: int) -> None:
+        own = _client(url)
+        while not over.is_set():
+            begun_s = time.perf_counter()
+            if attack == "definitions":
+                answer = _create(own, f"{at}-{begun_s}")
+            elif attack == "histories":
+                answer = _fill(own)
+            elif at % 2 and attack not in UNTESTED:
+                answer = own.test_state(definition=json.dumps(state), roleArn=ROLE, input=json.dumps(input_))
+            else:
+                answer = own.start_sync_execution(stateMachineArn=arn, input=json.dumps(input_))
+            spent_s.append(time.perf_counter() - begun_s)
+            outcomes.append(f"{answer['status']} {answer.get('cause', '')[-70:]}")
+
+    threads = [threading.Thread(target=attacks, args=(at,), daemon=True) for at in range(count)]
+    for thread in threads:
+        thread.start()
+    port.send("begun")
+    port.recv()
+    over.set()
+    for thread in threads:
+        thread.join(60)
+    port.send((list(spent_s), list(outcomes)))
 
 
 def _create(client: Any, name: str) -> dict[str, str]:
@@ -235,10 +263,10 @@ def main(argv: list[str] | None = None) -> int:
     if not options.json:
         print(f"{'attack':<20}{'by':>4}{'answers':>8}{'median':>8}{'p99':>8}{'slowest':>9}{'attacks':>8}{'each ms':>9}")
     rows = []
-    with endpoint() as clients:
+    with endpoint() as url:
         for attack in options.attacks:
             for count in options.clients if attack != "none" else [0]:
-                rows.append(measure(clients, attack, count, options.seconds))
+                rows.append(measure(url, attack, count, options.seconds))
                 if not options.json:
                     print(rows[-1].line, flush=True)
     goals = [stall_goal(row.attack, row.clients, row.slowest_ms) for row in rows]

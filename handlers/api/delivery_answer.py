@@ -15,12 +15,17 @@ from handlers.store.delivery_records import DeliveryRecord
 
 
 def sinks(profile: Path) -> frozenset[str]:
-    """What stands in records for the sinks that a profile's file names; none where it is not there or not TOML."""
+    """What stands in records for the sinks that a profile's file names; none where it is not there or not TOML.
+
+    Where the field is wrong, "" is among them: what waits for that stands under no sink's name.
+    """
     try:
         table = tomllib.loads(profile.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return frozenset()
-    return frozenset(target.label for target in targets(Fields(profile.stem, table, [])))
+    fields = Fields(profile.stem, table, [])
+    labels = frozenset(target.label for target in targets(fields))
+    return labels | {""} if fields.problems else labels
 
 
 def row(record: DeliveryRecord, now_ms: int) -> dict[str, Any]:

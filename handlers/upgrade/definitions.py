@@ -35,7 +35,8 @@ class Definitions:
         """The ARN of the version that streams are to go over to: of what the stack has deployed."""
         if self._is_put_back(upgrade):
             return upgrade.aside
-        return self._published()
+        # The same text deployed again is another revision, and would be another version.
+        return upgrade.definition if self._is_former(upgrade, "") else self._published()
 
     def put_in(self, upgrade: Upgrade) -> None:
         """Deploys again what the upgrade before this one has put aside."""
@@ -52,10 +53,14 @@ class Definitions:
 
     def _is_put_back(self, upgrade: Upgrade) -> bool:
         """Whether what is deployed was put there by an upgrade that went back."""
-        if not upgrade.aside or not upgrade.definition:
+        return bool(upgrade.aside) and self._is_former(upgrade, OURS)
+
+    def _is_former(self, upgrade: Upgrade, behind: str) -> bool:
+        """Whether what is deployed is the definition of the last upgrade that ended well, with that behind it."""
+        if not upgrade.definition:
             return False
         try:
-            return self._text(self._machine_arn) == self._text(upgrade.definition).strip() + OURS
+            return self._text(self._machine_arn) == self._text(upgrade.definition).strip() + behind
         except self._states.exceptions.StateMachineDoesNotExist:
             return False  # somebody has deleted the version
 

@@ -26,9 +26,10 @@ from handlers.upstream.reader import Share
 from local.chaos.link import Link
 from local.chaos.pool import VirtualBell, VirtualPool
 from local.chaos.running import Running
-from local.chaos.seat import Place, Reader, Seat
+from local.chaos.seat import Place, Seat
 from local.chaos.slow_requests import Task, Waits
 from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from local.replay.virtual_reader import Reader
 from states_language.clock import VirtualClock
 
 

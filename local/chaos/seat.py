@@ -1,17 +1,16 @@
-"""One stream in one function of a group: its openings, its notes, and what has come that the function has not taken.
+"""One stream in one function of a group: its openings and its notes.
 
-It decides nothing of what is done. Invariant: a reader that is closed brings what had come before, and then `Closed`.
+It decides nothing of what is done. Invariant: what comes reaches a function that is alive, and its last opening alone.
 """
 
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.connection.inputs import Arrival, Closed
+from handlers.connection.inputs import Arrival
 from handlers.connection.steps import Invocation, Steps
 from handlers.group.keeping import Kept
 from handlers.profile.behaviour import Profile
@@ -19,9 +18,8 @@ from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.link import Client, Link
 from local.chaos.notes import Notes
 from local.chaos.running import Running
+from local.replay.virtual_reader import Reader
 from states_language.clock import Clock
-
-CLOSED_HERE = Closed("closed_here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,45 +29,6 @@ class Place:
     profile: Profile
     upstream: ChaoticUpstream
     clients: list[Client]
-
-
-class Reader:
-    """One opening, as `handlers/upstream/reader.py` has it; `heard` is called when something has come."""
-
-    def __init__(self, now_ms: Callable[[], int], heard: Callable[[], None], close: Callable[[Link], None]) -> None:
-        self._now_ms = now_ms
-        self._heard = heard
-        self._close = close
-        self._inbox: deque[tuple[Arrival, int]] = deque()
-        self._is_closed = False
-        self.link: Link | None = None
-        self.blocked_ms = 0
-        self.taken_s = 0.0
-
-    @property
-    def unread_s(self) -> float | None:
-        """How long ago the oldest had come that still waits; None where none does."""
-        return (self._now_ms() - self._inbox[0][1]) / 1000 if self._inbox else None
-
-    def takes(self, arrival: Arrival) -> None:
-        """Lets something arrive."""
-        if not self._is_closed:
-            self._inbox.append((arrival, self._now_ms()))
-            self._heard()
-
-    def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits
-        """What arrived next, or None."""
-        if not self._inbox:
-            return CLOSED_HERE if self._is_closed else None
-        arrival, at_ms = self._inbox.popleft()
-        self.taken_s = (self._now_ms() - at_ms) / 1000
-        return arrival
-
-    def close(self, join_s: float) -> None:  # noqa: ARG002  # there is no thread to wait for
-        """Closes it; what came before can still be taken."""
-        self._is_closed = True
-        if self.link is not None:
-            self._close(self.link)
 
 
 class Seat:

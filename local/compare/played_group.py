@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from handlers.connection.effects import CloseUpstream, MarkConnected, Open, Outcome, RecordGaps, SaveRecord
+from handlers.connection.effects import CloseUpstream, MarkConnected, Outcome, RecordGaps, SaveRecord
 from handlers.connection.inputs import Arrival
-from handlers.connection.steps import Answer, Await, Ended, Invocation, Step, Steps
-from handlers.group.keeping import Kept
+from handlers.connection.steps import Answer, Await, Ended, Invocation, Steps
+from handlers.group.fates import Delays
+from handlers.group.keeping import Keeps, Kept
 from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.upstream.reader import Share
 from local.costs.counted_group import GROUP, CountedGroup, Group
 from local.costs.steady_upstream import Client
 from local.replay.command import Latencies
@@ -24,6 +27,7 @@ from local.replay.scripted_upstream import Link, ScriptedUpstream
 from local.replay.started_executions import VirtualExecutions
 from local.replay.tasks import RunningInvocation, VirtualSandbox
 from local.replay.virtual_invocation import VirtualConnection
+from local.replay.virtual_reader import Reader
 from states_language.clock import Clock
 
 STREAMS = 100
@@ -70,21 +74,31 @@ class PlayedGroup(CountedGroup):
                 connection.ended_by = "killed"
         super().kill()
 
-    def _steps(self, who: Invocation, now_ms: int) -> Steps[Kept]:
-        return _without_rereading(super()._steps(who, now_ms))
+    def _kept(self, profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
+        steps = super()._kept(profile, who, now_ms, delays, keeps)
+        return self._without_ledger(_without_rereading(steps), who.stream_id == self.compared)
 
-    def _perform(self, stream_id: str, step: Step) -> Any:
-        is_compared = stream_id == self.compared
-        match step:
-            case SaveRecord(progress) if is_compared:
-                self.connections[-1].ended_by = progress.ended_by
-                return None  # the timeline counts what the ledger has
-            case SaveRecord() | RecordGaps():
-                return None
-        answer = super()._perform(stream_id, step)
-        if isinstance(step, Open) and is_compared:
-            self.connections.append(self._members[stream_id].link)
-        return answer
+    def _open(self, stream_id: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> Reader:
+        opening = super()._open(stream_id, cursor, profile, values, share)
+        if stream_id == self.compared:
+            self.connections.append(opening.link)
+        return opening
+
+    def _without_ledger(self, steps: Steps[Kept], is_compared: bool) -> Steps[Kept]:
+        """The same steps; nothing is written into the ledger, and the timeline counts what would be."""
+        step = next(steps)
+        while True:
+            if isinstance(step, SaveRecord | RecordGaps):
+                if isinstance(step, SaveRecord) and is_compared:
+                    self.connections[-1].ended_by = step.progress.ended_by
+                answer = Answer(self._clock.now_ms())
+            else:
+                answer = yield step
+            try:
+                step = steps.send(answer)
+            except StopIteration as ended:
+                kept: Kept = ended.value
+                return kept
 
 
 class GroupSandbox(VirtualSandbox):

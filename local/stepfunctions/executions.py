@@ -4,6 +4,8 @@ Invariants: an ARN belongs to one execution for ever; an execution that this pro
 """
 
 import asyncio
+import contextlib
+import functools
 import json
 import random
 import uuid
@@ -225,8 +227,20 @@ class Executions:
         return machine.start(
             parsed(opening.input), clock=self._clock, perform=self.perform, name=opening.name, arn=opening.arn,
             machine_name=opening.machine_arn.rpartition(":")[2], machine_arn=opening.machine_arn,
-            role_arn=opening.role_arn, on_event=journal.event, keep_history=False, lanes=self.lanes, redriven=redriven,
+            role_arn=opening.role_arn, on_event=functools.partial(self._record, opening, journal), keep_history=False,
+            lanes=self.lanes, redriven=redriven,
         )  # fmt: skip
+
+    def _record(self, opening: Opening, journal: Journal, event: dict[str, Any]) -> None:
+        journal.event(event)
+        # "On the next state transition, the state machine's executions are terminated" (DeleteStateMachine).
+        entry = self.machines.get(opening.machine_arn)
+        if entry is not None and entry.deleting and event["type"].endswith("StateEntered"):
+            asyncio.get_running_loop().call_soon(self._terminate, opening.arn)
+
+    def _terminate(self, arn: str) -> None:
+        with contextlib.suppress(Refusal):
+            self.stop(arn, None, None)
 
     def _follow(self, known: KnownExecution, live: Execution) -> None:
         waiting = asyncio.create_task(self._wait(known, live))

@@ -169,15 +169,16 @@ def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: Modul
 
 
 def test_a_sink_is_shown_while_the_profile_names_it(aws: Aws, function: ModuleType) -> None:
-    """One that it names no more is left out, though its record is there: nothing waits for it."""
+    """One that it names no more is left out, though its record is there, and so is a mistake that was mended."""
     connected(aws)
-    sinks = ("s3:lake", "s3:gone")
+    sinks = ("", "s3:lake", "s3:gone")
     counts = {Place("demo", sink): Count(delivered=3, failed=1, lag_ms=2_000, reason="away") for sink in sinks}
     delivery_records.add(aws.dynamodb, CONTROL, counts, 5_000)
     profile = function.settings.streams_dir / "demo.toml"
-    profile.write_text('address = "https://example.org"\nframing = "sse"\ndeliver = { s3 = "lake" }\n')
-    rows = asked(function, "GET", "demo")[1]["delivery"]
-    assert [(row["sink"], row["delivered"], row["waits"]) for row in rows] == [("s3:lake", 3, "away")]
+    for deliver, shown in (('[{ s3 = "lake" }]', ["s3:lake"]), ('[{ s3 = "lake" }, { sns = "x" }]', ["", "s3:lake"])):
+        profile.write_text(f'address = "https://example.org"\nframing = "sse"\ndeliver = {deliver}\n')
+        rows = asked(function, "GET", "demo")[1]["delivery"]
+        assert [(row["sink"], row["delivered"], row["waits"]) for row in rows] == [(sink, 3, "away") for sink in shown]
 
 
 def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: ModuleType) -> None:

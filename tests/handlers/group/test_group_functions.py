@@ -208,7 +208,7 @@ def act_of(world: World, kind: str, number: int) -> Callable[[], object]:
             # For less than its beat lasts: one that stands still for longer counts as dead, and has its sockets yet.
             return lambda: world.freeze_one(number, 5_000)
         case "drop":
-            return lambda: [link.is_dropped(stream) for link in upstream.links[:1]]  # type: ignore[func-returns-value]
+            return lambda: [upstream.drop(link) for link in upstream.links[:1]]  # type: ignore[func-returns-value]
     return lambda: setattr(upstream, "is_down", kind == "down")
 
 

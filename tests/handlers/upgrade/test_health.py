@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from handlers.upgrade.health import Limits, State, Stream, Stretch, back, judged, worse
 
 LIMITS = Limits(answer_ms=60_000, away_ms=10_000, watch_ms=900_000)
-BEFORE = Stretch(length_ms=600_000, connections=1, frames=600, kept=600)
-AFTER = Stretch(length_ms=60_000, connections=1, frames=60, kept=60)
+BEFORE = Stretch(length_ms=600_000, connections=1, frames=600, kept=600, memory_mb=60)
+AFTER = Stretch(length_ms=60_000, connections=1, frames=60, kept=60, memory_mb=60)
 WELL = Stream("demo:1", 61_000, before=BEFORE, after=AFTER)
 WATCHED = replace(WELL, asked_ms=900_000)
 
@@ -31,6 +31,7 @@ def after(**changes: int) -> Stream:
         (after(errors=2), "2 connections ended by an error"),
         (after(dead_lettered=2), "2 events were dead-lettered"),
         (after(kept=0), "60 events came and none is stored"),
+        (after(memory_mb=93), "a function took 93 MB of memory, and 60 before"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
@@ -53,6 +54,10 @@ def test_what_is_worse_is_said(stream: Stream, reason: str) -> None:
         after(killed=1),
         replace(WELL, before=replace(BEFORE, errors=4), after=replace(AFTER, errors=9)),
         after(frames=1, kept=0),
+        after(length_ms=59_000, kept=0),
+        after(memory_mb=92),
+        replace(after(memory_mb=900), before=replace(BEFORE, memory_mb=0)),
+        replace(after(memory_mb=150), before=replace(BEFORE, memory_mb=100)),
     ],
 )
 def test_chance_and_what_was_so_before_is_not_worse(stream: Stream) -> None:
@@ -63,7 +68,7 @@ def test_chance_and_what_was_so_before_is_not_worse(stream: Stream) -> None:
 COUNTS = st.integers(0, 1000)
 STRETCHES = st.builds(
     Stretch, length_ms=st.integers(1, 10**6), connections=COUNTS, errors=COUNTS, killed=COUNTS, frames=COUNTS,
-    kept=COUNTS, dead_lettered=COUNTS,
+    kept=COUNTS, dead_lettered=COUNTS, memory_mb=COUNTS,
 )  # fmt: skip
 
 
@@ -98,6 +103,18 @@ def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() ->
         State.WORSE,
         {"": "2 of 3 streams that had events before have none"},
     )
+
+
+def test_what_a_version_says_that_it_stores_must_be_there() -> None:
+    """The newest stored event is from before the handover, but for the half minute in which the former one had it."""
+    says = replace(WATCHED, silent_ms=30_001)
+    assert judged([says, replace(says, silent_ms=60_000), WATCHED], LIMITS).reasons == {
+        "": "2 of 3 streams that had events before have none"
+    }
+    # Before a handover's time has passed nothing is missed.
+    young = replace(says, after=replace(AFTER, length_ms=59_000), silent_ms=59_000)
+    stored = replace(WATCHED, silent_ms=30_000)
+    assert judged([stored, stored, young], LIMITS).reasons == {}
 
 
 def test_those_that_went_back_must_be_connected_again() -> None:

@@ -99,6 +99,9 @@ def test_a_definition_that_was_put_aside_is_upgraded_to_by_the_next_upgrade() ->
     world.bad = ""
     assert world.upgrade("again")[0] == "Success"
     assert (world.deployed, world.records.read().aside, world.records.read().definition) == ("D2", "", f"{MACHINE}:2")
+    # It is a third revision of the machine, and no other definition.
+    world.steps.clear()
+    assert (world.upgrade("third")[0], world.steps, len(world.versions)) == ("Success", ["check", "promote"], 2)
 
 
 def test_a_changed_definition_alone_goes_in_waves() -> None:

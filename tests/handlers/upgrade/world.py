@@ -117,6 +117,7 @@ class World:
         self.alias, self.code = "1", "2"
         self.former, self.new = "D1", "D2" if self.bad in ("", *FAULTY_DEFINITION) else "D1"
         self.deployed, self.versions = self.new, ["D1"]
+        self.published, self.revision = 1, 1 if self.new == "D1" else 2
         self.runs: dict[str, Run] = {}
         self.people: list[str] = []
         self.steps: list[str] = []
@@ -208,8 +209,9 @@ class World:
         raise NotThere(executionArn)
 
     def _publish_state_machine_version(self, **_: Any) -> Any:
-        if self.versions[-1] != self.deployed:
+        if self.published != self.revision:
             self.versions.append(self.deployed)
+            self.published = self.revision
         return {"stateMachineVersionArn": f"{MACHINE}:{len(self.versions)}"}
 
     def _describe_state_machine(self, *, stateMachineArn: str) -> Any:
@@ -217,7 +219,7 @@ class World:
         return {"definition": self.versions[int(number) - 1] if number else self.deployed}
 
     def _update_state_machine(self, *, definition: str, **_: Any) -> Any:
-        self.deployed = definition
+        self.deployed, self.revision = definition, self.revision + 1
         return {}
 
     def _start_execution(self, *, stateMachineArn: str, name: str, input: str) -> Any:

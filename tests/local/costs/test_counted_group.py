@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 import handlers.group_function
-import local.costs.counted_group
 from handlers.aws.clients import dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
@@ -115,7 +114,6 @@ def test_model_and_counted_run_are_one(store: str, monkeypatch: pytest.MonkeyPat
     """The same requests of each kind with the same units: claims, openings, writes, ends, and the group's own."""
     # How many beats there are follows from the time, which a real run takes some of.
     monkeypatch.setattr(handlers.group_function, "BEAT_EVERY_MS", LONG_MS)
-    monkeypatch.setattr(local.costs.counted_group, "BEAT_EVERY_MS", LONG_MS)
     real, virtual = really(store), virtually(store)
     assert {kind: count.requests for kind, count in real.by_kind.items()} == {
         kind: count.requests for kind, count in virtual.by_kind.items()

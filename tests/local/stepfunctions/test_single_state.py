@@ -1,11 +1,15 @@
 """TestState as an SDK uses it: one state, run on its own."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.local.stepfunctions.server import PASS, refusal, task
+from tests.local.stepfunctions.server import PASS, ROLE, created, over, refusal, service, states_client, task
+from tests.local.support import in_thread
 
 
 def test_one_state_runs_on_its_own(states: Any) -> None:
@@ -102,3 +106,26 @@ def test_a_tested_task_has_the_account_of_all_others(states: Any) -> None:
     state = {**task("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
     cause = states.test_state(definition=json.dumps(state))["cause"]
     assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")
+
+
+def test_states_that_wait_for_an_expression_keep_nobody_from_a_history(tmp_path: Path) -> None:
+    """Ten clients test a state whose expression has no end; a history and another test are answered meanwhile."""
+    endless = {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% ($f := function($n) { $f($n) }; $f(0)) %}"}
+    sent = threading.Semaphore(0)
+
+    def attack(url: str) -> Any:
+        states = states_client(url)
+        states.meta.events.register("before-send", lambda **_: sent.release())
+        return states.test_state(definition=json.dumps(endless | {"End": True}), roleArn=ROLE)
+
+    with ThreadPoolExecutor(10) as clients, in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        execution = states.start_execution(stateMachineArn=created(states, "small"))["executionArn"]
+        over(states, execution)
+        attacks = [clients.submit(attack, url) for _ in range(10)]
+        for _ in attacks:
+            sent.acquire()
+        small = json.dumps({"Type": "Pass", "End": True})
+        assert states.test_state(definition=small, roleArn=ROLE)["status"] == "SUCCEEDED"
+        assert len(states.get_execution_history(executionArn=execution)["events"]) == 4
+        assert sum(each.done() for each in attacks) < 5

@@ -174,6 +174,22 @@ def test_a_machines_executions_go_with_it(states: Any) -> None:
     assert over(states, states.start_execution(stateMachineArn=arn, name="once")["executionArn"])
 
 
+def test_what_runs_ends_at_the_next_state_of_a_deleted_machine(states: Any) -> None:
+    """It waits on where it stands; when it would enter another state it is terminated, and all is gone."""
+    activity = states.create_activity(name="last")["activityArn"]
+    work = {"Type": "Task", "Resource": activity, "Next": "Long"}
+    long = {"Type": "Wait", "Seconds": 600, "End": True}
+    arn = created(states, "ends", {"StartAt": "Work", "States": {"Work": work, "Long": long}})
+    running = states.start_execution(stateMachineArn=arn)["executionArn"]
+    token = states.get_activity_task(activityArn=activity)["taskToken"]
+    states.delete_state_machine(stateMachineArn=arn)
+    assert states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING"
+    assert states.describe_execution(executionArn=running)["status"] == "RUNNING"
+    states.send_task_success(taskToken=token, output="{}")
+    assert until(lambda: arn not in [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]])
+    assert refusal(states.describe_execution, executionArn=running)[0] == "ExecutionDoesNotExist"
+
+
 def test_a_token_of_another_filter_is_refused(states: Any) -> None:
     """A page continues the list that it belongs to."""
     arn = created(states, "filters")
