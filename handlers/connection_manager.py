@@ -85,13 +85,13 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
         stream_id, lane, execution = read_event(event)
-        cycles, renew_after, wait_s = read_numbers(event)
+        cycles, renew_after, wait_s, limit_s = read_numbers(event)
         logger.append_keys(stream_id=stream_id, lane=lane, execution=execution)
         profile = None if is_group(stream_id) else read_profile(stream_id, settings)
     except errors.InvalidRequest as error:
         logger.error(str(error))
         raise
-    request = Request(stream_id, lane, execution, cycles, renew_after, read_died(event), wait_s)
+    request = Request(stream_id, lane, execution, cycles, renew_after, read_died(event), wait_s, limit_s)
     invocation = to_invocation(
         request, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
     )
@@ -152,13 +152,16 @@ def read_event(event: object) -> tuple[str, str, str]:
     return stream_id, lane, execution
 
 
-def read_numbers(event: object) -> tuple[int, int, int]:
-    """How many cycles the lane has had, in which a renewal is due, how long a lane waits; 0 where it is not said."""
-    numbers = [event.get(name, 0) if isinstance(event, Mapping) else 0 for name in ("cycles", "renew_after", "wait_s")]
+def read_numbers(event: object) -> tuple[int, int, int, int]:
+    """The lane's cycles, in which a renewal is due, how long a lane waits, a function lives; 0 where it is not said."""
+    names = ("cycles", "renew_after", "wait_s", "limit_s")
+    numbers = [event.get(name, 0) if isinstance(event, Mapping) else 0 for name in names]
     if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers):
-        raise errors.InvalidRequest("cycles, renew_after and wait_s in the event must be whole numbers of at least 0")
-    cycles, renew_after, wait_s = numbers
-    return cycles, renew_after, wait_s
+        raise errors.InvalidRequest(
+            "cycles, renew_after, wait_s and limit_s in the event must be whole numbers of at least 0"
+        )
+    cycles, renew_after, wait_s, limit_s = numbers
+    return cycles, renew_after, wait_s, limit_s
 
 
 def read_died(event: object) -> str:

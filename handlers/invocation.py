@@ -23,7 +23,7 @@ class Request:
     """What the machine asks a function for; "" for the lane and the execution, 0 for numbers that it does not name.
 
     `died` is what Lambda said of the lane's last function where that proves that it is over, else "". `wait_s` is how
-    long the lanes of its execution wait.
+    long the lanes of its execution wait, `limit_s` for how long a function lives as far as that knows.
     """
 
     stream_id: str
@@ -33,6 +33,7 @@ class Request:
     renew_after: int
     died: str = ""
     wait_s: int = 0
+    limit_s: int = 0
 
 
 def to_invocation(
@@ -41,16 +42,18 @@ def to_invocation(
     """The invocation that starts now under Lambda's `request_id` and is killed after `remaining_ms`.
 
     An execution keeps the wait that it began with when another is deployed, so its own decides how long an overlap may
-    be. Where it is longer than the deployed one and no overlap is left, a renewal is due.
+    be. It keeps the limit as well: a function that lived on would count as lost, and have another beside it. Where no
+    overlap is left between them, and the deployed ones are others, a renewal is due.
     """
     wait_ms = request.wait_s * 1000 or settings.wait_ms
-    overlap_ms = longest_overlap_ms(remaining_ms, wait_ms, settings.margin_ms, settings.lease_every_ms)
+    life_ms = min(remaining_ms, request.limit_s * 1000 or remaining_ms)
+    overlap_ms = longest_overlap_ms(life_ms, wait_ms, settings.margin_ms, settings.lease_every_ms)
     return Invocation(
         stream_id=request.stream_id,
         lane=request.lane,
         execution=request.execution,
         request_id=request_id,
-        deadline_ms=now_ms + remaining_ms,
+        deadline_ms=now_ms + life_ms,
         margin_ms=settings.margin_ms,
         lease_every_ms=settings.lease_every_ms,
         progress_every_ms=settings.progress_every_ms,
@@ -58,7 +61,7 @@ def to_invocation(
         cycles=request.cycles,
         renew_after=request.renew_after,
         died=request.died,
-        waits_too_long=overlap_ms < 0 and wait_ms > settings.wait_ms,
+        waits_too_long=overlap_ms < 0 and (wait_ms > settings.wait_ms or life_ms < remaining_ms),
     )
 
 

@@ -29,8 +29,8 @@ class Invocation:
 
     `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
     0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
-    over: it names that function's request. `waits_too_long` is whether the lanes of its execution wait for longer
-    than is deployed now, and so long that a function's deadline may come before its successor. `room` is the stream's
+    over: it names that function's request. `waits_too_long` is whether its execution is of another deployment,
+    and its lanes wait for so long that a function's deadline may come before its successor. `room` is the stream's
     part of what a function may hold that keeps others too; None where it keeps no other.
     """
 

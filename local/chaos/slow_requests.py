@@ -34,9 +34,9 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the invocation is asked for, its limit, and how far its clock is wrong; `version` is the deployed one's.
+    """What the invocation is asked for, for how long it is to live, and how far its clock is wrong.
 
-    Tasks are numbered from 1.
+    `version` is the deployed one's. Tasks are numbered from 1.
     """
 
     number: int

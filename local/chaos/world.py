@@ -221,7 +221,8 @@ class World:
         self.functions.append(function)
         self._settled[function] = answer
         self.say(f"{self.name(function)} starts")
-        limit = clock.call_at(clock.now_ms() + function.task.limit_ms, lambda: self._time_out(function))
+        limit_ms = self.version.settings["function_timeout_s"] * 1000
+        limit = clock.call_at(clock.now_ms() + limit_ms, lambda: self._time_out(function))
         function.start()
         return self._to_response(function, await answer, limit)
 
@@ -244,10 +245,11 @@ class World:
             renew_after=payload.get("renew_after", 0),
             died=payload.get("died", ""),
             wait_s=payload.get("wait_s", 0),
+            limit_s=payload.get("limit_s", 0),
         )
         now_ms = self.clock.now_ms() + wrong_ms
         who = invocation.to_invocation(asked, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
-        return Task(number, who, self.version.number, limit_ms, wrong_ms)
+        return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
     def _to_response(self, function: Running, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:

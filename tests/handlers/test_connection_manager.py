@@ -309,6 +309,28 @@ def test_the_wait_of_the_execution_decides(
     assert (who.overlap_max_ms, who.waits_too_long, who.is_renewal_due) == (overlap_ms, waits_too_long, waits_too_long)
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "left_s", "deadline_ms", "overlap_ms", "is_renewal_due"),
+    [
+        (0, 900, 900_000, 628_000, False),  # an older machine, which does not say
+        (900, 899, 899_000, 627_000, False),
+        (300, 900, 300_000, 28_000, False),
+        (260, 900, 260_000, 0, True),  # with a longer margin than the machine was made for
+        (260, 260, 260_000, 0, False),  # settings without an overlap are nobody's mistake
+    ],
+)
+def test_a_function_lives_for_no_longer_than_its_machine_waits_for_it(
+    limit_s: int, left_s: int, deadline_ms: int, overlap_ms: int, is_renewal_due: bool, tmp_path: Path
+) -> None:
+    """After a deployment that lengthens the limit it ends in time, and a renewal is due where no overlap is left."""
+    limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": "240"}
+    request = invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=240, limit_s=limit_s)
+    settings = load(environment(tmp_path, **limits))
+    who = invocation.to_invocation(request, settings, "r1", now_ms=0, remaining_ms=left_s * 1000)
+    expected = (deadline_ms, overlap_ms, is_renewal_due)
+    assert (who.deadline_ms, who.overlap_max_ms, who.is_renewal_due) == expected
+
+
 @pytest.mark.parametrize("name", OF_THE_ENTRY)
 def test_the_named_unit_test_catches_the_defect_of_the_entry(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -368,6 +390,9 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     assert [line["Stored"] for line in lines if "_aws" in line] == [2]
 
 
+NUMBERS = "cycles, renew_after, wait_s and limit_s in the event must be whole numbers of at least 0"
+
+
 @pytest.mark.parametrize(
     ("event", "sentence"),
     [
@@ -378,9 +403,9 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
         (an_event(7), "the event must name the stream as a text in pathParameters.streamId"),
         (an_event(lane=7), "lane and execution in the event must be texts"),
         (an_event(execution=None), "lane and execution in the event must be texts"),
-        (an_event(cycles="3"), "cycles, renew_after and wait_s in the event must be whole numbers of at least 0"),
-        (an_event(renew_after=True), "cycles, renew_after and wait_s in the event must be whole numbers of at least 0"),
-        (an_event(cycles=-1), "cycles, renew_after and wait_s in the event must be whole numbers of at least 0"),
+        (an_event(cycles="3"), NUMBERS),
+        (an_event(renew_after=True), NUMBERS),
+        (an_event(cycles=-1), NUMBERS),
         (an_event("a/b"), f"the stream id 'a/b' is malformed: {MALFORMED}"),
         (an_event("demo:.."), f"the stream id 'demo:..' is malformed: {MALFORMED}"),
         (an_event("nobody:x"), "there is no stream 'nobody:x': no profile is named 'nobody'"),

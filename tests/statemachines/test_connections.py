@@ -82,7 +82,7 @@ def test_a_stream_that_ends_ends_the_execution_and_frees_the_stream(aws: Aws) ->
 
 
 def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
-    """The payload is the path of the input, the execution's ARN, the lane, its cycles, and how long it waits."""
+    """The payload is the input's path, the execution's ARN, the lane, its cycles, its wait, and a function's limit."""
     function = scripted(errors.StreamTakenOver(), errors.StreamTakenOver(), errors.StreamDropped(), "stopped")
     aws.run(function)
     settings = stages.load("test")
@@ -91,6 +91,7 @@ def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
         "execution": MINE,
         "renew_after": settings["renew_after"],
         "wait_s": settings["wait_s"],
+        "limit_s": settings["function_timeout_s"],
         "died": "",
     }
     cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]
