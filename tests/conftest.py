@@ -74,9 +74,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the slow files first; the order within a file stays."""
     items.sort(key=lambda item: next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)))
-    # A model of a million states is walked again at each collection; what was imported is never garbage.
-    gc.collect()
-    gc.freeze()
+    # A model of a million states is walked again at each collection.
     gc.set_threshold(50_000, 20, 20)
 
 
