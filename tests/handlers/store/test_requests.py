@@ -323,11 +323,11 @@ def test_who_looked_for_gaps_is_told_to_the_next() -> None:
     assert Function(table, "r2").claim().resumption.looked == 1
 
 
-def answered(table: Table, fence: int) -> Function:
-    """A connection that is answered, and seen for the last time, ten milliseconds after its claim."""
+def answered(table: Table, fence: int, for_ms: int = 10) -> Function:
+    """A connection that is answered ten milliseconds after its claim, and seen for so long since that."""
     function = Function(table, f"r{fence}", now_ms=fence * 1_000 + 500)
     function.claim()
-    function.ask(MarkConnected(fence, 900_000, row(fence, fence * 1_000 + 10)))
+    function.ask(MarkConnected(fence, 900_000, row(fence, fence * 1_000 + for_ms)))
     return function
 
 
@@ -368,6 +368,18 @@ def test_gaps_are_written_down_back_to_who_looked_last() -> None:
     function.ask(RecordGaps(400))
     assert table.requests.count("query") == 2
     assert gaps(table)[-1] == f"gap#{last + 1:012d}"
+
+
+@pytest.mark.parametrize(("for_ms", "queries"), [(810, 3), (811, 2)])
+def test_one_that_lasted_long_has_looked_whatever_the_control_record_says(for_ms: int, queries: int) -> None:
+    """So a function of a group, which never writes who looked last, reads no more records at each handover."""
+    table, last = Table(), LOOK_BACK + 10
+    for fence in range(1, last):
+        answered(table, fence, for_ms)
+    function = answered(table, last)
+    table.requests.clear()
+    function.ask(RecordGaps(400))
+    assert table.requests.count("query") == queries
 
 
 def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:
