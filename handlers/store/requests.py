@@ -154,7 +154,9 @@ class Requests:
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Where to go on: behind the later of two cursors, the control record's and the log's."""
         logged = None if self._log is None else self._log.opens()
-        saved = record.heard_by(logged).resumption(self._now_ms())
+        newest = control_items.count(record.live or {}, "fence") or 0
+        came_ms = None if self._log is None else self._log.came_ms(newest)
+        saved = record.heard_by(logged, came_ms).resumption(self._now_ms())
         later = record.with_logged(logged)
         self._asked_fence = later.cursor_fence
         return replace(saved, cursor=later.cursor, saved_ms=later.saved_ms)

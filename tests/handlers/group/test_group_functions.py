@@ -1,14 +1,17 @@
 """Functions of a group hand over, stream by stream, on the tables that the product writes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
+from handlers.store import control_items
 from tests.examples import examples
-from tests.handlers.group.world import EVERY_MS, LIFE_MS, LIMIT, World
+from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, World
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
 STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
@@ -166,6 +169,24 @@ def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
     world.run(34_000)
     assert [world.holders(stream) for stream in STREAMS] == [["r2"]] * 5
     check(world)
+
+
+def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the stream outside of the group sees no beat of it, and would wait for its limit."""
+    world = running(a="forbids")
+    updates, refused = world.tables.update_item, list[str]()
+
+    def update_item(**request: Any) -> Any:
+        if "#released = :fence" in request["UpdateExpression"] and not refused:
+            refused.append(request["UpdateExpression"])
+            raise ClientError({"Error": {"Code": "ThrottlingException", "Message": ""}}, "UpdateItem")
+        return updates(**request)
+
+    monkeypatch.setattr(world.tables, "update_item", update_item)
+    world.run(LIFE_MS)
+    record = world.tables.get_item(TableName=CONTROL, Key=control_items.key("forbids:a", "lease"))["Item"]
+    assert (world.outcomes["r1"].error, len(refused)) == ("ConnectionExpired", 1)
+    assert record["released"] == record["connected"]
 
 
 def test_streams_in_logs_are_kept_as_well() -> None:
