@@ -275,7 +275,8 @@ class Requests:
         self._unsaved, self._kept = None, self._row
 
     def _record_gaps(self, dead_after_ms: int) -> None:
-        self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)
+        now_ms, looked = self._now_ms(), self._record.looked
+        self._store.ledger.record_gaps(self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked)
         self._looked = control_items.count(self._row, "fence")
 
 

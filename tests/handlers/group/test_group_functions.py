@@ -289,8 +289,14 @@ def schedule(acts: list[tuple[int, str, int]]) -> None:
         assert upstream.most <= LIMIT[upstream.policy]
 
 
+# A function is killed, and the next one before it has looked for gaps; an upstream is down until 50 connections are.
+KILLED_TOO_SOON = [(287, "kill", 3), (342, "drop", 4), (792, "vanish", 7), (2_858, "up", 3), (2_968, "down", 2)]
+KILLED_TOO_SOON += [(3_143, "drop", 9), (63_265, "vanish", 1)]
+
+
 @given(ACTS)
 @settings(max_examples=examples(6))
+@example(KILLED_TOO_SOON)
 def test_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
     """Kills, joins, leaves, drops and upstreams that are down, at any moment, to streams of each policy."""
     schedule(acts)
