@@ -132,6 +132,13 @@ def unpack(packed: bytes, most_bytes: int | None = None) -> list[PackedEvent]:
     ]
 
 
+def last_received_ms(packed: bytes) -> int:
+    """When the last of the events was received; no body is unpacked."""
+    head, _, _ = _head(packed)
+    received_ms: int = head["since"] + head["at"][-1]
+    return received_ms
+
+
 def _head(packed: bytes) -> tuple[dict[str, Any], bytes, Any]:
     """The first line, what was unpacked behind it, and the decompressor that goes on."""
     inflate = zlib.decompressobj()

@@ -74,18 +74,21 @@ class ControlRecord:
         """What is known behind the connection that it shows."""
         return self.known if self.live is None else ledger.known(control_items.records(self.live), self.known)
 
-    def heard_by(self, logged: Cursor | None) -> ControlRecord:
-        """The record with when its connection was heard, as the cursor says that it has put into the stream's log.
+    def heard_by(self, logged: Cursor | None, came_ms: int | None) -> ControlRecord:
+        """The record with when its connection was heard, as what it has put into the stream's log says.
 
         Where the beats of a group's function answer for a connection, the record itself says that seldom: whatever was
-        to be stored `lag_ms` ago is.
+        to be stored `lag_ms` ago is. If the log's last event is its own, that came at `came_ms`, and all that came
+        before is stored.
         """
         live = self.live or {}
         lag_ms = control_items.count(live, "lag_ms")
         if logged is None or lag_ms is None or control_items.count(live, "fence") != logged.fence:
             return self
-        heard_ms = max(logged.at_ms - lag_ms, control_items.count(live, "heard_ms") or 0)
-        return replace(self, live=live | {"heard_ms": control_items.number(heard_ms)})
+        heard_ms = max(logged.at_ms - lag_ms, came_ms or 0, control_items.count(live, "heard_ms") or 0)
+        seen_ms = max(came_ms or 0, control_items.count(live, "seen_ms") or 0)
+        said = {"heard_ms": control_items.number(heard_ms), "seen_ms": control_items.number(seen_ms)}
+        return replace(self, live=live | said)
 
     def with_former(self, former: Former) -> ControlRecord:
         """The record with what connections of a former version have written elsewhere, where that is newer."""

@@ -19,7 +19,7 @@ from handlers.store.expressions import placeholders, setting, values_of
 
 # How many connections back a connection looks for gaps that are not recorded.
 LOOK_BACK = 25
-# And back to here, where nobody answered those: 400 tries are three hours of an outage with two lanes.
+# And back to here, where none of those was answered or looked: 400 tries are three hours of an outage with two lanes.
 FARTHEST = 400
 
 
@@ -60,13 +60,14 @@ class LedgerRecords:
             return False
         return True
 
-    def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int, own: Item) -> None:
+    def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int, own: Item, looked: int) -> None:
         """Records the gaps between the last connections, and whether each is closed by now.
 
         `own` is the record of the connection that asks, which the ledger need not have yet. A connection that is
-        killed records no gaps, so the next one looks back over those before it.
+        killed too soon records no gaps, so the next one looks back over those before it: to before connection `looked`,
+        which recorded gaps last as far as the control record knows (0: it knows of none), or to one that surely has.
         """
-        rows = self._back_to_an_answer(stream_id)
+        rows = self._back_to_who_looked(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
         records = [record for row in rows for record in control_items.records(row)]
         shown = gaps(records, now_ms, dead_after_ms)
@@ -80,11 +81,23 @@ class LedgerRecords:
             if before is None or any(before[name] != value for name, value in item.items()):
                 self._put_gap(item | control_items.expiry(gap.to_ms, self._keep_days), before)
 
-    def _back_to_an_answer(self, stream_id: str) -> list[Item]:
-        """The last connections, back to one that was answered: an outage has many tries, and a gap before them."""
+    def _back_to_who_looked(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
+        """The last connections, back to one that was answered, and before which all gaps are recorded.
+
+        An outage has many tries, and a gap before them; and who was answered before it may have been killed too soon to
+        record the gap before that. One looks after `dead_after_ms`, so whoever went on for twice as long after it had
+        caught up has. The control record does not know of all who have: a function of a group writes it seldom.
+        """
+
+        def is_enough(oldest: Item) -> bool:
+            return any(
+                record.fence < looked or record.last_ms - max(record.opened_ms, record.live_ms or 0) > 2 * dead_after_ms
+                for record in control_items.records(oldest)
+            )
+
         most = LOOK_BACK
         rows = self._table.newest(stream_id, "connection#", most)
-        while len(rows) == most < FARTHEST and not control_items.records(rows[-1]):
+        while len(rows) == most < FARTHEST and not is_enough(rows[-1]):
             most *= 2
             rows = self._table.newest(stream_id, "connection#", most)
         return rows

@@ -154,7 +154,9 @@ class Requests:
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Where to go on: behind the later of two cursors, the control record's and the log's."""
         logged = None if self._log is None else self._log.opens()
-        saved = record.heard_by(logged).resumption(self._now_ms())
+        newest = control_items.count(record.live or {}, "fence") or 0
+        came_ms = None if self._log is None else self._log.came_ms(newest)
+        saved = record.heard_by(logged, came_ms).resumption(self._now_ms())
         later = record.with_logged(logged)
         self._asked_fence = later.cursor_fence
         return replace(saved, cursor=later.cursor, saved_ms=later.saved_ms)
@@ -273,7 +275,8 @@ class Requests:
         self._unsaved, self._kept = None, self._row
 
     def _record_gaps(self, dead_after_ms: int) -> None:
-        self._store.ledger.record_gaps(self._invocation.stream_id, self._now_ms(), dead_after_ms, self._row)
+        now_ms, looked = self._now_ms(), self._record.looked
+        self._store.ledger.record_gaps(self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked)
         self._looked = control_items.count(self._row, "fence")
 
 

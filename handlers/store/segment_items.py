@@ -12,7 +12,7 @@ from typing import Any
 
 from handlers.framing.events import StreamEvent
 from handlers.segments.appending import Cursor, Segment
-from handlers.segments.codec import pack, unpack
+from handlers.segments.codec import last_received_ms, pack, unpack
 from handlers.store import layouts
 from handlers.store.control_items import Item, count, expiry, number, text
 from handlers.store.event_items import Fetch, StoredEvent, body_of, event_item, in_bucket, partition_keys, unpacked
@@ -116,6 +116,12 @@ def segment_number(item: Item) -> int:
 def last_position(item: Item) -> str:
     """The position of the segment's last event."""
     return position(segment_number(item), _whole(item, "fence"), _whole(item, "events") - 1)
+
+
+def last_came_ms(item: Item) -> int:
+    """When the segment's last event came; raises StoreUnavailable where this version cannot read that."""
+    with layouts.named(_name(item)):
+        return last_received_ms(bytes(item["data"]["B"]))
 
 
 def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Iterator[StoredEvent]:

@@ -29,21 +29,23 @@ from handlers.store.segment_items import (
 FIRST, MOST = 8, 200
 
 
-_NAMES = {f"#{name}": name for name in HEAD}
-_PROJECTION = ", ".join((*_NAMES, "#number"))
+_NAMES = {f"#{name}": name for name in (*HEAD, "number")}
 
 
-def heads(dynamodb: Any, table: str, stream_id: str, condition: str, bound: str, **more: Any) -> Any:
+def heads(
+    dynamodb: Any, table: str, stream_id: str, condition: str, bound: str, *, whole: bool = False, **more: Any
+) -> Any:
     """The answer to a Query for what a writer knows of a stream's segments, and for the anchor's number.
 
-    `condition` compares the sort key with :bound. Raises StoreUnavailable.
+    `condition` compares the sort key with :bound; `whole` asks for the events as well. Raises StoreUnavailable.
     """
+    names = _NAMES | {"#data": "data"} if whole else _NAMES
     with translate_errors("Query"):
         return dynamodb.query(
             TableName=table,
             KeyConditionExpression=f"PK = :partition AND {condition}",
-            ProjectionExpression=_PROJECTION,
-            ExpressionAttributeNames={**_NAMES, "#number": "number"},
+            ProjectionExpression=", ".join(names),
+            ExpressionAttributeNames=names,
             ExpressionAttributeValues={":partition": {"S": log_key(stream_id)}, ":bound": {"S": bound}},
             ConsistentRead=True,
             **more,

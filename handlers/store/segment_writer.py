@@ -8,7 +8,7 @@ mark in the log; a body is in the bucket, or its message in the queue, before a 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
@@ -39,6 +39,7 @@ from handlers.store.segment_items import (
     MAX_SEGMENT_BYTES,
     elsewhere,
     is_segment,
+    last_came_ms,
     log_key,
     segment_item,
     segment_of,
@@ -76,11 +77,16 @@ class SegmentWriter:
         self._keep_days = keep_days
         self._appender = Appender(fence, window_ms, anchors=keep_days > 0)
         self._lone: tuple[bytes, Item] | None = None  # of the event that is being written, where it is out of the way
+        self._newest: tuple[int, int] | None = None  # who wrote the log's last event as of `opens`, and when that came
 
     def opens(self) -> Cursor | None:
         """Where the log says that the stream is to be resumed; None where it says nothing. Raises StoreUnavailable."""
         self._through(self._appender.opens(self._now_ms()))
         return self._appender.cursor
+
+    def came_ms(self, fence: int) -> int | None:
+        """When the log's last event came, as of `opens`, where connection `fence` has written it; else None."""
+        return self._newest[1] if self._newest is not None and self._newest[0] == fence else None
 
     def write(self, first: int, events: Sequence[StreamEvent]) -> Written:
         """How many of `events` were new, known already, or dead-lettered; `first` is the number of the first."""
@@ -126,11 +132,13 @@ class SegmentWriter:
 
     def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
         """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows."""
-        limit = {} if most is None else {"Limit": most}
+        limit: dict[str, Any] = {} if most is None else {"Limit": most, "whole": True}
         response = heads(
             self._dynamodb, self._table, self._stream_id, condition, bound, ScanIndexForward=not newest_first, **limit
         )
         items = response["Items"]
+        if most is not None:
+            self._newest = _newest(items)
         anchor = next((count(item, "number") or 0 for item in items if not is_segment(item)), 0)
         segments = [segment_of(item) for item in items if is_segment(item)]
         return Page(segments, not response.get("LastEvaluatedKey"), anchor)
@@ -198,3 +206,10 @@ class SegmentWriter:
         """Sends the event whole, and says so in the log: in the other order a kill between the two would lose it."""
         self._dead_letters.send(self._stream_id, self._fence, event, reason)
         return {"dead_letter": {"S": reason}}
+
+
+def _newest(items: Iterable[Item]) -> tuple[int, int] | None:
+    """Who wrote the last event of the first segment among the items, and when it came; None where that is damaged."""
+    with contextlib.suppress(StoreUnavailable):  # which is for whoever reads events
+        return next(((count(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), None)
+    return None

@@ -46,13 +46,7 @@ def of_member(member: Member) -> dict[str, list[str]]:
     """What was broken of one stream."""
     seen = broken(member)
     seen["dead-letters"] += _unlettered(member)
-    return seen | {
-        "stuck": _stuck(member),
-        "disturbed": _disturbed(member),
-        # Of one that is kept alone, for its POST could not read its record.
-        "unnamed-ends": unnamed(member),
-        "overdue": overdue(member),
-    }
+    return seen | {"stuck": _stuck(member), "disturbed": _disturbed(member)}
 
 
 def _running_on(group: Group) -> list[str]:
@@ -81,8 +75,7 @@ def _stuck(member: Member) -> list[str]:
     if not member.answered or (len(last) == 1 and member.answered[-1][1] not in last):
         return ["the last request was never answered"]
     record = lease(member)
-    holder = member.account.executions.get(record.get("execution", {}).get("S", ""))
-    is_of_group = "group" in record or (holder in member.executions and holder.status == "RUNNING")
+    is_of_group = "group" in record
     if is_stopped(member):
         if last == {"POST"}:
             return ["a POST came after the last request to stop, and the stream stays stopped"]

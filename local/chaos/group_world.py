@@ -106,10 +106,6 @@ class Group(World):
             self.account.watch(group, beside.group_watch.changed)
         return self.all[group]
 
-    def _kept(self, name: str) -> World:
-        """What an execution keeps: a group, or a stream alone, where the POST could not read its record."""
-        return self.named(name) if is_group(name) else next(one for one in self.members if one.stream == name)
-
     async def answers(self, call: TaskCall) -> Any:
         """A Task's result of the machine that answers a POST."""
         if call.service == "dynamodb":
@@ -127,8 +123,10 @@ class Group(World):
             }
         if call.action == "startExecution":
             await self._on_its_way()
-            kept = self._kept(call.parameters["Input"]["pathParameters"]["streamId"])
-            execution = kept.successor(call.parameters)
+            kept = call.parameters["Input"]["pathParameters"]["streamId"]
+            if not is_group(kept):
+                self.account.cross(f"an execution is started for {kept} alone")
+            execution = self.named(kept).successor(call.parameters)
             return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
         raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
 
@@ -154,7 +152,6 @@ class Member(World):
         super().__init__(group.account, schedule, own, versions, machine_of, number, stream=schedule.name)
         self.group = group
         self.say = self._says
-        self._number = number + 1  # an execution of its own is not called as the group's first
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.answered: list[tuple[int, str]] = []  # when requests were answered, and which
@@ -170,11 +167,6 @@ class Member(World):
         """The record of its newest connection, which is good until its function's beats say so."""
         group = control_items.text(record, "group")
         return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
-
-    def _described(self, arn: str) -> Any:
-        """As of a stream alone; whoever is kept alone asks about the group's execution, where that had the stream."""
-        execution = self._described_by(arn)
-        return {"ExecutionArn": arn, "Status": execution.status}
 
     @property
     def own(self) -> Sequence[Fault]:

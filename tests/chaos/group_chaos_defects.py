@@ -6,6 +6,7 @@ schedule that shows it. It decides nothing else. Invariant: the same schedule is
 """
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +25,10 @@ from handlers.group_threads import Answered
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
+from local import stages
+from local.chaos.deployments import STAGE
 from local.chaos.schedule import POLICIES, Fault, Schedule
+from states_language import Machine, load
 
 HEARTBEAT = Store.heartbeat
 LISTED, ENDED = Roster.listed, Roster.ended
@@ -159,6 +163,14 @@ class RaisesAtAReset(Manager):
         return super().handle(now_ms, input_, **when)
 
 
+def keeps_alone(together: int) -> Machine:
+    """Starts an execution of the stream's own where its record cannot be read, as where each stream has one."""
+    definition = deepcopy(stages.definition(stages.ROOT / "statemachines" / "start.asl.yml"))
+    definition["States"]["May it be kept alone"]["Choices"][0]["Next"] = "Start"
+    settings = stages.load(STAGE, {"streams_per_function": together})
+    return load(stages.resolve(definition, settings, stages.names(STAGE)))
+
+
 def ends_the_function(error: Exception) -> Any:
     """What one manager raises is raised by the function."""
     raise StoreUnavailable(f"a manager has raised: {error}")
@@ -271,6 +283,12 @@ DEFECTS = (
         {f"{FUNCTION}.waits_too_late": lambda *_given: False},
         group(HELD, CALM),
         MORE_MS,
+    ),
+    GroupDefect(
+        "a POST that reads no record keeps its stream alone",
+        "cross-talk",
+        {"local.chaos.simulate.start_machine": keeps_alone},
+        group(stream("evicts", joins_ms=20_000), CALM, faults=(Fault(19_000, "throttles", 3_000),)),
     ),
     GroupDefect(
         "a manager that raises ends the function",

@@ -6,7 +6,6 @@ import pytest
 
 from handlers.group import keeping
 from local.chaos.group_schedule import generate_groups
-from local.chaos.schedule import Fault, Schedule
 from local.chaos.simulate import run_schedule
 
 
@@ -26,18 +25,3 @@ def test_a_function_whose_rests_are_not_drawn_is_in_step(monkeypatch: pytest.Mon
     """So the rest itself is what is looked at."""
     monkeypatch.setattr(keeping, "rest_bounds_s", lambda *_of: (1, 1))
     assert "in-step" in broken()
-
-
-def test_a_function_that_ends_after_a_refusal_leaves_no_stream_connected() -> None:
-    """It releases at its end what it owes: its execution is aborted, and a POST takes a stream out of the group."""
-    drops = (Fault(3_858, "truncation", 0, 10_076), Fault(5_999, "reorders", 10_805, 50_025))
-    faults = (Fault(6_420, "throttles", 5_368, 41_462), Fault(8_008, "abort and post"))
-    names = ("m0", "m1", "m2")
-    streams = [
-        Schedule(305_600 + at, "forbids", True, False, 3, False, 300, 300, () if at else drops, name=name, together=2)
-        for at, name in enumerate(names)
-    ]
-    whole = Schedule(3_056, "tolerates", True, False, 0, False, 300, 300, faults, together=2, group=tuple(streams))
-    result = run_schedule(whole)
-    assert [line for line in result.log if "execution e1-1 starts" in line]
-    assert result.violations == []

@@ -133,10 +133,10 @@ def save_connection(store: Store, stream_id: str, progress: Progress, **who: str
     return store.ledger.save(stream_id, control_items.connection(progress, **who))
 
 
-def record_gaps(store: Store, stream_id: str, now_ms: int, dead_after_ms: int) -> None:
+def record_gaps(store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0) -> None:
     """Has the newest connection write down which gaps there were."""
     (own,) = ControlTable(store._dynamodb, CONTROL).newest(stream_id, "connection#", 1)
-    store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own)
+    store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, looked)
 
 
 def put_secret(name: str, text: str) -> None:

@@ -19,17 +19,23 @@ MOST = 2
 
 
 class Account:
-    """The control table and the executions, each with its status by name; who is started claims what it is to keep."""
+    """The control table and the executions, each with its status by name; who is started claims what it is to keep.
+
+    `failures` are errors by action, each used once.
+    """
 
     def __init__(self) -> None:
         self.tables = MemoryDynamoDB(NAMES["events_table"], CONTROL)
         self.executions: dict[str, str] = {}
         self.inputs: list[Any] = []
         self.refused: list[str] = []
+        self.failures: dict[str, list[str]] = {}
         self.posts = 0
 
     async def perform(self, call: TaskCall) -> Any:
         """What AWS answers."""
+        if self.failures.get(call.action):
+            raise TaskFailure(self.failures[call.action].pop(0), "scripted")
         match call.action:
             case "describeExecution":
                 name = call.parameters["ExecutionArn"].removeprefix(EXECUTION)
@@ -164,6 +170,40 @@ def test_a_dead_execution_of_a_group_is_replaced(account: Account) -> None:
     account.executions[dead.removeprefix(EXECUTION)] = "FAILED"
     assert account.post("a")["executionArn"] != dead
     assert (account.inputs, account.members("#1")) == (["#1", "#1"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("failure", "answer"),
+    [
+        ("States.Timeout", "NotStarted"),
+        ("States.DataLimitExceeded", "NotStarted"),
+        ("DynamoDB.ThrottlingException", "Throttled"),
+    ],
+)
+def test_a_stream_whose_record_cannot_be_read_is_not_started_alone(account: Account, failure: str, answer: str) -> None:
+    """The POST fails, and the next one joins the group."""
+    account.failures["getItem"] = [failure]
+    assert (account.post("a"), account.inputs) == (answer, [])
+    assert account.post("a")["already_running"] is False
+    assert (account.group("a"), account.inputs) == ("#1", ["#1"])
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(account: Account, failures: int) -> None:
+    """It joins anew, which changes nothing for a function that keeps it; no execution is started for it alone."""
+    first = account.post("a")["executionArn"]
+    account.put("a", execution={"S": first})
+    account.failures["describeExecution"] = ["States.Timeout"] * failures
+    account.post("a")
+    assert (account.group("a"), account.lease("a")["execution"], set(account.inputs)) == ("#1", {"S": first}, {"#1"})
+
+
+def test_a_stream_stays_alone_where_nobody_knows_whether_its_execution_runs(account: Account) -> None:
+    """No group takes it from one that may run."""
+    account.post("a", most=1)
+    account.failures["describeExecution"] = ["States.Timeout"]
+    account.post("a")
+    assert (account.group("a"), account.inputs) == (None, ["a", "a"])
 
 
 def test_a_group_that_ends_is_started_again_by_who_joins(account: Account) -> None:

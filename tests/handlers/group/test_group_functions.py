@@ -1,14 +1,17 @@
 """Functions of a group hand over, stream by stream, on the tables that the product writes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
+from handlers.store import control_items
 from tests.examples import examples
-from tests.handlers.group.world import EVERY_MS, LIFE_MS, LIMIT, World
+from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, World
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
 STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
@@ -168,6 +171,24 @@ def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
     check(world)
 
 
+def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the stream outside of the group sees no beat of it, and would wait for its limit."""
+    world = running(a="forbids")
+    updates, refused = world.tables.update_item, list[str]()
+
+    def update_item(**request: Any) -> Any:
+        if "#released = :fence" in request["UpdateExpression"] and not refused:
+            refused.append(request["UpdateExpression"])
+            raise ClientError({"Error": {"Code": "ThrottlingException", "Message": ""}}, "UpdateItem")
+        return updates(**request)
+
+    monkeypatch.setattr(world.tables, "update_item", update_item)
+    world.run(LIFE_MS)
+    record = world.tables.get_item(TableName=CONTROL, Key=control_items.key("forbids:a", "lease"))["Item"]
+    assert (world.outcomes["r1"].error, len(refused)) == ("ConnectionExpired", 1)
+    assert record["released"] == record["connected"]
+
+
 def test_streams_in_logs_are_kept_as_well() -> None:
     """Each in its order, over a handover and a kill; their cursors lie in their logs."""
     world = World(POLICIES, store="log", flush_s=3)
@@ -180,6 +201,25 @@ def test_streams_in_logs_are_kept_as_well() -> None:
     world.at(40_500, lambda: world.start("r3"))
     world.run(75_000)
     check(world)
+
+
+def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:
+    """In a log each connection has caught up after twice the time since the last event, whatever a beat leaves open."""
+    world = World({"a": "tolerates"}, store="log", flush_s=0)
+    world.join("tolerates:a")
+    for number in range(1, 70):
+        world.at(700 * number, lambda: world.emit("tolerates:a"))
+    behind_ms = []
+
+    def look() -> None:
+        live = world.tables.get_item(TableName=CONTROL, Key=control_items.key("tolerates:a", "lease"))["Item"]["live"]
+        behind_ms.append(int(live["M"]["live_ms"]["N"]) - int(live["M"]["opened_ms"]["N"]))
+
+    for number in range(6):
+        world.at(9_000 * number, lambda name=f"r{number}": world.start(name))  # type: ignore[misc]
+        world.at(9_000 * number + 5_000, look)
+    world.run(51_000)
+    assert behind_ms == [0, 1_200, 1_000, 800, 600, 400]
 
 
 # When, what, and to whom.
@@ -249,8 +289,14 @@ def schedule(acts: list[tuple[int, str, int]]) -> None:
         assert upstream.most <= LIMIT[upstream.policy]
 
 
+# A function is killed, and the next one before it has looked for gaps; an upstream is down until 50 connections are.
+KILLED_TOO_SOON = [(287, "kill", 3), (342, "drop", 4), (792, "vanish", 7), (2_858, "up", 3), (2_968, "down", 2)]
+KILLED_TOO_SOON += [(3_143, "drop", 9), (63_265, "vanish", 1)]
+
+
 @given(ACTS)
 @settings(max_examples=examples(6))
+@example(KILLED_TOO_SOON)
 def test_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
     """Kills, joins, leaves, drops and upstreams that are down, at any moment, to streams of each policy."""
     schedule(acts)

@@ -180,20 +180,23 @@ def test_a_connection_that_a_beat_answers_for_is_not_silent_for_its_lag() -> Non
 
 
 @pytest.mark.parametrize(
-    ("logged", "behind_ms"),
+    ("logged", "came_ms", "behind_ms"),
     [
-        (None, 91_000),
-        (Cursor(6, NOW_MS, ""), 91_000),
-        (Cursor(7, NOW_MS - 200, ""), 16_400),
+        (None, None, 91_000),
+        (Cursor(6, NOW_MS, ""), None, 91_000),
+        (Cursor(7, NOW_MS - 200, ""), None, 16_400),
+        (Cursor(7, NOW_MS - 200, ""), NOW_MS - 500, 1_000),
     ],
 )
-def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(logged: Cursor | None, behind_ms: int) -> None:
+def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
+    logged: Cursor | None, came_ms: int | None, behind_ms: int
+) -> None:
     """No heartbeat of such a stream is written: by its record alone each successor would be further behind."""
     live = {
         name: control_items.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))
     }
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
-    record = to_record({"live": {"M": live}}).heard_by(logged)
+    record = to_record({"live": {"M": live}}).heard_by(logged, came_ms)
     assert record.resumption(NOW_MS).behind_ms == behind_ms
 
 

@@ -22,6 +22,7 @@ from handlers.connection.inputs import Chunk, Claimed, LeaseRead, Opened, Resump
 from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
 from handlers.store.connection_store import Store
+from handlers.store.ledger_records import LOOK_BACK
 from handlers.store.requests import Requests
 from local.replay.shared_tasks import store_on
 from local.replay.table import MemoryDynamoDB
@@ -320,6 +321,65 @@ def test_who_looked_for_gaps_is_told_to_the_next() -> None:
     function.ask(RecordGaps(4_000))
     function.ask(Heartbeat(None, row(1, 2_000), 9_500))
     assert Function(table, "r2").claim().resumption.looked == 1
+
+
+def answered(table: Table, fence: int, for_ms: int = 10) -> Function:
+    """A connection that is answered ten milliseconds after its claim, and seen for so long since that."""
+    function = Function(table, f"r{fence}", now_ms=fence * 1_000 + 500)
+    function.claim()
+    function.ask(MarkConnected(fence, 900_000, row(fence, fence * 1_000 + for_ms)))
+    return function
+
+
+def gaps(table: Table) -> list[str]:
+    answer = table.tables.query(
+        TableName="control",
+        KeyConditionExpression="PK = :stream AND begins_with(SK, :gap)",
+        ExpressionAttributeValues={":stream": {"S": STREAM}, ":gap": {"S": "gap#"}},
+    )
+    return [item["SK"]["S"] for item in answer["Items"]]
+
+
+@pytest.mark.parametrize("tries", [LOOK_BACK - 2, LOOK_BACK - 1, LOOK_BACK, 2 * LOOK_BACK - 1])
+def test_the_gap_before_one_that_was_killed_is_written_down_however_many_tries_follow(tries: int) -> None:
+    """It was killed before it looked for gaps; who is answered next writes the one before it and the one after."""
+    table = Table()
+    for fence in (1, 2):
+        answered(table, fence)
+    for fence in range(3, 3 + tries):
+        refused = Function(table, "r3")
+        refused.claim()
+        refused.ask(SaveRecord(Progress(fence, fence * 1_000, None, fence * 1_000, ended_by="refused")))
+    answered(table, 3 + tries).ask(RecordGaps(400))
+    assert gaps(table) == ["gap#000000000002", f"gap#{3 + tries:012d}"]
+
+
+def test_gaps_are_written_down_back_to_who_looked_last() -> None:
+    """However many were killed before they looked; and while few were, in two queries."""
+    table, last = Table(), LOOK_BACK + 10
+    for fence in range(1, last):
+        answered(table, fence)
+    function = answered(table, last)
+    function.ask(RecordGaps(400))
+    assert gaps(table) == [f"gap#{fence:012d}" for fence in range(2, last + 1)]
+    function.ask(Heartbeat(None, row(last, last * 1_000 + 10), 900_000))
+    function = answered(table, last + 1)
+    table.requests.clear()
+    function.ask(RecordGaps(400))
+    assert table.requests.count("query") == 2
+    assert gaps(table)[-1] == f"gap#{last + 1:012d}"
+
+
+@pytest.mark.parametrize(("for_ms", "queries"), [(810, 3), (811, 2)])
+def test_one_that_lasted_long_has_looked_whatever_the_control_record_says(for_ms: int, queries: int) -> None:
+    """So a function of a group, which never writes who looked last, reads no more records at each handover."""
+    table, last = Table(), LOOK_BACK + 10
+    for fence in range(1, last):
+        answered(table, fence, for_ms)
+    function = answered(table, last)
+    table.requests.clear()
+    function.ask(RecordGaps(400))
+    assert table.requests.count("query") == queries
 
 
 def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:

@@ -112,6 +112,23 @@ def test_the_log_says_where_to_resume_and_an_older_connection_does_not_move_that
     assert log(aws, 3).opens() == Cursor(2, NOW_MS, "3")
 
 
+def test_the_log_says_when_its_last_event_came_to_whoever_opens_it(aws: Aws) -> None:
+    """Of the connection that has written it alone: what another was sent says nothing of its upstream."""
+    log(aws, 1).write(0, events(1, 2))
+    late = log(aws, 3)
+    late.opens()
+    assert (late.came_ms(1), late.came_ms(2)) == (NOW_MS + 2, None)
+    aws.dynamodb.update_item(
+        TableName=EVENTS,
+        Key={"PK": {"S": PARTITION}, "SK": {"S": f"segment#{1:012d}"}},
+        UpdateExpression="SET #data = :data",
+        ExpressionAttributeNames={"#data": "data"},
+        ExpressionAttributeValues={":data": {"B": b"no segment"}},
+    )
+    late.opens()
+    assert late.came_ms(1) is None
+
+
 def test_a_connection_knows_what_came_within_the_window_before_it(aws: Aws) -> None:
     """It looks back over several answers before it appends; what is older is stored again."""
     at = At()
