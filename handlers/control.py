@@ -60,7 +60,6 @@ TRIES = 2
 PAGE_S = 8
 # What a caller is told to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
 RETRY_AFTER_S = 5
-NEWER = "Deploy the version that wrote it, or a later one: that reads what an earlier one wrote"
 # RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
 # (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
 CACHE_CONTROL = "no-cache, no-store"
@@ -131,7 +130,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
 def _of_store(error: StoreUnavailable) -> Problem:
     """What a caller is told where the table did not answer, or had what this version cannot read."""
     if error.is_unknown_layout:
-        return Problem("unavailable", str(error), fix=NEWER)
+        return Problem("unknown-layout", str(error))
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     if error.is_throttle:
         words = f"the table takes no more requests now; try again in {RETRY_AFTER_S} s"

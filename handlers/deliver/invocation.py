@@ -68,7 +68,8 @@ class Delivered:
 class Hands:
     """What an invocation works with: where a stream's events go, what sends there, and the dead-letter queue.
 
-    `targets` raises ValueError where the profile is wrong; `bury` returns False where the queue does not take it.
+    `targets` raises ValueError where the profile is wrong; `bury` returns False where the queue does not take it, and
+    is not asked again then.
     `left_ms` is the time for what is sent.
     """
 
@@ -90,6 +91,7 @@ class _Work:
         self.undone: set[int] = set()
         self.result = Result()
         self.waiting: dict[Target, list[Message]] = {}
+        self.is_queue_away = False
 
     def read(self) -> None:
         """Sorts the events of all records by where they go."""
@@ -159,7 +161,9 @@ class _Work:
 
     def _bury(self, place: int, letter: Letter, label: str, message: Message | None = None) -> None:
         count = self._of(letter.stream_id, label)
-        if self.hands.bury(letter):
+        # To find out takes seconds: once for all of a call.
+        self.is_queue_away = self.is_queue_away or not self.hands.bury(letter)
+        if not self.is_queue_away:
             count.dead_lettered += 1
             if message is not None:
                 self.delivered.add(self.numbers[place], message, label)

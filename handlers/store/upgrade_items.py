@@ -1,14 +1,16 @@
 """Reads out of a lease and the ledger how a stream stands that an upgrade has asked to hand over.
 
     code_version   the version of the function that the stream's executions call; absent for the alias
-    upgrade_mark   when the stream was asked, which execution held it then, and how it stood
+    upgrade_mark   when the stream was asked, which execution held it then, and how it stood; of what goes back, since
+                   when the version dropped events that it said to have stored, by stream: a group has several
 
 Pure. Invariant: what a version before this one has not written counts as nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from handlers.connection.effects import RecordLoss
 from handlers.connection.lease import Lease, unconnected_ms
@@ -43,35 +45,52 @@ def execution_of(item: Item) -> str:
     return lease_of(item).execution or asked_of(item)[1]
 
 
-def lost_from_ms(item: Item, newest_ms: int | None, now_ms: int) -> int | None:
-    """Since when the connection of a stream that goes back says that it stores events and does not; None where it does.
+def to_lost(lease: Item, newest_ms: int | None, now_ms: int) -> Lost | None:
+    """What a stream has lost whose connection says that it stores events and does not; None where it does.
 
     The newest event that is stored came then. It moved the cursor all the same, so nobody will ask for them again.
     """
-    live = live_record(item) or {}
+    live = live_record(lease) or {}
     opened_ms, stored = count(live, "opened_ms"), count(live, "stored") or 0
     if newest_ms is None or opened_ms is None or stored < EXPECTED or newest_ms >= (opened_ms + now_ms) // 2:
         return None
-    return newest_ms
+    return Lost(newest_ms, count(live, "fence") or 0)
 
 
-def loss_of(item: Item) -> Item | None:
-    """The gap of a stream that is back of a version which said that it stored; None where there was none."""
-    asked: Item = item.get(MARK, {}).get("M", {})
-    from_ms, fence = count(asked, "lost_from_ms"), count(asked, "fence")
-    to_ms = count(live_record(item) or {}, "opened_ms")
-    if from_ms is None or fence is None or to_ms is None:
-        return None
-    return control_items.loss(item["PK"]["S"], RecordLoss(fence, LOSS, from_ms, max(from_ms, to_ms), "not_stored"))
+class Lost(NamedTuple):
+    """Since when a stream's events are lost, and the token of the connection that dropped them."""
+
+    from_ms: int
+    fence: int
 
 
-def mark(item: Item, now_ms: int, lost_ms: int | None = None) -> Item:
-    """What is written down of a stream that is asked now, whose lease is `item`; `lost_ms` as `lost_from_ms`."""
+def lost_of(item: Item) -> dict[str, Lost]:
+    """The streams whose events are lost, as it was written down when the stream or the group went back."""
+    written: Item = item.get(MARK, {}).get("M", {}).get("lost", {}).get("M", {})
+    parts = {stream_id: (text(written, stream_id) or "").split("/") for stream_id in written}
+    return {stream_id: Lost(*map(int, two)) for stream_id, two in parts.items() if len(two) == len(Lost._fields)}
+
+
+def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
+    """The gap of a stream whose events were dropped, and whether it has ended: by a connection of another execution.
+
+    `item` is the lease of what was asked, `lease` that of the stream. Until then the gap lasts.
+    """
+    live = live_record(lease) or {}
+    opened_ms, execution = count(live, "opened_ms"), text(live, "execution") or ""
+    has_ended = opened_ms is not None and execution not in ("", asked_of(item)[1])
+    to_ms = opened_ms if opened_ms is not None and has_ended else now_ms
+    announced = RecordLoss(lost.fence, LOSS, lost.from_ms, max(lost.from_ms, to_ms), "not_stored")
+    return control_items.loss(lease["PK"]["S"], announced), has_ended
+
+
+def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
+    """What is written down of a stream that is asked now, whose lease is `item`; `lost` as `lost_of`."""
     lease = lease_of(item)
-    lost = {} if lost_ms is None else {"lost_from_ms": number(lost_ms)}
+    since = {stream_id: {"S": f"{one.from_ms}/{one.fence}"} for stream_id, one in lost.items()}
     return {
         "M": {
-            **lost,
+            **({"lost": {"M": since}} if since else {}),
             "at_ms": number(now_ms),
             "execution": {"S": execution_of(item)},
             "away": {"BOOL": unconnected_ms(lease, now_ms) > 0},

@@ -20,10 +20,12 @@ from handlers.store.control_table import ControlTable
 from handlers.store.expressions import placeholders
 from handlers.store.group_items import MEMBER
 from handlers.store.leases import Leases, batches
-from handlers.store.upgrade_items import CODE, MARK, Stretches, lease_of, loss_of, mark, stretches
+from handlers.store.upgrade_items import CODE, MARK, Lost, Stretches, lease_of, loss, lost_of, mark, stretches, to_lost
 
 # What so many of the newest connections did is counted; of a group's members, those of so many streams.
 NEWEST, MEMBERS = 20, 10
+# More than a group has.
+ALL = 10_000
 RECORD = "upgrade"
 _KEY = control_items.key(GROUP, RECORD)
 _TEXTS = ("execution", "progress", "definition", "aside")
@@ -118,37 +120,56 @@ class UpgradeRecords:
         """The leases of these streams, by their ids."""
         return {stream_id: item for some in batches(stream_ids) for stream_id, item in self._leases.items(some).items()}
 
-    def ask(self, item: Item, version: str, now_ms: int, lost_ms: int | None = None) -> bool:
+    def ask(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
         """Whether the stream's executions call `version` from now on, "" for the alias; `item` is its lease as read.
 
-        `lost_ms` is since when events are lost, None where none are.
+        `lost` is what it or its members have lost.
         """
         execution = lease_of(item).execution
-        values: dict[str, Item] = {":mark": mark(item, now_ms, lost_ms), ":no": {"BOOL": False}}
+        marked = item | {MARK: mark(item, now_ms, lost)}
+        values: dict[str, Item] = {":mark": marked[MARK], ":no": {"BOOL": False}}
         if execution:
             values[":execution"] = {"S": execution}
         held = "#execution = :execution" if execution else "attribute_not_exists(#execution)"
         change = f", {CODE} = :version" if version else f" REMOVE {CODE}"
-        return self._update(
+        is_asked = self._update(
             control_items.key(item["PK"]["S"], "lease"),
             f"SET {MARK} = :mark{change}",
             f"{held} AND (attribute_not_exists(#stop) OR #stop = :no)",
             ("execution", "stop"),
             values | ({":version": {"S": version}} if version else {}),
         )
+        if is_asked:
+            self.write_losses(marked, now_ms)
+        return is_asked
 
     def settle(self, item: Item) -> None:
-        """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest.
-
-        First it writes down the gap of events that the stream lost.
-        """
-        if (loss := loss_of(item)) is not None:
-            with translate_errors("PutItem"):
-                self._dynamodb.put_item(TableName=self._table, Item=loss)
+        """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest."""
         is_marked = MARK in item
         condition = f"#{MARK} = :mark" if is_marked else f"attribute_not_exists(#{MARK})"
         key = control_items.key(item["PK"]["S"], "lease")
         self._update(key, f"REMOVE {CODE}, #{MARK}", condition, (MARK,), {":mark": item[MARK]} if is_marked else {})
+
+    def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
+        """What a stream, or each stream of a group, has lost by its connection so far, by their ids."""
+        found = {}
+        for stream_id, lease in self._of(item, ALL).items():
+            lost = to_lost(lease, self._newest_ms(stream_id, lease), now_ms)
+            if lost is not None:
+                found[stream_id] = lost
+        return found
+
+    def losses(self, item: Item, now_ms: int) -> list[tuple[Item, bool]]:
+        """The gaps of what was lost, as they are written, and of each whether it has ended."""
+        lost = lost_of(item)
+        leases = {item["PK"]["S"]: item} if item["PK"]["S"] in lost else self.items(list(lost))
+        return [loss(item, leases[one], lost[one], now_ms) for one in lost if one in leases]
+
+    def write_losses(self, item: Item, now_ms: int) -> None:
+        """Writes down the gaps of what was lost, each until now or to its end; those that are there it writes anew."""
+        for gap, _ in self.losses(item, now_ms):
+            with translate_errors("PutItem"):
+                self._dynamodb.put_item(TableName=self._table, Item=gap)
 
     def stretches(self, item: Item, now_ms: int, answer_ms: int) -> Stretches:
         """What the newest connections of a stream did before it was asked, and after it handed over."""
@@ -163,18 +184,19 @@ class UpgradeRecords:
 
     def newest_ms(self, item: Item) -> int | None:
         """When the newest event of a stream or a group came that is stored; None where that is not known."""
-        instants = []
-        for stream_id, lease in self._of(item).items():
-            place = control_items.partitions(lease), control_items.order(lease)
-            instants.append(latest_events.newest_ms(self._dynamodb, self._events_table, stream_id, *place))
+        instants = [self._newest_ms(stream_id, lease) for stream_id, lease in self._of(item).items()]
         return max((instant for instant in instants if instant is not None), default=None)
 
-    def _of(self, item: Item) -> dict[str, Item]:
-        """The leases of what is looked at of a stream or a group, by their streams' ids: a group's own is none."""
+    def _newest_ms(self, stream_id: str, lease: Item) -> int | None:
+        place = control_items.partitions(lease), control_items.order(lease)
+        return latest_events.newest_ms(self._dynamodb, self._events_table, stream_id, *place)
+
+    def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
+        """The leases of a stream or of a group's members, by their streams' ids: a group's own is none."""
         stream_id = item["PK"]["S"]
         if not is_group(stream_id):
             return {stream_id: item}
-        members = self._records.behind(stream_id, MEMBER, "", MEMBERS)
+        members = self._records.behind(stream_id, MEMBER, "", most)
         return self.items([member["SK"]["S"].removeprefix(MEMBER) for member in members])
 
     def _update(

@@ -10,11 +10,13 @@ deployment has put another there. For example
     upgrade 2     deployed: D2              goes back      former: D1    aside: D2    deployed: D1 and a space
     upgrade 3     deployed: D1 and a space  puts in D2     Success       former: D2
 
-Invariants: nothing is deployed that was not deployed before; each step may be repeated.
+Whoever was renewed with D2 meanwhile has it in its execution, so these hand over once D1 is deployed again. Invariants:
+nothing is deployed that was not deployed before; each step may be repeated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from handlers.store.upgrade_records import Upgrade, UpgradeRecords
@@ -50,6 +52,24 @@ class Definitions:
             return
         self._records.put_aside(upgrade.execution, self._published())
         self._deploy(former.strip() + OURS)
+
+    def runs_another(self, upgrade: Upgrade) -> Callable[[str], bool] | None:
+        """Whether an execution was started with another definition than `put_back` has deployed; None where none was.
+
+        An execution that Step Functions has forgotten runs nothing.
+        """
+        if not upgrade.aside or not upgrade.definition:
+            return None
+        former = self._text(upgrade.definition).strip()
+
+        def is_other(execution: str) -> bool:
+            try:
+                answer = self._states.describe_state_machine_for_execution(executionArn=execution)
+            except self._states.exceptions.ExecutionDoesNotExist:
+                return False
+            return bool(answer["definition"].strip() != former)
+
+        return is_other
 
     def _is_put_back(self, upgrade: Upgrade) -> bool:
         """Whether what is deployed was put there by an upgrade that went back."""

@@ -30,6 +30,7 @@ EXPECTED = 10.0
 BAD_ENDINGS = ("StreamRejected", "InvalidRequest", "RenewalFailed", "ClaimFailed")
 # A function that takes so many times the memory, and so much more, leaks.
 LEAK, LEAK_MB = 1.5, 32
+MOST_REASONS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,12 @@ class Verdict:
 
     state: State
     reasons: dict[str, str]
+
+    def words(self) -> str:
+        """The reasons as one phrase, a few by name."""
+        named = [f"{one}: {reason}" if one else reason for one, reason in sorted(self.reasons.items())]
+        more = len(named) - MOST_REASONS
+        return "; ".join(named[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def worse(stream: Stream, limits: Limits) -> str:

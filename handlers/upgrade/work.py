@@ -19,7 +19,7 @@ from typing import Any
 
 from handlers.connection.orphans import start_input
 from handlers.store.control_items import Item
-from handlers.store.upgrade_items import asked_of, execution_of, is_asked, lease_of, lost_from_ms, to_stream, was_ended
+from handlers.store.upgrade_items import MARK, asked_of, execution_of, is_asked, lease_of, to_stream, was_ended
 from handlers.store.upgrade_records import UpgradeRecords
 from handlers.upgrade import health
 from handlers.upgrade.definitions import Definitions
@@ -29,7 +29,6 @@ from handlers.upgrade.waves import WHOLE, place, wave_end
 ALIAS, LATEST = "stable", "$LATEST"
 # Of so many streams of a wave the connections are read, and of so many that went before.
 CLOSELY, CLOSELY_BEFORE = 200, 50
-MOST_REASONS = 10
 # What the function raises for an event that names no stream: it has been imported, and its settings are read.
 STARTS = "InvalidRequest"
 
@@ -139,6 +138,8 @@ class Work:
         if begin == 0:
             self._move_alias(stable)
             self._definitions.put_back(self._records.read())
+        if begin >= WHOLE:
+            return self._others_back(begin - WHOLE)
         items = sorted(self._records.asked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
         for item in items:
             if self._is_late():
@@ -155,19 +156,53 @@ class Work:
                 self._records.settle(item)
             elif is_asked(item, "") and lease_of(item).execution in ("", asked_of(item)[1]) and not was_ended(item):
                 self._hand_over(item, "")  # as in ask
+        return self._others_back(0)
+
+    def _others_back(self, begin: int) -> dict[str, Any]:
+        """Has streams of no wave hand over whose execution was started with the definition that is no longer deployed.
+
+        Their places are behind those of the waves' streams.
+        """
+        runs_another = self._definitions.runs_another(self._records.read())
+        if runs_another is None:
+            return {"begin": WHOLE, "is_done": True}
+        ids = sorted((one for one in self._records.held() if place(one) >= begin), key=place)
+        for stream_id, item in self._items(ids):
+            if self._is_late():
+                return {"begin": WHOLE + place(stream_id), "is_done": False}
+            execution = "" if item is None else lease_of(item).execution
+            if item is None or not execution or (is_asked(item, "") and asked_of(item)[1] != execution):
+                continue
+            self._clients.take()
+            if runs_another(execution):
+                self._hand_over(item, "")
         return {"begin": WHOLE, "is_done": True}
 
     def look_back(self, limits: Limits) -> dict[str, Any]:
-        """Whether those that went back are connected again; then what was written is removed."""
-        streams = [
-            to_stream(item, "", self._now_ms()) for item in self._records.asked(lambda _: True) if is_asked(item, "")
-        ]
+        """Whether those that went back are connected again; then what was written is removed.
+
+        Before, it is written down what their streams have lost.
+        """
+        now_ms = self._now_ms()
+        items = [item for item in self._records.asked(lambda _: True) if is_asked(item, "")]
+        streams = [to_stream(item, "", now_ms) for item in items]
         verdict = health.back(streams, limits)
+        if verdict.state is health.State.WELL and self._loses_still(items, now_ms, limits):
+            verdict = Verdict(health.State.WAITING, {})
+        if verdict.state is not health.State.WAITING:
+            for item in items:
+                self._records.write_losses(item, now_ms)
         if verdict.state is health.State.WELL:
             self._settle(0, lambda item: is_asked(item, ""))
         return self._answer(verdict, streams)
 
     # --- what they are made of ----------------------------------------------------------------------------------------
+
+    def _loses_still(self, items: Iterable[Item], now_ms: int, limits: Limits) -> bool:
+        """Whether a stream of a group is not connected anew whose events were dropped, and may be within its time."""
+        longest_ms = limits.answer_ms + limits.away_ms
+        young = (item for item in items if now_ms - asked_of(item)[0] <= longest_ms)
+        return any(not has_ended for item in young for _, has_ended in self._records.losses(item, now_ms))
 
     def _runs(self, execution: str) -> bool:
         client = self._clients.states
@@ -205,8 +240,9 @@ class Work:
     def _hand_over(self, item: Item, version: str) -> None:
         """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream."""
         now_ms = self._now_ms()
-        lost_ms = None if version else lost_from_ms(item, self._records.newest_ms(item), now_ms)
-        if self._records.ask(item, version, now_ms, lost_ms):
+        # Who was not in a wave ran what was well.
+        lost = {} if version or MARK not in item else self._records.lost(item, now_ms)
+        if self._records.ask(item, version, now_ms, lost):
             self._start(item, version)
 
     def _start(self, item: Item, version: str) -> None:
@@ -245,7 +281,7 @@ class Work:
     def _answer(self, verdict: Verdict, streams: Sequence[Stream]) -> dict[str, Any]:
         over = sum(stream.has_handed_over for stream in streams)
         self._note(f"{over} of {len(streams)} streams that were asked have handed over")
-        return {"state": verdict.state.value, "reasons": said(verdict.reasons)}
+        return {"state": verdict.state.value, "reasons": verdict.words()}
 
     def _note(self, progress: str) -> None:
         self._records.note(self._execution, progress)
@@ -269,13 +305,6 @@ def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
 def limits(event: Mapping[str, Any]) -> Limits:
     """For how long the machine has streams watched, and how long they may take."""
     return Limits(*(round(1000 * event[name]) for name in ("answer_s", "away_s", "watch_s")))
-
-
-def said(reasons: Mapping[str, str]) -> str:
-    """The reasons as one phrase, a few by name."""
-    named = [f"{stream_id}: {reason}" if stream_id else reason for stream_id, reason in sorted(reasons.items())]
-    more = len(named) - MOST_REASONS
-    return "; ".join(named[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def successor_name(execution: str, upgrade: str, version: str) -> str:

@@ -68,6 +68,14 @@ class Answer:
         except (ValueError, KeyError, TypeError):
             return f"{self.phrase}."
 
+    @property
+    def kind(self) -> str:
+        """Which problem it is, by the last word of its type; "" where the answer is none."""
+        try:
+            return str(json.loads(self.body)["type"]).rpartition(":")[2]
+        except (ValueError, KeyError, TypeError):
+            return ""
+
 
 @dataclass(frozen=True)
 class Api:

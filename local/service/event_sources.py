@@ -5,7 +5,8 @@ failed. So a function that is killed is called again from the same place. Where 
 goes on with the oldest record there is, and an alert says so. Sources: AWS Lambda Developer Guide, "Using AWS Lambda
 with Amazon DynamoDB", "Configuring partial batch response"; Amazon DynamoDB Developer Guide, "Reading and processing a
 stream". Invariants: a place is on disk before a record behind it is read; records of one shard are handled one batch
-after the other, in their order, and those of a shard that came of a split behind all of the one that was split.
+after the other, in their order, and those of a shard that came of a split behind all of the one that was split;
+whatever goes wrong, it is said, and tried again.
 """
 
 import asyncio
@@ -70,10 +71,11 @@ class Places:
 
     def set(self, shard: Shard, number: str) -> None:
         """Keeps the number; it is on disk when this returns."""
-        self._places[shard.id] = number
+        places = {**self._places, shard.id: number}
         new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(self._places), encoding="utf-8")
+        new.write_text(json.dumps(places), encoding="utf-8")
         new.replace(self._file)
+        self._places = places
 
 
 class Streams:
@@ -130,17 +132,20 @@ class EventSourceMapping:
         self._say = say
         self._ended: set[tuple[str, str]] = set()
         self._has_ended = asyncio.Event()
+        self._said = ""
 
     async def run(self) -> None:
         """Reads and calls until it is cancelled."""
         pumps: dict[Shard, asyncio.Task[None]] = {}
         try:
             while True:
-                with contextlib.suppress(BotoCoreError, ClientError):
+                try:
                     self._has_ended.clear()
                     for shard in readable(await asyncio.to_thread(self._streams.shards), self._ended):
                         if shard not in pumps or pumps[shard].done():
                             pumps[shard] = asyncio.create_task(self._pump(shard))
+                except Exception as problem:
+                    self._failed(problem)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._has_ended.wait(), LONGEST_REST_S if pumps else POLL_S)
         finally:
@@ -159,7 +164,8 @@ class EventSourceMapping:
                 waited_s += rest_s
                 await asyncio.sleep(rest_s)
                 continue
-            if waited_s >= ALERT_AFTER_S:
+            if waited_s >= ALERT_AFTER_S or self._said:
+                self._said = ""
                 self._say(f"{self._source.function} goes on: what waited is done")
             rest_s = waited_s = 0.0
             if not done and shard.of_stream not in self._ended:
@@ -168,20 +174,32 @@ class EventSourceMapping:
     async def _step(self, shard: Shard) -> int | None:
         """How many records are done now; None where a call failed, at all or in part."""
         try:
+            return await self._read_on(shard)
+        except Exception as problem:
+            self._failed(problem)
+            return None
+
+    async def _read_on(self, shard: Shard) -> int | None:
+        """As `_read`, from the place that is kept, or from the oldest record where that is forgotten."""
+        try:
             return await self._read(shard, self._places.get(shard))
         except ClientError as problem:
             if problem.response["Error"]["Code"] not in _GONE or self._places.get(shard) is None:
-                return None
-        except BotoCoreError:
-            return None
+                raise
         self._say(f"ALERT: the stream of {self._source.table} has forgotten events before they were delivered")
-        try:
-            return await self._read(shard, None)
-        except (BotoCoreError, ClientError):
-            return None
+        return await self._read(shard, None)
+
+    def _failed(self, problem: Exception) -> None:
+        """Says what stopped it, once; that a service is away for a moment is no news."""
+        if isinstance(problem, BotoCoreError | ClientError):
+            return
+        words = f"{type(problem).__name__}: {problem}"
+        if words != self._said:
+            self._say(f"ALERT: nothing reaches {self._source.function} for now, it is tried again: {words}")
+        self._said = words
 
     async def _read(self, shard: Shard, after: str | None) -> int | None:
-        """As `_step`; raises BotoCoreError and ClientError. A shard of which all is done, and that is closed, ends."""
+        """As `_step`; raises what stops it. A shard of which all is done, and that is closed, ends."""
         records, is_last = await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
         done = await self._handle(shard, records) if records else 0
         if is_last and done == len(records):

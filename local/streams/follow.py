@@ -1,7 +1,8 @@
 """The verb `follow`: prints the events of a stream as they are stored, until Ctrl-C.
 
 It asks for page after page, as docs/store.md says. Invariants: an event is printed once, however late it was written;
-an API that does not answer is asked again, and whoever ends the command is told how to go on behind what was printed.
+an API that does not answer is asked again, one that will never answer is not; whoever ends the command is told how to
+go on behind what was printed.
 """
 
 import argparse
@@ -23,6 +24,8 @@ from local.user_error import UserError
 
 EVERY_S, LONGEST_S = 1.0, 30.0
 _TRANSIENT = (429, 500, 502, 503, 504)
+# What a later version wrote stays so, though its status is one of these.
+_LASTING = "unknown-layout"
 
 
 def add_follow(subparsers: Any) -> None:
@@ -70,7 +73,7 @@ class _Follower:
             try:
                 page = self._streams.ask("GET", path, {"after": after, "limit": 1000, "from": from_at})
             except Refused as refusal:
-                if refusal.answer.status not in _TRANSIENT:
+                if refusal.answer.status not in _TRANSIENT or refusal.answer.kind == _LASTING:
                     return asking.refused(refusal, as_json=self._arguments.json)
                 rest_s = _lost(str(refusal), rest_s)
                 continue

@@ -155,6 +155,7 @@ def test_roles_allow_what_is_done_and_nothing_wider(template: dict[str, Any]) ->
         ("states:StartExecution", {"Ref": "Connections"}),
         ("states:DescribeStateMachine", [{"Ref": "Connections"}, {"Fn::Sub": "${Connections}:*"}]),
         (["states:PublishStateMachineVersion", "states:UpdateStateMachine"], {"Ref": "Connections"}),
+        ("states:DescribeStateMachineForExecution", {"Fn::Sub": f"arn:{executions}"}),
         ("states:DescribeExecution", {"Fn::Sub": f"arn:{upgrades}"}),
         (["logs:CreateLogStream", "logs:PutLogEvents"], {"Fn::Sub": f"arn:{logs}"}),
     ]

@@ -52,6 +52,7 @@ def test_a_newer_control_record_is_refused_by_name(aws: Aws, function: ModuleTyp
     for part in ("/events", "/gaps", "/timeline", "/cost", "/latest"):
         code, problem = asked(function, f"/connections/{{streamId}}{part}", "demo:new")
         assert (code, problem["detail"], "later one" in problem["fix"]) == (503, WORDS, True), part
+        assert problem["type"].endswith(":unknown-layout")
     code, status = asked(function, "/connections/{streamId}", "demo:new")
     assert (code, status["reason"]) == (200, "its lease cannot be read whole: layout")
     rows = asked(function, "/connections", "")[1]["streams"]

@@ -32,6 +32,7 @@ class World:
         self.now_ms, self.left_ms = NOW_MS, 100_000
         self.answer: Callable[[Sequence[Message]], Mapping[int, Refusal]] = lambda _: TAKE
         self.is_queue_open = True
+        self.buried = 0
         self.targets: Sequence[Target] = (TARGET,)
 
     def send(self, batch: Sequence[Message]) -> Mapping[int, Refusal]:
@@ -43,6 +44,7 @@ class World:
 
     def bury(self, letter: Letter) -> bool:
         """Whether the dead-letter queue took it."""
+        self.buried += 1
         if self.is_queue_open:
             self.letters.append(letter)
         return self.is_queue_open
@@ -224,13 +226,15 @@ def test_what_the_stream_is_about_to_forget_is_buried() -> None:
 
 
 def test_an_event_that_cannot_be_buried_waits() -> None:
-    """Nothing is done before the sink or the queue has it."""
+    """Nothing is done before the sink or the queue has it; a queue that is away is asked once in a call."""
     world = World()
     world.is_queue_open = False
-    made = [item_record("a", event("1", "x" * 500), 1)]
-    assert world.run(made).failed_at == made[0]["dynamodb"]["SequenceNumber"]
+    made = [item_record("a", event(str(n), "x" * 500, at_ms=NOW_MS + n), n) for n in range(1, 6)]
+    result = world.run(made)
+    assert (result.failed_at, world.buried) == (made[0]["dynamodb"]["SequenceNumber"], 1)
+    assert [count.failed for count in result.counts.values()] == [5]
     world.is_queue_open = True
-    assert (world.run(made).failed_at, len(world.letters)) == ("", 1)
+    assert (world.run(made).failed_at, len(world.letters)) == ("", 5)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from handlers.store import control_items
 from handlers.store.control_items import count
 from handlers.store.control_table import ControlTable
 from handlers.store.upgrade_items import CODE, MARK
+from handlers.upgrade.waves import place
 from tests.examples import examples
-from tests.handlers.upgrade.world import CONTROL, FAULTS, FAULTY_CODE, FAULTY_DEFINITION, MACHINE, World
+from tests.handlers.upgrade.world import CONTROL, FAULTS, FAULTY_CODE, FAULTY_DEFINITION, MACHINE, Run, World
 
 IDS = [f"demo:{number}" for number in range(5)]
 BAD = (*FAULTY_CODE, *FAULTY_DEFINITION)
@@ -45,7 +46,8 @@ def check(world: World, end: str) -> None:
     # Before a stream was touched nothing was, and what is deployed stays so.
     assert set(world.steps) == {"check"} or world.deployed.strip() == definition
     if end == "FailureClean":
-        assert {code for code, _ in of_streams(world).values()} <= {"1"}
+        # A definition that was not deployed by then is nobody's.
+        assert set(of_streams(world).values()) <= {("1", "D1")} or set(world.steps) == {"check"}
 
 
 def test_a_good_version_is_taken_by_all() -> None:
@@ -89,6 +91,54 @@ def test_what_a_version_said_to_store_and_did_not_is_a_gap() -> None:
     opened_ms = count(world.lease(IDS[0])["live"]["M"], "opened_ms")
     assert (count(gap, "to_ms"), gap["cause"]["S"]) == (opened_ms, "not_stored")
     assert 0 <= (count(gap, "from_ms") or 0) - (before or 0) <= 2_000
+
+
+def gaps(world: World, stream_id: str) -> list[tuple[int, int, str]]:
+    """From when until when, and why."""
+    rows = ControlTable(world.tables, CONTROL).newest(stream_id, "gap#", 10)
+    return [(count(row, "from_ms") or 0, count(row, "to_ms") or 0, row["cause"]["S"]) for row in rows]
+
+
+def test_what_a_group_lost_is_a_gap_of_each_of_its_streams() -> None:
+    """As of a stream alone; each until its own next connection."""
+    world = World([GROUP], "says it stores")
+    members = world.members(GROUP)
+    before = count(world.lease(members[0])["live"]["M"], "seen_ms") or 0
+    assert world.upgrade()[0] == "FailureClean"
+    for member in members:
+        ((from_ms, to_ms, cause),) = gaps(world, member)
+        assert (to_ms, cause) == (count(world.lease(member)["live"]["M"], "opened_ms"), "not_stored")
+        assert 0 <= from_ms - before <= 2_000
+    assert gaps(world, GROUP) == []
+
+
+@pytest.mark.parametrize("stream_id", [IDS[0], GROUP])
+def test_what_was_lost_is_a_gap_though_not_all_is_well(stream_id: str) -> None:
+    """Where a stream does not come back the gap lasts until the last look."""
+
+    class Dirty(World):
+        def wrong(self, run: Run, *kinds: str) -> bool:
+            """Nobody connects who goes back."""
+            return super().wrong(run, *kinds) or ("raises" in kinds and "back" in self.steps and run.code == "1")
+
+    world = Dirty([stream_id], "says it stores")
+    assert world.upgrade()[0] == "FailureDirty"
+    for member in world.members(stream_id):
+        ((from_ms, to_ms, cause),) = gaps(world, member)
+        assert (cause, to_ms - from_ms > 10_000) == ("not_stored", True)
+        assert 0 <= world.clock.now_ms() - to_ms < 1_000
+
+
+def test_who_was_renewed_meanwhile_goes_back_too() -> None:
+    """Streams of no wave whose execution has the definition that is taken back hand over; no other is touched."""
+    world = World([*IDS, GROUP], aborts_ms=5_000, renewed=[*IDS, GROUP][::2])
+    before = {one: control_items.text(world.lease(one), "execution") for one in world.ids}
+    assert world.upgrade()[0] == "FailureClean"
+    check(world, "FailureClean")
+    assert of_streams(world) == dict.fromkeys([*IDS, GROUP], ("1", "D1"))
+    kept = {one for one in world.ids if control_items.text(world.lease(one), "execution") == before[one]}
+    waved = set(sorted(world.ids, key=place)[:3])
+    assert kept == set(world.ids) - waved - set(world.renewed)
 
 
 def test_a_definition_that_was_put_aside_is_upgraded_to_by_the_next_upgrade() -> None:
@@ -144,15 +194,17 @@ def test_a_failure_for_a_moment_changes_no_end(at: int) -> None:
     st.lists(st.sampled_from(FAULTS), max_size=150),
     st.dictionaries(st.integers(1, 40), st.sampled_from(IDS), max_size=2),
     st.sampled_from([0, 0, 0, 1_000, 8_000, 20_000]),
+    st.sets(st.sampled_from([*IDS, GROUP])),
 )
 def test_whatever_fails_an_upgrade_ends_as_it_says(
-    ids: list[str], bad: str, faults: list[str], stops: dict[int, str], aborts_ms: int
+    ids: list[str], bad: str, faults: list[str], stops: dict[int, str], aborts_ms: int, renewed: set[str]
 ) -> None:
     """Requests refused, lost or the last ones of their function; streams that somebody stops; a person who aborts.
 
     The alias is not on the bad version where the end is clean, nor is a stream.
     """
-    world = World(ids, bad, faults, stops, aborts_ms)
+    # Nobody is renewed with a definition that does not come as far as its claim.
+    world = World(ids, bad, faults, stops, aborts_ms, renewed=() if bad in FAULTY_DEFINITION else renewed)
     end, _ = world.upgrade()
     check(world, end)
     # A bad version is never promoted while a stream shows that it is bad.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -99,7 +99,8 @@ class World:
     """A stage whose streams run version 1 and the definition `D1`; `bad` is what is wrong with version 2 or `D2`.
 
     `faults` are what becomes of the first requests, one each. `stops` are the streams that somebody stops while the
-    upgrade runs, in the second of its number; `aborts_ms` is when somebody has it go back, 0 for never.
+    upgrade runs, in the second of its number; `aborts_ms` is when somebody has it go back, 0 for never. `renewed` are
+    those that were renewed since the deployment.
     """
 
     ids: Sequence[str]
@@ -107,6 +108,7 @@ class World:
     faults: Sequence[str] = ()
     stops: Mapping[int, str] = field(default_factory=dict)
     aborts_ms: int = 0
+    renewed: Collection[str] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -131,7 +133,8 @@ class World:
             TableName=CONTROL, Item=control_items.key("#", "upgrade") | {"definition": {"S": f"{MACHINE}:1"}}
         )
         for stream_id in self.ids:
-            run = Run(f"arn:first:{stream_id}", stream_id, "", "D1", self.start_ms - 60_000)
+            deployed = self.new if stream_id in self.renewed else "D1"
+            run = Run(f"arn:first:{stream_id}", stream_id, "", deployed, self.start_ms - 60_000)
             self.runs[run.arn] = run
             started = {"started_at": {"S": control_items.instant(run.started_ms)}}
             self._put(stream_id, started)
@@ -217,6 +220,9 @@ class World:
     def _describe_state_machine(self, *, stateMachineArn: str) -> Any:
         number = stateMachineArn.removeprefix(MACHINE).removeprefix(":")
         return {"definition": self.versions[int(number) - 1] if number else self.deployed}
+
+    def _describe_state_machine_for_execution(self, *, executionArn: str) -> Any:
+        return {"definition": self.runs[executionArn].definition}
 
     def _update_state_machine(self, *, definition: str, **_: Any) -> Any:
         self.deployed, self.revision = definition, self.revision + 1
@@ -341,5 +347,5 @@ _DYNAMODB = ("get_item", "put_item", "update_item", "query", "batch_get_item")
 _LAMBDA = ("get_alias", "update_alias", "publish_version", "invoke")
 _STATES = (
     "describe_execution", "publish_state_machine_version", "describe_state_machine", "update_state_machine",
-    "start_execution",
+    "start_execution", "describe_state_machine_for_execution",
 )  # fmt: skip

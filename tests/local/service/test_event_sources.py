@@ -47,6 +47,7 @@ class World:
         self.table = f"streamkeeper-{uuid.uuid4().hex}"
         self.calls: list[list[str]] = []
         self.answer: Callable[[list[dict[str, Any]]], Any] = lambda _: {"batchItemFailures": []}
+        self.said: list[str] = []
         provision(self.endpoints, [properties(self.table, streams=True)], [])
 
     def put(self, *keys: str) -> None:
@@ -71,7 +72,7 @@ class World:
         """The mapping runs; another one goes on from the place on disk."""
         places = Places(self.folder / "places.json")
         source = EventSource(self.table, "deliver", 10, (FILTER,))
-        mapping = EventSourceMapping(source, Streams(self.endpoints, self.table), places, self.invoke, print)
+        mapping = EventSourceMapping(source, Streams(self.endpoints, self.table), places, self.invoke, self.said.append)
         task = asyncio.create_task(mapping.run())
         try:
             yield
@@ -131,6 +132,26 @@ def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: Wo
     world.answer = lambda _: "Runtime.ExitError" if len(world.calls) < 3 else {"batchItemFailures": []}
     world.run(lambda: len(world.calls) == 3)
     assert world.calls == [["a/1", "a/2"]] * 3
+
+
+def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
+    """A disk that takes no place, say: the records come again until it does, and each line is said once."""
+    in_the_way = world.folder / "places.new"
+    in_the_way.mkdir()
+    world.put("a/1")
+
+    def answer(_: list[dict[str, Any]]) -> Any:
+        if len(world.calls) == 3:
+            in_the_way.rmdir()
+        return {"batchItemFailures": []}
+
+    world.answer = answer
+    world.run(lambda: len(world.said) == 2)
+    assert world.calls == [["a/1"]] * 3
+    assert [line.partition(": IsADirectoryError")[0] for line in world.said] == [
+        "ALERT: nothing reaches deliver for now, it is tried again",
+        "deliver goes on: what waited is done",
+    ]
 
 
 def test_a_table_that_was_there_gets_its_stream_and_loses_it(world: World) -> None:

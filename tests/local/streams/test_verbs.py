@@ -15,10 +15,12 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from handlers.store import control_items
 from local import cli
 from local.completion import SHELLS
 from tests import harness
 from tests.event_source import EventSource
+from tests.local import support
 from tests.local.support import PROJECT, environment, until
 
 # After how many messages a client of the event stream is cut off.
@@ -133,6 +135,17 @@ def test_follow_goes_on_where_it_stood(service: harness.Service, tmp_path: Path)
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
     typed(service, "stop", "demo:follow")
+
+
+def test_follow_ends_where_a_later_version_has_written(service: harness.Service) -> None:
+    """No retry helps: it names the layout, and exits as at any refusal."""
+    tables = support.client("dynamodb", f"http://127.0.0.1:{service.port + 1}")
+    lease = control_items.key("demo:later", "lease") | {"generation": {"N": "1"}, "layout": {"N": "3"}}
+    with contextlib.closing(tables):
+        tables.put_item(TableName=f"streamkeeper-{harness.STAGE}-control", Item=lease)
+    done = typed(service, "follow", "demo:later")
+    words = "503 Service Unavailable: The control record has layout 3, and this version knows 2. Deploy the version"
+    assert (done.returncode, done.stdout, words in done.stderr) == (1, "", True), done.stderr
 
 
 def test_an_event_is_printed_and_told_as_printed_or_neither(
