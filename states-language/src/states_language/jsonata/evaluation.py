@@ -85,20 +85,18 @@ class Query:
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
         self._ast = ast
         self._machine = machine
-        self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
+        named = {node.value for node in nodes(ast) if node.type == "variable" and node.value}
+        self._reads_states = "states" in named
+        self._names = sorted(named - {"states"})
 
     def value(self, data: "Data", environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
-        variables = {
-            name: value
-            for name in self._names
-            if name != "states" and (value := environment.variable(name)) is not MISSING
-        }
+        variables = {name: value for name in self._names if (value := environment.variable(name)) is not MISSING}
         host = here()
         if host is None:
             return self._value(data, variables, environment, location, WHOLE)
         host.turn()
-        if not data.large and not exceeds(variables, PARTS_HERE):
+        if not (self._reads_states and data.large) and not exceeds(variables, PARTS_HERE):
             try:
                 return self._value(data, variables, environment, location, HERE)
             except Costly:
@@ -111,7 +109,8 @@ class Query:
         self, data: "Data", variables: dict[str, Any], environment: Environment, location: str, limits: Limits
     ) -> Any:
         frame = self._machine.create_frame(environment.functions())
-        frame.bind("states", data.library)
+        if self._reads_states:
+            frame.bind("states", data.library)
         for name, value in variables.items():
             frame.bind(name, to_library(value))
         self._machine.bounds = _Bounds(limits)
