@@ -126,6 +126,22 @@ def test_a_batch_goes_on_from_the_record_that_failed(world: World) -> None:
     assert world.calls == [["a/1", "a/2", "a/3"], ["a/2", "a/3"], ["a/2", "a/3"]]
 
 
+def test_a_batch_that_fails_further_on_each_time_rests_shortly(world: World) -> None:
+    """The rest grows where one record fails again and again, and not where each fails once: else this took minutes."""
+    keys = [f"a/{number:02}" for number in range(24)]
+    world.put(*keys)
+    failed: set[str] = set()
+
+    def answer(records: list[dict[str, Any]]) -> Any:
+        new = [one["dynamodb"]["SequenceNumber"] for one in records if _keys(one)[1]["S"] not in failed]
+        failed.update(_keys(one)[1]["S"] for one in records[:2])
+        return {"batchItemFailures": [{"itemIdentifier": number} for number in new[1:2]]}
+
+    world.answer = answer
+    world.run(lambda: bool(world.calls) and world.calls[-1] == keys[-1:])
+    assert list(dict.fromkeys(chain(*world.calls))) == keys
+
+
 def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: World) -> None:
     """With the same records, until it answers."""
     world.put("a/1", "a/2")
