@@ -40,6 +40,7 @@ sys.dont_write_bytecode = False
 # Files whose tests wait or compute for many seconds, by the beginning of their path; the longest first.
 SLOW = (
     "tests/chaos/test_model.py",
+    "tests/test_types.py",
     "tests/chaos/test_chaos.py",
     "tests/chaos/real/",
     "tests/bench/",

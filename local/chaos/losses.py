@@ -25,6 +25,8 @@ from local.chaos.world import World
 ON_ITS_WAY_MS = 4_000
 # Ends of a connection that is let go, or evicted, before its silence says that its peer is dead.
 LET_GO = ("closed_here", "ended_by_upstream")
+# What makes a store refuse what a connection says of itself.
+OF_THE_STORE = ("throttles", "unknown outcomes", "slow store")
 # The excuses.
 PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
 CAME_LATE = "it came late, or never, and nobody heard of the connection's end"
@@ -35,11 +37,9 @@ NEXT_ONES = "after the cursor, for the next connection to ask for"
 
 def missing(world: World) -> dict[int, str]:
     """Events that are neither stored nor in a recorded gap, each with its excuse; "" where there is none."""
-    opened = [link.opened_ms for link in world.upstream.links if link.opened_ms is not None]
-    if not opened:
-        return {}
     records = ledger(world)
     now_ms = world.clock.now_ms()
+    first_ms = _first_ms(world, records)
     recorded = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
     # Each end of a gap is by one function's clock; half an event may have come when the other half was cut off.
     slack_ms = world.schedule.skew_ms + LATE_MS
@@ -47,7 +47,7 @@ def missing(world: World) -> dict[int, str]:
     lost = [
         number
         for number, at_ms in enumerate(world.upstream.emitted_ms)
-        if min(opened) < at_ms <= until_ms
+        if first_ms < at_ms <= until_ms
         and number not in world.watch.stored
         and not any(gap.from_ms - slack_ms <= at_ms <= gap.to_ms + slack_ms for gap in recorded)
         and not (number in world.upstream.lost and _is_recorded(world, number, slack_ms))
@@ -60,6 +60,31 @@ def missing(world: World) -> dict[int, str]:
         n: excuses.get(n + 1, "") or _told_late(world, records, n, slack_ms) for n in lost if n in world.upstream.lost
     }
     return {n: excuses.get(n, "") or announced.get(n, "") for n in lost}
+
+
+def _first_ms(world: World, records: list[Record]) -> int:
+    """When the stream was opened first, but for openings that nobody could write down; now where there is none."""
+    known = {record.fence for record in records} | set(world.watch.stored_by)
+    known_links = [world.link_of(fence) for fence in known]
+    opened = [
+        link.opened_ms
+        for link in world.upstream.links
+        if link.opened_ms is not None and (link in known_links or not _was_unspeakable(world, link))
+    ]
+    return min(opened, default=world.clock.now_ms())
+
+
+def _was_unspeakable(world: World, link: Link) -> bool:
+    """Whether a connection ended at once, for its function died or the store refused what it said of itself."""
+    assert link.opened_ms is not None
+    ends = [end for end in (link.client.died_ms, link.closed_ms) if end is not None]
+    end_ms = min(ends, default=world.clock.now_ms())
+    refusals = [fault for fault in world.schedule.faults if fault.kind in OF_THE_STORE]
+    was_refused = any(
+        world.origin_ms + fault.at_ms <= end_ms and link.opened_ms <= world.origin_ms + fault.at_ms + fault.for_ms
+        for fault in refusals
+    )
+    return end_ms - link.opened_ms <= ON_ITS_WAY_MS and (was_refused or _was_killed(link))
 
 
 def _is_recorded(world: World, number: int, slack_ms: int) -> bool:

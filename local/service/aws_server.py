@@ -17,7 +17,7 @@ from local import signatures
 from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool, TooManyRequests, UnknownFunction, function_name
 from local.functions.versions import Versions
-from local.service import lambda_functions, lambda_versions, stacks
+from local.service import lambda_functions, lambda_versions, query_errors, stacks
 from local.service.lambda_answers import FUNCTIONS, lambda_error
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.parameters import parsed
@@ -122,8 +122,9 @@ class AwsServer:
         body = await request.body()
         service = signatures.scope(request)[1]
         if await asyncio.to_thread(stacks.unable, service, request.url.query, body, self._endpoints):
-            return Response(stacks.REFUSAL, 400, media_type="text/xml")
-        return await asyncio.to_thread(self._forward, request, body)
+            return query_errors.error_response(400, "ValidationError", stacks.REASON)
+        answer = await asyncio.to_thread(self._forward, request, body)
+        return query_errors.readable(answer) if query_errors.is_query(request) else answer
 
     def _forward(self, request: Request, body: bytes) -> Response:
         origin = self._endpoints.of(signatures.scope(request)[1])

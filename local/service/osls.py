@@ -38,13 +38,18 @@ def template(stage: str, root: Path = stages.ROOT) -> dict[str, Any]:
     A new one takes some seconds. Raises UserError when settings or machines are bad, Node is missing or osls fails.
     """
     stage_settings = stages.load(stage, root=root)
-    cached = root / ".streamkeeper-build" / f"{stage}-{_fingerprint(root)}.json"
+    cached = kept(stage, root)
     if not cached.is_file():
         for definition in _DEFINITION.findall((root / "serverless.yml").read_text(encoding="utf-8", errors="replace")):
             _check_machine(root, definition, stage_settings, stages.names(stage))
         _package(stage, root, cached)
     compiled: dict[str, Any] = json.loads(cached.read_text())
     return compiled
+
+
+def kept(stage: str, root: Path) -> Path:
+    """Returns where the template of `stage` is kept, of the files as they are now."""
+    return root / ".streamkeeper-build" / f"{stage}-{_fingerprint(root)}.json"
 
 
 def snapshot(root: Path, folder: Path) -> None:

@@ -17,14 +17,10 @@ UNABLE = ("AWS::StepFunctions::", "AWS::Lambda::Function", "AWS::Serverless::")
 _CREATES = {"CreateStack", "UpdateStack", "CreateChangeSet", "CreateStackSet", "UpdateStackSet"}
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _BUCKET_HOST = re.compile(r"([a-z0-9.-]+?)\.(?:s3[a-z0-9.-]*\.amazonaws\.com.*|localhost|s3\.localhost.*)")
-_REASON = (
+REASON = (
     "This endpoint runs the state machines and functions of serverless.yml, and the machines of CreateStateMachine. "
     "Those of a CloudFormation template would not run, so a template with AWS::StepFunctions, AWS::Lambda::Function or "
     "AWS::Serverless resources is refused."
-)
-REFUSAL = (
-    '<ErrorResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/"><Error><Type>Sender</Type>'
-    f"<Code>ValidationError</Code><Message>{_REASON}</Message></Error><RequestId>0</RequestId></ErrorResponse>"
 )
 
 

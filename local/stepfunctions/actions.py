@@ -4,6 +4,7 @@ Invariant: an unknown action or a bad request is an error that the SDK raises by
 a 500.
 """
 
+import asyncio
 import contextlib
 import gc
 import inspect
@@ -14,7 +15,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from local.stepfunctions import request_validation
+from local.stepfunctions import parameters, request_validation
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.activity_actions import ActivityActions
 from local.stepfunctions.diagnostics import ValidationAction, examine, is_examined
@@ -32,6 +33,7 @@ from local.stepfunctions.version_actions import VersionActions
 from local.template import REGION
 from states_language import Tokens
 from states_language.clock import Clock
+from states_language.scheduling.lanes import SHORT, yield_for
 from states_language.tasks.nested import Ended
 
 _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDefinition", "TestState")
@@ -41,9 +43,12 @@ _MEDIA_TYPE = "application/x-amz-json-1.0"
 def settle() -> None:
     """Reads what the first request would wait for; from then on the garbage collector leaves out what is there."""
     request_validation.model()
+    parameters.prefix({})
     # Else each full collection looks at all modules again, some 30 ms in which nobody is answered.
     gc.collect()
     gc.freeze()
+    # JSON has no cycles. The young are looked at when there are a few thousand, the others hundred times less often.
+    gc.set_threshold(5_000, 10, 100)
 
 
 class StepFunctions:
@@ -55,8 +60,7 @@ class StepFunctions:
         self.tokens = Tokens()
         self._express = Express(executions, clock)
         self._reader = Reader()
-        self._tests = StateTestAction(executions, clock, self._reader)
-        # The event loop waits so long for a thread that calculates.
+        # The event loop waits so long for a thread that reads definitions.
         sys.setswitchinterval(0.001)
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
@@ -67,28 +71,38 @@ class StepFunctions:
             **ValidationAction().actions(),
             **ActivityActions(activities).actions(),
             **MapRunActions(executions).actions(),
-            **self._tests.actions(),
+            **StateTestAction(executions, clock, self._reader).actions(),
         }
 
     async def answer(self, action: str, body: bytes, region: str = REGION) -> Response:
-        """Returns the HTTP answer to one request, signed for a region; nothing in a request makes it raise."""
+        """Returns the HTTP answer to one request, signed for a region; nothing in a request makes it raise.
+
+        Others have turns while a long one is read.
+        """
+        answering = self._answer(action, body, region)
+        if len(body) <= SHORT:
+            return await answering
+        return await asyncio.get_running_loop().create_task(self._executions.lanes.run(answering))
+
+    async def _answer(self, action: str, body: bytes, region: str) -> Response:
         try:
             try:
-                parameters = parsed_request(body or b"{}")
+                yield_for(body)
+                request = parsed_request(body or b"{}")
             except ValueError:
                 raise Refusal("SerializationException", "The request is not valid JSON.") from None
-            if not isinstance(parameters, dict):
+            if not isinstance(request, dict):
                 raise Refusal("SerializationException", "The request is not a JSON object.")
-            return _json(200, await self.call(action, parameters, region))
+            return _json(200, await self.call(action, request, region))
         except Refusal as refusal:
             return _json(400, {"__type": f"com.amazonaws.states#{refusal.code}", "message": str(refusal)})
 
-    async def call(self, action: str, parameters: dict[str, Any], region: str = REGION) -> dict[str, Any]:
+    async def call(self, action: str, request: dict[str, Any], region: str = REGION) -> dict[str, Any]:
         """Returns an action's answer, times as epoch seconds; raises Refusal."""
         if action not in self._actions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
-        request_validation.check(action, parameters)
-        arguments = {name: value for name, value in parameters.items() if value is not None}
+        request_validation.check(action, request)
+        arguments = {name: value for name, value in request.items() if value is not None}
         for definition in self._needed(action, arguments):
             if not is_examined(definition):
                 # A large definition, or a long expression, takes seconds to be read; once read it is known.
@@ -115,7 +129,6 @@ class StepFunctions:
         """Ends the Express executions that run, and answers the workers that wait."""
         self._express.close()
         self._reader.close()
-        self._tests.close()
         self.activities.close()
 
 

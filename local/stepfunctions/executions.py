@@ -18,7 +18,7 @@ from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Re
 from local.stepfunctions.json_messages import message_and_place
 from local.stepfunctions.known_executions import KnownExecution, ended
 from local.stepfunctions.machines import Machines, Started
-from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed
+from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed, read_input
 from local.stepfunctions.redrives import NOT_KEPT, Redrive, open_runs, repeated
 from states_language import Execution, Machine, Perform
 from states_language.clock import Clock
@@ -26,7 +26,7 @@ from states_language.place import TOO_MANY_EVENTS, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.tasks.nested import Ended
-from states_language.values import compact, same
+from states_language.values import Document, same
 
 # How an execution names the one that started it. Source: "Start a new AWS Step Functions workflow", developer guide.
 _STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
@@ -76,35 +76,37 @@ class Executions:
 
     def start(self, machine_arn: str, text: str = "{}", name: str | None = None) -> KnownExecution:
         """Returns a new execution, or the one that already runs with this name and input; raises Refusal."""
-        started, data = self.checked(machine_arn, text, name)
+        started, document = self.checked(machine_arn, text, name)
         name = name or str(uuid.uuid4())
         arn = f"{started.described.arn.replace(':stateMachine:', ':execution:')}:{name}"
         existing = self._known.get(arn)
         if existing is not None:
             # The same answer for a running execution with the same input; otherwise the name is in use.
-            if existing.closing is None and _same(existing.opening.input, data):
+            if existing.closing is None and _same(existing.opening.input, document.value):
                 return existing
             raise Refusal("ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        return self._begin(started, arn, name, text)
+        return self._begin(started, arn, name, text, document)
 
-    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Any]:
-        """Returns what an ARN starts and the input as data; raises Refusal for a bad machine, input or name."""
+    def checked(self, machine_arn: str, text: str, name: str | None) -> tuple[Started, Document]:
+        """Returns what an ARN starts and the input; raises Refusal for a bad machine, input or name.
+
+        Where others wait, they have turns while a large input is read, and none once this returned.
+        """
+        document = read_input(text)
         try:
             started = self.machines.started(machine_arn, random.random())
         except KeyError:
             raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'") from None
         if started.deleting:
             raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
-        try:
-            size, data = len(text.encode()), parsed(text)
-        except ValueError as problem:
-            message, _ = message_and_place(text, problem)
-            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'") from None
-        if size > INPUT_LIMIT_BYTES:
+        if isinstance(document, ValueError):
+            message, _ = message_and_place(text, document)
+            raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
+        if len(text.encode()) > INPUT_LIMIT_BYTES:
             raise Refusal("InvalidExecutionInput", "The input is longer than 262144 bytes of UTF-8.")
         if name is not None and not is_name(name):
             raise Refusal("InvalidName", f"Invalid Name: '{name}'")
-        return started, data
+        return started, document
 
     def on_end(self, arn: str, listener: Callable[[Ended], None]) -> None:
         """Calls the listener once, when the execution has ended; KeyError for an unknown ARN."""
@@ -171,7 +173,7 @@ class Executions:
         known.journal.redrive(redrive)
         known.redrives.append(redrive)
         known.earlier_runs, known.closing = known.closing.map_runs, None
-        known.live = self._run(opening, machine, known.journal, redriven)
+        known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven)
         self._follow(known, known.live)
         return now_ms
 
@@ -208,7 +210,7 @@ class Executions:
             if known.live is not None:
                 known.live.stop()
 
-    def _begin(self, started: Started, arn: str, name: str, text: str) -> KnownExecution:
+    def _begin(self, started: Started, arn: str, name: str, text: str, document: Document) -> KnownExecution:
         described = started.described
         opening = Opening(
             arn, name, described.arn, text, self._clock.now_ms(), definition=described.definition,
@@ -216,16 +218,18 @@ class Executions:
             version_arn=started.version_arn, alias_arn=started.alias_arn,
         )  # fmt: skip
         journal = self._records.journal(opening)
-        live = self._run(opening, started.machine, journal)
+        live = self._run(opening, started.machine, journal, document)
         known = KnownExecution(opening, journal.path, live, journal=journal, serial=self._next_serial())
         self._known[arn] = known
         self._follow(known, live)
         return known
 
-    def _run(self, opening: Opening, machine: Machine, journal: Journal, redriven: Redriven | None = None) -> Execution:
+    def _run(
+        self, opening: Opening, machine: Machine, journal: Journal, data: Any, redriven: Redriven | None = None
+    ) -> Execution:
         assert self.perform is not None
         return machine.start(
-            parsed(opening.input), clock=self._clock, perform=self.perform, name=opening.name, arn=opening.arn,
+            data, clock=self._clock, perform=self.perform, name=opening.name, arn=opening.arn,
             machine_name=opening.machine_arn.rpartition(":")[2], machine_arn=opening.machine_arn,
             role_arn=opening.role_arn, on_event=functools.partial(self._record, opening, journal), keep_history=False,
             lanes=self.lanes, redriven=redriven,
@@ -260,10 +264,9 @@ class Executions:
         live = known.live
         if live is None or known.closing is not None or self._closed:
             return
-        output = compact(live.output) if live.status == "SUCCEEDED" else None
         stopped_ms = live.stopped_ms or self._clock.now_ms()
         known.closing = Closing(
-            live.status, stopped_ms, output, live.error, live.cause, known.map_runs, live.record.count
+            live.status, stopped_ms, live.output_text, live.error, live.cause, known.map_runs, live.record.count
         )
         part = live.part if live.record.count < TOO_MANY_EVENTS else None
         known.open_runs = open_runs(part)

@@ -10,7 +10,6 @@ from typing import Any
 from local.stepfunctions.executions import Executions
 from states_language import Execution
 from states_language.clock import Clock
-from states_language.values import compact
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,13 @@ class Express:
 
     def start(self, machine_arn: str, text: str, name: str | None) -> ExpressExecution:
         """Starts an execution and returns it; raises Refusal. Any number may have the same name."""
-        started, data = self._executions.checked(machine_arn, text, name)
+        started, document = self._executions.checked(machine_arn, text, name)
         assert self._executions.perform is not None
         name = name or str(uuid.uuid4())
         described = started.described
         arn = f"{described.arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}"
         live = started.machine.start(
-            data, clock=self._clock, perform=self._executions.perform, name=name, arn=arn,
+            document, clock=self._clock, perform=self._executions.perform, name=name, arn=arn,
             machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
             lanes=self._executions.lanes, keep_history=False,
         )  # fmt: skip
@@ -71,7 +70,7 @@ class Express:
             },
         }
         if live.status == "SUCCEEDED":
-            answer |= {"output": compact(live.output), "outputDetails": {"included": True}}
+            answer |= {"output": live.output_text, "outputDetails": {"included": True}}
         return {key: value for key, value in answer.items() if value is not None}
 
     def close(self) -> None:

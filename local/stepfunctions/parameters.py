@@ -13,7 +13,8 @@ from botocore.exceptions import UnknownRegionError
 
 from local.aws_endpoints import plain_session
 from local.template import ACCOUNT, REGION
-from states_language.values import parse_as_spelled, parse_json
+from states_language.scheduling.lanes import yield_for
+from states_language.values import Document, compact, parse_as_spelled, parse_json
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
@@ -80,6 +81,20 @@ def parsed(text: str | bytes) -> Any:
     Half of a surrogate pair is replaced by U+FFFD (docs/stepfunctions.md).
     """
     return _parsed(parse_json, text)
+
+
+def read_input(text: str) -> Document | ValueError:
+    """Returns an input as read, or why it cannot be; where others wait, they have turns while a long one is read."""
+    try:
+        text.encode()  # Half of a surrogate pair in the request itself is refused.
+        yield_for(text)
+        value = parsed(text)
+        yield_for(text)
+        return Document(value, compact(value))
+    except ValueError as problem:
+        return problem
+    except RecursionError:
+        return ValueError("it is nested too deeply")
 
 
 def parsed_request(body: bytes) -> Any:

@@ -3,27 +3,23 @@
 Invariant: a mocked state calls no service.
 """
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from local.stepfunctions.diagnostics import invalid, refuse_bad
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.json_messages import message_and_place, strict
-from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, parsed
+from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, parsed, read_input
 from local.stepfunctions.reading import Reader
 from local.stepfunctions.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
 from states_language import DefinitionError, Execution, Machine, TaskCall
-from states_language.clock import Clock, VirtualClock
+from states_language.clock import Clock, RealClock
 from states_language.failures import StateError
-from states_language.scheduling.lanes import Beside
+from states_language.scheduling.lanes import yield_for
 from states_language.timestamps import written
-from states_language.values import compact
+from states_language.values import Document, compact
 
-MOST_TESTS = 64
-"""The states that are tested at once; one calculates at a time, the others wait for expressions."""
 _TEXTS = ("output", "error", "cause", "nextState", "status")
 _NEEDS_A_MOCK = (
     "TestState API does not support Map or Parallel states. "
@@ -39,13 +35,6 @@ class StateTestAction:
         self._executions = executions
         self._reader = reader
         self._clock = clock
-        # Not the loop's own threads, which read histories: each of these may wait for an expression for seconds.
-        self._threads = ThreadPoolExecutor(MOST_TESTS, "tests of states")
-        self._host: Beside | None = None
-
-    def close(self) -> None:
-        """Ends the threads; what waits for them is cancelled."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def actions(self) -> dict[str, Action]:
         """Returns the action by name."""
@@ -53,7 +42,9 @@ class StateTestAction:
 
     async def _test(self, parameters: Parameters) -> Answer:
         length = len(parameters["definition"])
-        state, request = await self._reader.run(length, _state, parameters), _request(parameters)
+        state = await self._reader.run(length, _state, parameters)
+        document = _input(parameters)
+        request = _request(parameters, document.value)
         _check_mock(parameters, state, request)
         context = self._context(parameters, state, request.data)
 
@@ -61,13 +52,17 @@ class StateTestAction:
             loading: Callable[[], Machine], data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None
         ) -> Execution:
             tested = await self._reader.run(length, loading)
-            if perform is None and state.get("Type") == "Task":
-                return await self._run_for_real(tested, data, context)
-            loop = asyncio.get_running_loop()
-            self._host = self._host or Beside(loop, self._executions.evaluators)
-            return await loop.run_in_executor(
-                self._threads, self._host.run, _run_virtually, tested, data, perform, context
+            real = perform is None and state.get("Type") == "Task"
+            # A service sees a caller with the account of every other execution here.
+            execution = tested.start(
+                document if data is document.value else data,
+                clock=self._clock if real else _NoWaiting(),
+                perform=perform or self._perform,
+                machine_arn=f"{PREFIX}:stateMachine:{uuid.uuid4()}",
+                context=context,
+                lanes=self._executions.lanes,
             )
+            return await execution.wait()
 
         try:
             state_test = StateTest(state, request, run)
@@ -76,21 +71,15 @@ class StateTestAction:
             raise invalid(problem, state) from None
         response = {name: answer[name] for name in _TEXTS if name in answer}
         if "output" in response:
-            response["output"] = compact(response["output"])
+            response["output"] = _text(response["output"])
         if parameters.get("inspectionLevel", "INFO") != "INFO":
             shown = state_test.shown
-            response["inspectionData"] = {key: shown[key] if key in _NUMBERS else compact(shown[key]) for key in shown}
+            response["inspectionData"] = {key: shown[key] if key in _NUMBERS else _text(shown[key]) for key in shown}
         return response
 
-    async def _run_for_real(self, tested: Machine, data: Any, context: dict[str, Any]) -> Execution:
+    async def _perform(self, call: TaskCall) -> Any:
         assert self._executions.perform is not None
-        # A service sees a caller with the account of every other execution here.
-        machine_arn = f"{PREFIX}:stateMachine:{uuid.uuid4()}"
-        execution = tested.start(
-            data, clock=self._clock, perform=self._executions.perform, machine_arn=machine_arn, context=context,
-            lanes=self._executions.lanes,
-        )  # fmt: skip
-        return await execution.wait()
+        return await self._executions.perform(call)
 
     def _context(self, parameters: Parameters, state: dict[str, Any], data: Any) -> dict[str, Any]:
         """The Context Object of the request, or that of an Express execution of a machine of its own (recorded)."""
@@ -113,18 +102,24 @@ class StateTestAction:
         }
 
 
-def _run_virtually(
-    tested: Machine, data: Any, perform: Callable[[TaskCall], Awaitable[Any]] | None, context: dict[str, Any]
-) -> Execution:
-    clock = VirtualClock()
+class _NoWaiting(RealClock):
+    """The time of a tested state: a Wait is over at once, and it is later then."""
 
-    async def nothing(_: TaskCall) -> Any:
-        """Only a Task calls a service."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._waited_ms = 0
 
-    async def main() -> Execution:
-        return await tested.start(data, clock=clock, perform=perform or nothing, context=context).wait()
+    def now_ms(self) -> int:
+        return super().now_ms() + self._waited_ms
 
-    return clock.run(main())
+    async def sleep_until(self, at_ms: int) -> None:
+        self._waited_ms += max(0, at_ms - self.now_ms())
+
+
+def _text(value: Any) -> str:
+    text = compact(value)
+    yield_for(text)
+    return text
 
 
 def _state(parameters: Parameters) -> dict[str, Any]:
@@ -149,13 +144,16 @@ def _state(parameters: Parameters) -> dict[str, Any]:
     return state
 
 
-def _request(parameters: Parameters) -> StateTestRequest:
+def _input(parameters: Parameters) -> Document:
     text = parameters.get("input") or "{}"
-    try:
-        data = parsed(text)
-    except ValueError as problem:
-        message = message_and_place(text, problem)[0]
-        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'") from None
+    document = read_input(text)
+    if isinstance(document, ValueError):
+        message = message_and_place(text, document)[0]
+        raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
+    return document
+
+
+def _request(parameters: Parameters, data: Any) -> StateTestRequest:
     mock, settings = parameters.get("mock", {}), parameters.get("stateConfiguration", {})
     error = mock.get("errorOutput")
     items = _json(settings, "mapItemReaderData") if "mapItemReaderData" in settings else None

@@ -13,6 +13,7 @@ from typing import Any
 from handlers.connection.effects import Effect, Outcome
 from handlers.connection.inputs import Closed, Input, Written
 from handlers.connection.lease import Lease
+from handlers.connection.ledger import Record
 from handlers.connection.manager import Manager
 from handlers.connection.steps import Ended, Step
 from handlers.errors import StoreUnavailable
@@ -22,6 +23,7 @@ from handlers.group.roster import Roster
 from handlers.group_driver import GroupDriver
 from handlers.group_function import _Function
 from handlers.group_threads import Answered
+from handlers.store import control_items
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
@@ -34,7 +36,7 @@ HEARTBEAT = Store.heartbeat
 LISTED, ENDED = Roster.listed, Roster.ended
 TAKE, OPEN = GroupDriver._take, GroupDriver._open
 PERFORM, TAKES, REMOVES = GroupDriver._perform, _Function._takes, _Function._removes
-TO_RECORD = GroupedStore._to_record
+TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,11 @@ class RaisesAtAReset(Manager):
         return super().handle(now_ms, input_, **when)
 
 
+def overlooks_who_was_cut_soon(item: Item) -> list[Record]:
+    """Nothing is known of a connection that was answered and lasted for less than two seconds."""
+    return [record for record in RECORDS(item) if record.last_ms - record.opened_ms >= 2_000]
+
+
 def keeps_alone(together: int) -> Machine:
     """Starts an execution of the stream's own where its record cannot be read, as where each stream has one."""
     definition = deepcopy(stages.definition(stages.ROOT / "statemachines" / "start.asl.yml"))
@@ -182,6 +189,9 @@ REFUSED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000
 REJECTED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "rejection", 6_000, 403))
 STOPPED = stream("evicts", Fault(9_500, "stop"))
 DROPPED = stream("evicts", Fault(20_000, "reset"))
+# It is answered half a second after its POST, and has no event until it is cut.
+CUT = (Fault(8_700, "reset"), Fault(8_700, "refusals", 6_000, 429))
+CUT_SOON = stream("evicts", *CUT, joins_ms=8_000, resumes=False, events_every_ms=2_000)
 TWICE = stream("evicts", Fault(9_500, "reset"), Fault(12_000, "reset"))
 LATE = stream("evicts", joins_ms=20_000)
 # The newer function cannot open it, so that two functions live for long.
@@ -283,6 +293,12 @@ DEFECTS = (
         {f"{FUNCTION}.waits_too_late": lambda *_given: False},
         group(HELD, CALM),
         MORE_MS,
+    ),
+    GroupDefect(
+        "a first connection that is cut soon is not known",
+        "lost",
+        {"handlers.store.control_items.records": overlooks_who_was_cut_soon},
+        group(CUT_SOON, CALM),
     ),
     GroupDefect(
         "a POST that reads no record keeps its stream alone",

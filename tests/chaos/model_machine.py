@@ -7,7 +7,8 @@ and the steps of a state come in the same order each time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import renewal_due
@@ -35,8 +36,7 @@ SOON_TICKS = 2
 FORGETS = frozenset({"", "StreamTakenOver", "ConnectionExpired", "RenewalDue"})
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One step: what it is called, whether it is a fault or a request, whether a tick passes, and where it leads."""
 
     label: str
@@ -61,14 +61,14 @@ class Machine:
             elif state == "releasing":
                 own = world.lease.execution == own_name
                 lease = replace(world.lease, execution="", ended_at_ms=1) if own else world.lease
-                yield Step(f"{own_name} has ended", replace(with_state(world, execution, "over"), lease=lease))
+                yield Step(f"{own_name} has ended", with_state(world, execution, "over")._replace(lease=lease))
             for lane in (0, 1):
                 yield from self._lane(world, execution, lane)
         if world.left("stop") and not world.stopped:
             lease = replace(world.lease, stop=True)
             # The request is younger than the POST of an execution that has not claimed the stream yet.
             first, second = ("stop requested" if state == "claiming" else state for state in world.executions)
-            requested = replace(world.spend("stop"), lease=lease, stopped=True, executions=(first, second))
+            requested = world.spend("stop")._replace(lease=lease, stopped=True, executions=(first, second))
             yield Step("the stop is requested", requested, False)
         if world.left("post"):
             yield Step("a second POST", self._post(world.spend("post")), False)
@@ -87,8 +87,8 @@ class Machine:
         waits = now + TICK_MS * WAIT_TICKS
         world = world.with_lane(execution, 0, Lane("waiting", waits, waits))
         world = world.with_lane(execution, 1, Lane("starting", now, now + TICK_MS))
-        return replace(
-            with_state(world, execution, "running"), lease=lease, stopped=world.stopped and state != "claiming"
+        return with_state(world, execution, "running")._replace(
+            lease=lease, stopped=world.stopped and state != "claiming"
         )
 
     def _lane(self, world: World, execution: int, lane: int) -> Iterator[Step]:
@@ -148,8 +148,8 @@ class Machine:
         name = world.started + 1
         process = Process(name, execution, lane, manager, effects, deadline_ms, summary(manager), told=told)
         request, heard = (name, True) if again is None else (again.request, again.heard)
-        process = replace(process, request=request, heard=heard)
-        return replace(world, processes=(*world.processes, process), started=name)
+        process = process._replace(request=request, heard=heard)
+        return world._replace(processes=(*world.processes, process), started=name)
 
     def _told(self, world: World, process: Process, how: str) -> World:
         """The world after the machine heard no more of a function: what it has proof of it tells the lane's next one.
@@ -180,7 +180,7 @@ class Machine:
         `how` is what the machine hears of one without an outcome.
         After a drop the function connects again by itself, where it may and where more is left than leaving takes.
         """
-        world = replace(world, processes=tuple(p for p in world.processes if p.name != process.name))
+        world = world._replace(processes=tuple(p for p in world.processes if p.name != process.name))
         has_time = process.deadline_ms - world.now_ms > 3 * TICK_MS * MARGIN_TICKS
         if outcome is not None and outcome.error == "StreamDropped" and has_time and world.left("again"):
             return self._connect(world.spend("again"), process.execution, process.lane, process.deadline_ms, process)
@@ -204,7 +204,7 @@ class Machine:
 
     def lost(self, world: World, process: Process) -> World:
         """The world after the machine heard an error of a function that goes on: its lane starts another."""
-        world = world.with_process(replace(process, heard=False))
+        world = world.with_process(process._replace(heard=False))
         again = Lane("starting", world.now_ms, world.now_ms + TICK_MS)
         return self._told(world.with_lane(process.execution, process.lane, again), process, "lost")
 

@@ -79,12 +79,16 @@ def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     return instants, facts, parts, tuple(name for name in counted if name not in {*instants, *facts, *parts})
 
 
-def summary(manager: Manager) -> tuple[tuple[int | None, ...], tuple[Any, ...]]:
-    """The visible state of a manager but its fence: its instants, and the rest."""
+# Each visible state but its instants, and its number: a number is compared sooner.
+_numbers: dict[tuple[Any, ...], int] = {}
+
+
+def summary(manager: Manager) -> tuple[tuple[int | None, ...], int]:
+    """The visible state of a manager but its fence: its instants, and the number of the rest."""
     instants: list[int | None] = []
     rest: list[Any] = []
     _collect(manager.__dict__, instants, rest)
-    return tuple(instants), tuple(rest)
+    return tuple(instants), _numbers.setdefault(tuple(rest), len(_numbers))
 
 
 def _collect(attributes: dict[str, Any], instants: list[int | None], rest: list[Any]) -> None:

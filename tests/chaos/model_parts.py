@@ -5,8 +5,6 @@ It decides no step. Invariant: each function returns a new world and changes non
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from handlers.connection.effects import Claim, Effect, Heartbeat, MarkConnected, Release, RenewTurn, TakeTurn
 from handlers.connection.inputs import Chunk, Claimed, ClaimRefused, Closed, Input, LeaseRead, Opened, Resumption
 from handlers.connection.lease import Lease
@@ -43,20 +41,20 @@ def with_lease(world: World, lease: Lease) -> World:
             raise Violation("only forward", f"{name} went back from {getattr(before, name)} to {getattr(lease, name)}")
     if max(lease.connected_token, lease.released_token) > lease.fence:
         raise Violation("only forward", "a mark is ahead of the fence")
-    return replace(world, lease=lease)
+    return world._replace(lease=lease)
 
 
 def with_state(world: World, execution: int, state: str) -> World:
     """The world with an execution in its new state."""
     first, second = world.executions
-    return replace(world, executions=(state, second) if execution == 0 else (first, state))
+    return world._replace(executions=(state, second) if execution == 0 else (first, state))
 
 
 def over(world: World, execution: int) -> World:
     """The world after a lane ended its execution: the other lane ends with it, its function is heard no more."""
     world = with_state(world.with_lane(execution, 0, Lane()).with_lane(execution, 1, Lane()), execution, "releasing")
-    unheard = tuple(replace(p, heard=False) if p.execution == execution else p for p in world.processes)
-    return replace(world, processes=unheard)
+    unheard = tuple(p._replace(heard=False) if p.execution == execution else p for p in world.processes)
+    return world._replace(processes=unheard)
 
 
 def is_connected(process: Process) -> bool:
@@ -101,7 +99,7 @@ def saved(world: World, cursor: int, fence: int) -> World:
         raise Violation("only forward", "the cursor was saved by an older fence than before")
     if missing := set(range(1, cursor + 1)) - world.stored:
         raise Violation("the cursor passes nothing", f"the cursor is {cursor}, {missing} are not stored")
-    return replace(world, cursor=cursor, cursor_fence=fence)
+    return world._replace(cursor=cursor, cursor_fence=fence)
 
 
 def name(signal: Effect | Input) -> str:

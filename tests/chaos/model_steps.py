@@ -86,7 +86,7 @@ class Model:
                     yield Step(f"{process.label} comes to its limit and is killed", timed_out)
                     continue
                 if process.frozen_until_ms <= world.now_ms:
-                    yield Step(f"{process.label} goes on", world.with_process(replace(process, frozen_until_ms=0)))
+                    yield Step(f"{process.label} goes on", world.with_process(process._replace(frozen_until_ms=0)))
             elif process.effects:
                 yield from self._perform(world, process)
             else:
@@ -108,7 +108,7 @@ class Model:
             yield Step(f"{process.label} is killed, and nothing proves it", vanished, False)
         if process.frozen_until_ms:
             return
-        frozen = replace(process, frozen_until_ms=world.now_ms + TICK_MS * FROZEN_TICKS)
+        frozen = process._replace(frozen_until_ms=world.now_ms + TICK_MS * FROZEN_TICKS)
         if world.left("freeze"):
             yield Step(f"{process.label} is frozen", world.spend("freeze").with_process(frozen), False)
         if world.left("unheard") and process.heard and process.link == "open":
@@ -121,7 +121,7 @@ class Model:
         """The first effect of `process` and what follows at once; or its answer is lost, the write made or not."""
         effect, rest = process.effects[0], process.effects[1:]
         label = f"{process.label} {name(effect)}"
-        process = replace(process, effects=rest)
+        process = process._replace(effects=rest)
         world = world.with_process(process)
         after, answer = self._effect(world, process, effect)
         if isinstance(effect, Finish):
@@ -134,7 +134,7 @@ class Model:
             lost = StoreFailed("the answer was lost")
             for text, made in (("made", after), ("not made", world)):
                 yield Step(f"{label}: answer lost, {text}", self._feed(made.spend("lost"), process, lost), False)
-            late = replace(world, late=(*world.late, late_write(process, effect)))
+            late = world._replace(late=(*world.late, late_write(process, effect)))
             yield Step(f"{label}: answer lost, lands late", self._feed(late.spend("lost"), process, lost), False)
 
     def _effect(self, world: World, process: Process, effect: Effect) -> tuple[World, Input | None]:
@@ -145,17 +145,17 @@ class Model:
             case ReadLease():
                 return world, LeaseRead(world.lease)
             case Open():
-                asked = replace(process, link="asked", asked_until_ms=world.now_ms + TICK_MS)
-                return world.with_process(replace(asked, inbox=())), None
+                asked = process._replace(link="asked", asked_until_ms=world.now_ms + TICK_MS)
+                return world.with_process(asked._replace(inbox=())), None
             case CloseUpstream():
                 if process.link == "none" or any(isinstance(input_, Closed) for input_ in process.inbox):
                     return world.with_process(process), None
                 inbox = (*process.inbox, Closed("closed_here"))
-                return world.with_process(replace(process, link="gone", inbox=inbox)), None
+                return world.with_process(process._replace(link="gone", inbox=inbox)), None
             case Write(_, _, events):
                 numbers = frozenset(int(event.key) for event in events)
                 new = len(numbers - world.stored)
-                return replace(world, stored=world.stored | numbers), Written(new, len(events) - new)
+                return world._replace(stored=world.stored | numbers), Written(new, len(events) - new)
             case Finish(outcome):
                 return self.machine.gone(world, process, outcome), None
         raise TypeError(effect)
@@ -177,15 +177,15 @@ class Model:
                 raise Violation("fences are unique", f"two connections hold the fence {claimed.fence}")
             if claimed.connected_token == claimed.fence:
                 claimed = replace(claimed, connected_by=f"r{write.request}")
-                world = replace(world, answered=max(world.answered, claimed.fence))
+                world = world._replace(answered=max(world.answered, claimed.fence))
             return with_lease(world, claimed), Claimed(claimed, resumption(world))
         if write.kind == "MarkConnected":
-            world = replace(world, answered=max(world.answered, write.fence))
+            world = world._replace(answered=max(world.answered, write.fence))
             marked = _shown(rules.mark_connected(lease, write.fence, write.at_ms), write)
             return with_lease(world, marked), None
         if write.kind == "TakeTurn":
             lease = _shown(rules.take_turn(lease, write.fence, write.at_ms, world.now_ms, write.over), write)
-            world = with_lease(replace(world, answered=max(world.answered, lease.connected_token)), lease)
+            world = with_lease(world._replace(answered=max(world.answered, lease.connected_token)), lease)
             return world, LeaseRead(lease, resumption(world) if lease.connected_token == write.fence else None)
         # The cursor goes with the lease: one condition decides on both.
         if write.kind == "Release":
@@ -210,7 +210,7 @@ class Model:
             raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
         rest = () if isinstance(input_, StoreFailed) and following else process.effects
         now = next((p for p in world.processes if p.name == process.name), process)
-        return world.with_process(replace(now, manager=manager, effects=(*following, *rest), seen=summary(manager)))
+        return world.with_process(now._replace(manager=manager, effects=(*following, *rest), seen=summary(manager)))
 
     def _hear(self, world: World, process: Process) -> Iterator[Step]:
         """What may arrive at an idle process: a message of the upstream, an alarm, the lease."""
@@ -218,7 +218,7 @@ class Model:
         if process.inbox:
             input_, rest = process.inbox[0], process.inbox[1:]
             link = "none" if isinstance(input_, Closed) else process.link
-            heard = replace(process, inbox=rest, link=link)
+            heard = process._replace(inbox=rest, link=link)
             label = f"{process.label} hears {name(input_)}{detail(input_)}"
             yield Step(label, self._feed(world.with_process(heard), heard, input_))
         # Its own alarms come in their order, and Woken first where both are due at once: so does the driver.
@@ -229,7 +229,7 @@ class Model:
         if due_ms is not None and world.now_ms >= due_ms and reads_first:
             asking = clone(manager)
             effects = tuple(effect for effect in asking.ask_lease(world.now_ms) if not isinstance(effect, UNHEEDED))
-            asks = replace(process, manager=asking, effects=effects, seen=summary(asking))
+            asks = process._replace(manager=asking, effects=effects, seen=summary(asking))
             yield from self._perform(world.with_process(asks), asks)
 
     # --- the upstream -------------------------------------------------------------------------------------------------
@@ -238,32 +238,32 @@ class Model:
         if process.link == "asked":
             yield Step(f"the upstream answers {process.label}", self._accept(world, process))
             if world.left("refuse"):
-                refused = replace(process, link="gone", inbox=(Opened(503),))
+                refused = process._replace(link="gone", inbox=(Opened(503),))
                 yield Step(f"the upstream refuses {process.label}", world.spend("refuse").with_process(refused), False)
             if world.left("forbid"):
-                refused = replace(process, link="gone", inbox=(Opened(403),))
+                refused = process._replace(link="gone", inbox=(Opened(403),))
                 yield Step(f"the upstream forbids {process.label}", world.spend("forbid").with_process(refused), False)
             if world.left("end"):
-                ended = replace(process, link="gone", inbox=(Opened(204),))
+                ended = process._replace(link="gone", inbox=(Opened(204),))
                 yield Step(f"the upstream tells {process.label} the end", world.spend("end").with_process(ended), False)
         if process.link == "open" and world.left("drop"):
-            dropped = replace(process, link="gone", inbox=(*process.inbox, Closed("reset")))
+            dropped = process._replace(link="gone", inbox=(*process.inbox, Closed("reset")))
             yield Step(f"the upstream drops {process.label}", world.spend("drop").with_process(dropped), False)
 
     def _accept(self, world: World, process: Process) -> World:
         others = [p for p in world.processes if p.link == "open"]
         if self.policy == "evicts":
             for other in others:
-                ended = replace(other, link="gone", inbox=(*other.inbox, Closed("ended_by_upstream")))
+                ended = other._replace(link="gone", inbox=(*other.inbox, Closed("ended_by_upstream")))
                 world = world.with_process(ended)
         elif len(others) + 1 > self._allowed(world):
             names = ", ".join(p.label for p in (*others, process))
             raise Violation("connections allowed", f"{names} are connected, {self._allowed(world)} allowed")
         since = int(process.manager.__dict__["_record"].pending.asked_from or 0)
         replayed = tuple(chunk(number) for number in range(since + 1, world.emitted + 1))
-        accepted = replace(process, link="open", inbox=(*process.inbox, Opened(200), *replayed))
+        accepted = process._replace(link="open", inbox=(*process.inbox, Opened(200), *replayed))
         answered = max(world.answered, process.manager.fence)
-        return replace(world.with_process(accepted), answered=answered)
+        return world.with_process(accepted)._replace(answered=answered)
 
     def _allowed(self, world: World) -> int:
         """As many as the policy says; where it tolerates two, one more for each function that the machine has lost.
@@ -277,13 +277,13 @@ class Model:
 
     def _surroundings(self, world: World) -> Iterator[Step]:
         if world.left("event"):
-            sent = replace(world.spend("event"), emitted=world.emitted + 1)
+            sent = world.spend("event")._replace(emitted=world.emitted + 1)
             for process in world.processes:
                 if process.link == "open":
-                    sent = sent.with_process(replace(process, inbox=(*process.inbox, chunk(sent.emitted))))
+                    sent = sent.with_process(process._replace(inbox=(*process.inbox, chunk(sent.emitted))))
             yield Step(f"the upstream sends {sent.emitted}", sent, False)
         for at, write in enumerate(world.late):
-            rest = replace(world, late=(*world.late[:at], *world.late[at + 1 :]))
+            rest = world._replace(late=(*world.late[:at], *world.late[at + 1 :]))
             yield Step(f"a late {write.kind} of fence {write.fence} lands", self._write(rest, write)[0])
 
     def _tick(self, world: World) -> World:
@@ -291,7 +291,7 @@ class Model:
         for process in world.processes:
             if now_ms >= process.deadline_ms and not process.frozen_until_ms:
                 raise Violation("in time", f"{process.label} reaches its deadline")
-        return replace(world, now_ms=now_ms)
+        return world._replace(now_ms=now_ms)
 
 
 def _shown(lease: Lease, write: Late) -> Lease:

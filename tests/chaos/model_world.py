@@ -9,8 +9,7 @@ Invariant: a World is never changed once it was made; a step copies it, and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers.connection.effects import Claim, Effect, Heartbeat, Release, TakeTurn
 from handlers.connection.inputs import Chunk, Closed, Input, Opened
@@ -67,8 +66,7 @@ class Violation(Exception):
         self.invariant = invariant
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """A function that runs. `link` is its connection as the upstream sees it: none, asked, open or gone.
 
     `seen` is the summary of its manager.
@@ -80,7 +78,7 @@ class Process:
     manager: Manager
     effects: tuple[Effect, ...]
     deadline_ms: int
-    seen: tuple[tuple[int | None, ...], tuple[Any, ...]]
+    seen: tuple[tuple[int | None, ...], int]
     heard: bool = True  # whether the machine still waits for its answer
     link: str = "none"
     asked_until_ms: int = 0
@@ -95,8 +93,7 @@ class Process:
         return f"E{self.execution + 1}{'AB'[self.lane]}#{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """Where the machine is in a branch, when it may go on, and when it must: off, waiting, starting, running.
 
     Where a renewal is due it is also reading the lease, or asking for a successor, "then" waiting or starting.
@@ -107,8 +104,7 @@ class Lane:
     until_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(NamedTuple):
     """A write whose answer was lost and which has not landed."""
 
     kind: str
@@ -120,8 +116,7 @@ class Late:
     over: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(NamedTuple):
     """One state. `budget` is what faults are left; `answered` the highest fence that the upstream ever accepted.
 
     `died` are the requests of which each lane's machine has proof that they are over.
@@ -151,30 +146,30 @@ class World:
 
     def left(self, fault: str) -> int:
         """How many faults of this kind may still happen."""
-        return dict(self.budget).get(fault, 0)
+        return next((count for name, count in self.budget if name == fault), 0)
 
     def has(self, fault: str) -> bool:
         """Whether it was among the faults, used up or not."""
-        return fault in dict(self.budget)
+        return any(name == fault for name, _ in self.budget)
 
     def spend(self, fault: str) -> World:
         """The world with one of them used up."""
-        return replace(self, budget=tuple((name, count - (name == fault)) for name, count in self.budget))
+        return self._replace(budget=tuple((name, count - (name == fault)) for name, count in self.budget))
 
     def with_process(self, process: Process) -> World:
         """The world with `process` in its new form."""
         processes = tuple(process if p.name == process.name else p for p in self.processes)
-        return replace(self, processes=processes)
+        return self._replace(processes=processes)
 
     def with_lane(self, execution: int, lane: int, position: Lane) -> World:
         """The world with one lane in its new state."""
         at = execution * 2 + lane
-        return replace(self, lanes=(*self.lanes[:at], position, *self.lanes[at + 1 :]))
+        return self._replace(lanes=(*self.lanes[:at], position, *self.lanes[at + 1 :]))
 
     def with_died(self, execution: int, lane: int, died: frozenset[int]) -> World:
         """The world in which a lane's machine has proof of these deaths."""
         at = execution * 2 + lane
-        return replace(self, died=(*self.died[:at], died, *self.died[at + 1 :]))
+        return self._replace(died=(*self.died[:at], died, *self.died[at + 1 :]))
 
     def key(self, intern: dict[Any, int]) -> tuple[Any, ...]:
         """What two equal states have in common; parts of it are replaced by their number in `intern`."""
@@ -217,11 +212,15 @@ class World:
 def _ranks(world: World) -> dict[int, int]:
     lease = world.lease
     fences = {0, lease.fence, lease.connected_token, lease.released_token, world.cursor_fence, world.answered}
-    fences.update(process.manager.fence for process in world.processes)
-    fences.update(fence for write in world.late for fence in (write.fence, write.over))
+    for write in world.late:
+        fences.update((write.fence, write.over))
     for process in world.processes:
-        fences.update(effect.after_fence for effect in process.effects if isinstance(effect, Claim))
-        fences.update(effect.over for effect in process.effects if isinstance(effect, TakeTurn))
+        fences.add(process.manager.fence)
+        for effect in process.effects:
+            if isinstance(effect, Claim):
+                fences.add(effect.after_fence)
+            elif isinstance(effect, TakeTurn):
+                fences.add(effect.over)
     return {fence: rank for rank, fence in enumerate(sorted(fences))}
 
 
@@ -245,7 +244,7 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
 def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
     """What makes two functions differ by who is known to be over; nothing where nobody is."""
     is_shown = process.request == connected_by(world.lease)
-    late = tuple(at for at, write in enumerate(world.late) if write.request == process.request)
+    late = tuple([at for at, write in enumerate(world.late) if write.request == process.request])
     is_opening = process.manager.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE)
     told = _named(world, process.told) if is_opening else ()
     frozen = process.frozen_until_ms and max(process.frozen_until_ms - world.now_ms, 0) + 1
@@ -254,6 +253,8 @@ def _proof_key(world: World, process: Process) -> tuple[Any, ...]:
 
 def _named(world: World, died: frozenset[int]) -> tuple[int, ...]:
     """What is still named of those who are known to be over: by the lease, -1, or by a write that may land."""
+    if not died:
+        return ()
     shown = (-1,) if connected_by(world.lease) in died else ()
     return (*shown, *(at for at, write in enumerate(world.late) if write.request in died))
 

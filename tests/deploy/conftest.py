@@ -1,30 +1,72 @@
-"""One packaging for all the tests of what is deployed, whichever process runs them."""
+"""One packaging of each kind for all the tests of what is deployed, whichever process runs them."""
 
 import fcntl
 import json
 import os
 import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from local import stages
 from local.service import osls
 from tests.deploy.account import copied
 
+# Quicker than by npx.
+PACKAGE = ("node", str(osls.OSLS), "package")
+CHINA, GOVCLOUD = "cn-north-1", "us-gov-west-1"
+MAIL = "ops@example.org"
 ETCD = "https://etcd.example.org:2379"
 
 
 @pytest.fixture(scope="session")
 def package(run_folder: Path) -> Path:
     """What `npx sls package` wrote for its default stage; the process that asks first makes it, the others wait."""
-    folder = run_folder / "package"
-    with (run_folder / "package.lock").open("w") as lock:
+    return once(run_folder / "package", packaged) / ".serverless"
+
+
+@pytest.fixture(scope="session")
+def china(run_folder: Path) -> Path:
+    """What is written for a region of China and a stage with prod's settings and with logs; its name is `test`.
+
+    A stage of that name is packaged quickly.
+    """
+    return once(run_folder / "china", in_china) / ".serverless"
+
+
+@pytest.fixture(scope="session")
+def govcloud(run_folder: Path) -> Path:
+    """What is written for a region of GovCloud and the stage `test` with an address for its alerts."""
+    return once(run_folder / "govcloud", in_govcloud) / ".serverless"
+
+
+def once(folder: Path, make: Callable[[Path], Path]) -> Path:
+    """Returns the folder, which the process that asks first makes while the others wait."""
+    with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            packaged(run_folder / "packaging").rename(folder)
-    return folder / ".serverless"
+            make(folder.with_suffix(".tmp")).rename(folder)
+    return folder
+
+
+def in_china(folder: Path) -> Path:
+    """Returns the folder, packaged."""
+    osls.snapshot(stages.ROOT, folder)
+    settings = (folder / "env" / "prod.yml").read_text().replace("machine_log_level: OFF", "machine_log_level: ERROR")
+    settings = settings.replace("api_access_log: false", "api_access_log: true")
+    (folder / "env" / "test.yml").write_text(settings)
+    return sls(folder, *PACKAGE, "--stage", "test", "--region", CHINA)
+
+
+def in_govcloud(folder: Path) -> Path:
+    """Returns the folder, packaged."""
+    osls.snapshot(stages.ROOT, folder)
+    file = folder / "env" / "test.yml"
+    file.write_text(file.read_text().replace('alert_email: ""', f'alert_email: "{MAIL}"'))
+    return sls(folder, *PACKAGE, "--stage", "test", "--region", GOVCLOUD)
 
 
 def packaged(folder: Path) -> Path:
@@ -35,8 +77,12 @@ def packaged(folder: Path) -> Path:
     settings_file = copied(folder) / "env" / "dev.yml"
     upstreams = json.dumps({"UPSTREAM_ETCD": ETCD})
     settings_file.write_text(settings_file.read_text().replace("upstreams: {}", f"upstreams: {upstreams}"))
+    return sls(folder, "npx", "--no", "sls", "package")
+
+
+def sls(folder: Path, *command: str) -> Path:
+    """Returns the folder, in which the command has packaged."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
-    command = ["npx", "--no", "sls", "package"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder

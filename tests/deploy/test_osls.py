@@ -28,9 +28,19 @@ def cache(root: Path) -> list[str]:
 
 
 def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second reading needs no Node; a changed setting does, and its template replaces the old one."""
+    """A second reading needs no Node; a changed setting does, and its template replaces the old one.
+
+    SIGKILL amid a packaging leaves a folder; the next packaging removes it and is not disturbed by the orphan.
+    """
     root = copied(tmp_path)
+    command = "import sys, pathlib; from local.service import osls; osls.template('local', pathlib.Path(sys.argv[1]))"
+    killed = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
+    assert until(lambda: children(killed.pid))
+    killed.kill()
+    killed.wait()
+    (left,) = cache(root)
     first = osls.template("local", root)
+    assert [name.endswith(".json") for name in (left, *cache(root))] == [False, True]
     monkeypatch.setenv("PATH", "")
     assert osls.template("local", root) == first
     monkeypatch.undo()
@@ -102,16 +112,3 @@ def test_what_osls_refuses_is_one_sentence(tmp_path: Path) -> None:
         osls.template("local", root)
     assert str(refusal.value).startswith("`sls package --stage local` failed: ")
     assert ("nonsense" in str(refusal.value), "\n" in str(refusal.value), cache(root)) == (True, False, [])
-
-
-def test_what_a_killed_packaging_left_is_removed(tmp_path: Path) -> None:
-    """SIGKILL amid a packaging leaves a folder; the next packaging removes it and is not disturbed by the orphan."""
-    root = copied(tmp_path)
-    command = "import sys, pathlib; from local.service import osls; osls.template('local', pathlib.Path(sys.argv[1]))"
-    first = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
-    assert until(lambda: children(first.pid))
-    first.kill()
-    first.wait()
-    assert len(cache(root)) == 1
-    osls.template("local", root)
-    assert [name.endswith(".json") for name in cache(root)] == [True]

@@ -208,21 +208,21 @@ def test_the_page_on_settings_has_the_bounds_of_the_schema() -> None:
             assert bounds == ", ".join(f"`{one}`" for one in rules["enum"])
 
 
-@pytest.mark.parametrize("stage", ["local", "test", "prod"])
-def test_osls_resolves_what_this_machine_resolves(stage: str) -> None:
-    """Settings, names and the machine of a stage are equal, whichever of the two resolved them."""
-    command = ["node", "node_modules/osls/bin/serverless.js", "print", "--stage", stage, "--format", "json"]
-    run = subprocess.run(command, cwd=stages.ROOT, capture_output=True, text=True, check=True)
-    printed = json.loads(run.stdout[run.stdout.index("{") :])
-    assert printed["custom"]["settings"] == stages.load(stage)
-    assert printed["custom"]["names"] == stages.names(stage)
-    assert printed["stepFunctions"]["stateMachines"]["connections"]["definition"] == definition("connections", stage)
+@pytest.mark.parametrize(("packaging", "stage"), [("package", "dev"), ("govcloud", "test"), ("china", "test")])
+def test_osls_resolves_what_this_machine_resolves(request: pytest.FixtureRequest, packaging: str, stage: str) -> None:
+    """Settings and names of a stage are equal, whichever of the two resolved them; `china` has those of prod."""
+    folder: Path = request.getfixturevalue(packaging)
+    resolved = json.loads((folder / "serverless-state.json").read_text())["service"]["custom"]
+    assert resolved["settings"] == stages.load(stage, root=folder.parent)
+    assert resolved["names"] == stages.names(stage)
 
 
-def test_the_machine_that_is_deployed_is_the_file(template: dict[str, Any]) -> None:
+@pytest.mark.parametrize("stage", ["dev", "local", "test"])
+def test_the_machine_that_is_deployed_is_the_file(template: dict[str, Any], stage: str) -> None:
     """The compiled template holds the definition as this machine resolves it, unchanged."""
-    text = template["Resources"]["Connections"]["Properties"]["DefinitionString"]
-    assert json.loads(text) == definition("connections", "dev")
+    compiled = template if stage == "dev" else osls.template(stage)
+    text = compiled["Resources"]["Connections"]["Properties"]["DefinitionString"]
+    assert json.loads(text) == definition("connections", stage)
 
 
 def test_a_variable_that_cannot_be_resolved_is_named() -> None:

@@ -14,6 +14,7 @@ from botocore.config import Config
 
 # What takes a second where nothing else runs may take this many on a busy machine. Only a failure waits for so long.
 PATIENCE = 20
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 0.5
 PROJECT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
@@ -74,12 +75,13 @@ def running(pid: int) -> bool:
 def until(condition: Callable[[], T], within_s: float = 10.0) -> T:
     """Asks again and again; returns what the condition came to once it is true, or its last answer when time is up.
 
-    `within_s` is what it takes at most where nothing else runs; it gets PATIENCE times as long.
+    `within_s` is what it takes at most where nothing else runs; it gets PATIENCE times as long. The longer it waits,
+    the less often it asks: what it asks costs what is waited for as well.
     """
-    deadline_s = time.monotonic() + within_s * PATIENCE
+    began_s = time.monotonic()
     pause = threading.Event()
-    while not (answer := condition()) and time.monotonic() < deadline_s:
-        pause.wait(0.05)
+    while not (answer := condition()) and (waited_s := time.monotonic() - began_s) < within_s * PATIENCE:
+        pause.wait(min(max(SHORTEST_PAUSE_S, waited_s / 10), LONGEST_PAUSE_S))
     return answer
 
 

@@ -12,7 +12,8 @@ import pytest
 from tests.handlers.servers import CHUNKED, Peer, serving
 from tests.harness import Service, running
 from tests.local.support import until
-from tests.real.test_redeploy import changed, copied
+from tests.projects import changed
+from tests.real.test_redeploy import copied
 from tests.real.test_redrive import counted, waiting
 
 REFUSED = ("demo:401", "demo:403", "demo:404")
@@ -43,7 +44,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A run with room for two functions, and with a profile `brief` of which a refusal is final after three seconds."""
     folder = tmp_path_factory.mktemp("concurrency")
     project = folder / "project"
-    project.mkdir()
     settings = copied(project) / "env" / "test.yml"
     for wanted in (
         ("connection_concurrency: 0 ", "connection_concurrency: 2 "),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from local.service import osls
+from tests import projects
 from tests.console.chromium import chromium
 from tests.handlers.deliver import rigs
 from tests.harness import Service, running
@@ -71,10 +70,7 @@ class Story:
 
 def copied(folder: Path, hook: str) -> Path:
     """A copy of the project with three profiles that deliver."""
-    folder.mkdir()
-    osls.snapshot(PROJECT, folder)
-    for room in ("handlers", "local", "timeline"):
-        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    projects.copied(folder)
     streams = folder / "env" / "streams"
     webhook = f'{{ webhook = "{hook}", secret = "${{secret:hook}}", allow_private = true }}'
     (streams / "orders.toml").write_text(f'{PROFILE}deliver = [{{ sqs = "orders.fifo" }}, {webhook}]\n')

@@ -83,9 +83,7 @@ def aborted(service: Service, project: Path) -> tuple[int, str]:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Four groups of two streams: the first upgrade, a good version, two bad ones, and a definition that goes back."""
     folder = tmp_path_factory.mktemp("groups")
-    project = folder / "project"
-    project.mkdir()
-    copied(project)
+    project = copied(folder / "project")
     slower(project, streams_per_function=(1, 2))
     connected: list[int] = []
     with (

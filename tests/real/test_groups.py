@@ -17,7 +17,8 @@ import pytest
 from tests.handlers.servers import CHUNKED, Peer, serving
 from tests.harness import Service, running
 from tests.local.support import PROJECT, environment, until
-from tests.real.test_redeploy import changed, copied
+from tests.projects import changed
+from tests.real.test_redeploy import copied
 
 CALM = [f"demo:calm-{number}" for number in range(6)]
 PLACES = 8
@@ -54,7 +55,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A run whose functions keep eight streams each, with handovers every few seconds, and room for one of them."""
     folder = tmp_path_factory.mktemp("groups")
     project = folder / "project"
-    project.mkdir()
     settings = copied(project) / "env" / "test.yml"
     changed(settings, ("streams_per_function: 1 ", f"streams_per_function: {PLACES} "))
     with (

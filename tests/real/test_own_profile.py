@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.local.support import PROJECT, environment
+from tests.projects import ROOMS, copy_rooms
 
 # The tests of the profiles that ship, and the one that names a profile which is not there.
 FILES = (
@@ -19,8 +20,7 @@ CHOSEN = "ship or can_be_started or refused_trial"
 
 def test_profiles_of_ones_own_turn_no_test_red(tmp_path: Path) -> None:
     """Of a copy of the project with two of them in env/streams, the tests that know profiles pass."""
-    for name in ("handlers", "local", "timeline", "tests", "env", "packaging", "statemachines"):
-        shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_rooms(tmp_path, (*ROOMS, "tests", "env", "packaging", "statemachines"))
     for name in ("pyproject.toml", "serverless.yml", "package-lock.json"):
         shutil.copy2(PROJECT / name, tmp_path / name)
     (tmp_path / "node_modules").symlink_to(PROJECT / "node_modules")

@@ -15,8 +15,9 @@ from local.stages import ROOT
 from tests.handlers.servers import serving
 from tests.harness import STAGE, Service, running
 from tests.local.support import until
+from tests.projects import changed, packaged
 from tests.real import permissions
-from tests.real.test_redeploy import changed, copied
+from tests.real.test_redeploy import copied
 
 # A row of the table in docs/permissions.md: role, action, resource, why.
 ROW = re.compile(r"^\| `(\w+)` \| `([\w:]+)` \| `([^`]+)` \| (.+) \|$", re.MULTILINE)
@@ -42,12 +43,10 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> Iterator[Story]:
     """A run that enforces the permissions, in which everything happens that a stream can meet."""
     folder = tmp_path_factory.mktemp("permissions")
-    project = folder / "project"
-    project.mkdir()
-    copied(project)
+    project = packaged(copied(folder / "project"), run_folder)
     with (
         serving(permissions.breaks_off, permissions.upstream) as server,
         running(folder, project, UPSTREAM_DEMO=server.address, STREAMKEEPER_STREAMS="1") as service,

@@ -272,7 +272,7 @@ def test_the_commands_that_need_aws_are_understood_by_the_shell(command: str) ->
 
 
 def test_make_knows_what_the_readme_says() -> None:
-    """`make test` is there; what it runs is the whole of the checks."""
+    """`make test` is there; the style is checked before the tests, the types in `tests/test_types.py`."""
     planned = subprocess.run(["make", "-n", "test"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
     assert "ruff check" in planned
     assert "pytest" in planned

@@ -1,7 +1,6 @@
 """A project that is changed while a stream of it is connected, through the whole local service on real sockets."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from local.service import osls
+from tests import projects
 from tests.harness import Service, running
-from tests.local.support import PROJECT, until
+from tests.local.support import until
+from tests.projects import changed, packaged
 from tests.real.upstream import serving
 
 STREAM = "demo:redeploy"
@@ -41,18 +41,8 @@ class Story:
 
 def copied(folder: Path) -> Path:
     """A copy of the project whose executions start their successor after the first cycle of a lane."""
-    osls.snapshot(PROJECT, folder)
-    for room in ("handlers", "local", "timeline"):
-        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    changed(folder / "env" / "test.yml", ("renew_after: 115 ", "renew_after: 1 "))
+    changed(projects.copied(folder) / "env" / "test.yml", ("renew_after: 115 ", "renew_after: 1 "))
     return folder
-
-
-def changed(path: Path, change: tuple[str, str]) -> None:
-    """Replaces a text that is there once."""
-    text = path.read_text()
-    assert text.count(change[0]) == 1
-    path.write_text(text.replace(*change))
 
 
 def lanes(service: Service) -> list[str]:
@@ -64,12 +54,10 @@ def numbers(service: Service) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> Iterator[Story]:
     """From the POST until a connection of the new definition has stored some events."""
     folder = tmp_path_factory.mktemp("redeploy")
-    project = folder / "project"
-    project.mkdir()
-    copied(project)
+    project = packaged(copied(folder / "project"), run_folder)
     connected: list[int] = []
     with (
         serving(lambda _, count: connected.append(count)) as (_, port),

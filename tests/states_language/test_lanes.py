@@ -3,18 +3,19 @@
 import asyncio
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import Thread
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from states_language import DefinitionError, Execution, RealClock, TaskCall, load
 from states_language.jsonata.evaluation import HERE, compile_query
 from states_language.scheduling.evaluator import answer
-from states_language.scheduling.lanes import STATE, TURN, Beside, Lanes, Turns, here
+from states_language.scheduling.lanes import STATE, TURN, Lanes
 from states_language.scheduling.pool import Pool
+from states_language.scheduling.writing import text_in_turns
+from states_language.values import compact
 from tests.states_language.jsonata_expressions import EXPRESSIONS, INPUT
 from tests.states_language.machines import line
 
@@ -22,6 +23,10 @@ TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
 CODED = "error during evaluation. [STD][0-9]{4}: "
 BOUND = "error during evaluation: (Stack overflow|Expression evaluation)"
 NOTHING = r"returned (nothing \(undefined\)|an unsupported result type)\."
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=3), inner, max_size=8),
+)
 ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
 
 
@@ -32,10 +37,10 @@ class Watched(Lanes):
         super().__init__(pool)
         self.taken = [0]
 
-    def spend(self, steps: int) -> None:
+    def spend(self, steps: int, lane: Any = None) -> None:
         """Count."""
         self.taken[-1] += steps
-        super().spend(steps)
+        super().spend(steps, lane)
 
     def _renew(self) -> None:
         self.taken.append(0)
@@ -116,6 +121,55 @@ def test_an_expression_fails_with_a_code_or_a_bound(expression: str) -> None:
     assert re.search(f"{CODED}|{BOUND}|{NOTHING}", failure), failure
 
 
+@given(JSON)
+def test_a_value_is_written_in_turns_as_at_once(value: Any) -> None:
+    """A large value has the same text whether others have turns while it is written or not."""
+
+    async def main() -> str:
+        async def written() -> str:
+            return text_in_turns([value] * 300, 10_000_000)
+
+        return await asyncio.create_task(Lanes(Pool()).run(written()))
+
+    assert asyncio.run(main()) == compact([value] * 300)
+
+
+def test_evaluators_draw_numbers_of_their_own() -> None:
+    """Two processes, which were forked from one, do not draw the same random numbers."""
+
+    async def main() -> list[Any]:
+        pool = Pool(2)
+        job = {"expression": "$random()", "states": {}, "variables": {}, "location": "Output"}
+        try:
+            return list(await asyncio.gather(pool.ask(job), pool.ask(job)))
+        finally:
+            pool.close()
+            await pool.wait_closed()
+
+    first, second = asyncio.run(main())
+    assert first != second
+
+
+def test_a_small_execution_has_every_other_turn() -> None:
+    """While ten large ones run, the two turns of a small execution come within four."""
+    large = load(line(("A", {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500})))
+    small = load(line(("A", query("$sum([1..9])"))))
+
+    async def main() -> int:
+        lanes, clock = Watched(Pool(1)), RealClock()
+        begun = [large.start({}, clock=clock, perform=_nothing, lanes=lanes) for _ in range(10)]
+        while len(lanes.taken) < 40:
+            await asyncio.sleep(0)
+        before = len(lanes.taken)
+        await small.start({}, clock=clock, perform=_nothing, lanes=lanes).wait()
+        turns = len(lanes.taken) - before
+        for each in begun:
+            each.stop()
+        return turns
+
+    assert asyncio.run(main()) <= 5
+
+
 def test_an_execution_of_many_lanes_gets_no_more_turns_than_another() -> None:
     """While Maps of forty iterations at a time run, a small execution is over within a few turns of the loop."""
     work = {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}}
@@ -141,67 +195,3 @@ def test_an_execution_of_many_lanes_gets_no_more_turns_than_another() -> None:
     assert output == 45
     # Two turns, of entering the state and of its expression, each behind those of the four Maps.
     assert turns <= 2 * 5 + 2
-
-
-def test_a_thread_that_waits_for_an_expression_lets_others_calculate() -> None:
-    """One of the threads beside the loop calculates at a time; one that asks for an evaluation is none of them."""
-    order: list[str] = []
-
-    class Slow:
-        async def ask(self, job: dict[str, Any]) -> dict[str, Any]:
-            await others
-            return job
-
-    def asks(name: str) -> str:
-        host = here()
-        assert host is not None
-        answer: str = host.ask({"name": name})["name"]
-        order.append(answer)
-        return answer
-
-    def calculates() -> None:
-        host = here()
-        assert host is not None
-        host.turn()
-        order.append("calculated")
-
-    async def main() -> list[str]:
-        loop = asyncio.get_running_loop()
-        beside = Beside(loop, Slow())
-        with ThreadPoolExecutor(3) as threads:
-            asked = [loop.run_in_executor(threads, beside.run, asks, name) for name in "ab"]
-            await loop.run_in_executor(threads, beside.run, calculates)
-            others.set_result(None)
-            return await asyncio.gather(*asked)
-
-    loop = asyncio.new_event_loop()
-    try:
-        others: asyncio.Future[None] = loop.create_future()
-        assert loop.run_until_complete(main()) == ["a", "b"]
-    finally:
-        loop.close()
-    assert order[0] == "calculated"
-    assert sorted(order[1:]) == ["a", "b"]
-
-
-def test_turns_are_given_in_the_order_in_which_they_are_wanted() -> None:
-    """Threads get the lock first come, first served, also before the one that gives it and wants it again."""
-    turns, order = Turns(), []
-
-    def want(name: str) -> None:
-        turns.take()
-        order.append(name)
-        turns.give()
-
-    turns.take()
-    threads = []
-    for name in "abc":
-        threads.append(Thread(target=want, args=(name,)))
-        threads[-1].start()
-        while turns.wanted < len(threads):
-            pass
-    turns.give()
-    want("last")
-    for thread in threads:
-        thread.join()
-    assert order == ["a", "b", "c", "last"]

@@ -37,7 +37,7 @@ def test_lanes_that_began_together_get_apart(tmp_path: Path) -> None:
         {
             "machine": "statemachines/connections.asl.yml",
             "settings": {"function_timeout_s": 900, "wait_s": 840, "margin_s": 20},
-            "run_for_s": 4 * 3_600,
+            "run_for_s": 2 * 3_600,
             "latencies_ms": {"start": 100, "wait_to_task": 60, "connect": 300},
             "upstream": {"policy": "tolerates", "standby": "hot", "drops": [{"at_ms": drop_ms}]},
         },

@@ -104,7 +104,7 @@ def test_a_replay_is_the_same_to_the_byte() -> None:
     assert text(first, 96) == text(second, 96)
 
 
-@pytest.mark.parametrize(("days", "renewals"), [(8, 3), pytest.param(60, 26, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("days", "renewals"), [(5, 2), pytest.param(60, 26, marks=pytest.mark.long)])
 def test_sixty_days_cross_renewals_without_a_gap(days: int, renewals: int) -> None:
     """At 15 minutes a function, 26 renewals in sixty days: no gap, no event lost, no history near its limit."""
     result = replay(replace(read(HERE / "sixty-days.yml", "local"), run_for_ms=days * 86_400_000))
@@ -147,16 +147,16 @@ def test_a_renewal_where_two_are_forbidden_never_opens_a_second(tmp_path: Path) 
 
 
 def test_an_outage_renews_and_ends_no_stream(tmp_path: Path) -> None:
-    """Hours in which every opening is answered 503 use up executions; the stream is connected when they are over."""
-    refusals = [{"from_ms": 60_000, "to_ms": 7_260_000, "status": 503}]
+    """An hour in which every opening is answered 503 use up executions; the stream is connected when they are over."""
+    refusals = [{"from_ms": 60_000, "to_ms": 3_660_000, "status": 503}]
     result = run_table(
-        tmp_path, short("tolerates", 20, run_for_s=7_500, upstream={"policy": "tolerates", "refusals": refusals})
+        tmp_path, short("tolerates", 20, run_for_s=3_900, upstream={"policy": "tolerates", "refusals": refusals})
     )
     assert result.status == "RUNNING"
-    assert len(result.runs) > 3
+    assert len(result.runs) > 2
     assert result.connections[-1].ended_by == "still open"
-    (gap,) = [one for one in result.gaps if one.to_ms > 7_000_000]
-    assert gap.to_ms - 7_260_000 <= 5_000 + 1_000 + 900
+    (gap,) = [one for one in result.gaps if one.to_ms > 3_500_000]
+    assert gap.to_ms - 3_660_000 <= 5_000 + 1_000 + 900
 
 
 def test_the_end_of_the_stream_ends_a_renewal_with_it(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from states_language.clock import Clock
 from states_language.context import Identity, state_context
 from states_language.distributed.report import MapRunReport
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
-from states_language.history import History, fits, payload
+from states_language.history import PAYLOAD_LIMIT_BYTES, History, fits, payload
 from states_language.limits import too_large
 from states_language.place import Part, Place, Within
-from states_language.scheduling.lanes import STATE, Lanes, here
+from states_language.scheduling.lanes import STATE, Lanes, charge, here
+from states_language.scheduling.writing import text_in_turns
 from states_language.tasks.calls import Latencies, Perform, TaskCall
 from states_language.values import compact
 from states_language.variables import Scope, Store
@@ -126,6 +127,7 @@ class Branch:
         self.iteration: dict[str, Any] | None = None
         self.children: list[Child] = []
         self.dead = False
+        self.output_text = ""
         self.work: asyncio.Task[Any] | None = None
 
     # ---- the environment of expressions ----
@@ -183,7 +185,10 @@ class Branch:
 
     def text(self, value: Any) -> str:
         """Return a state's data as JSON text; raises Fatal when it is over the payload limit."""
-        text = compact(value)
+        return self.fitting(text_in_turns(value, PAYLOAD_LIMIT_BYTES))
+
+    def fitting(self, text: str) -> str:
+        """Return a JSON text; raises Fatal when it is over the payload limit."""
         if not fits(text):
             raise Fatal("States.DataLimitExceeded", too_large(self.state.name if self.state else ""))
         return text
@@ -207,19 +212,26 @@ class Branch:
     # ---- running ----
 
     async def run(
-        self, states: Mapping[str, RunnableState], start_at: str, data: Any, place: Place | None = None
+        self,
+        states: Mapping[str, RunnableState],
+        start_at: str,
+        data: Any,
+        place: Place | None = None,
+        text: str | None = None,
     ) -> Any:
         """Run the states from `start_at` on and return the output of the last; raises StateError or Fatal.
 
-        place: where to go on instead, with the data and variables of then.
+        place: where to go on instead, with the data and variables of then. text: that of the data, where it is known.
         """
         name: str | None = start_at
         self.place = place
         if place is not None:
-            name, data = place["state"], place["input"]
+            name, data, text = place["state"], place["input"], None
             self.scope.restore(place["variables"])
             self.last_id = place["last_id"]
-        text = compact(data)
+        if text is None:
+            text = compact(data)
+            charge(text)
         before: RunnableState | None = None
         while name is not None:
             state = states[name]
@@ -247,6 +259,7 @@ class Branch:
             self.staged = None
             self.add(f"{state.type}StateExited", details, key=EXITED)
             before, self.state = state, None
+        self.output_text = text
         return data
 
     async def pause_ms(self, duration_ms: int) -> None:

@@ -258,7 +258,8 @@ class RealClock:
     """The machine's own time, on whichever event loop is running."""
 
     def __init__(self) -> None:
-        self._random = random.Random()
+        # The system's own: a process that is forked later draws other numbers.
+        self._random = random.SystemRandom()
 
     def now_ms(self) -> int:
         """Return the system's time in whole milliseconds since 1970-01-01T00:00:00Z."""

@@ -21,7 +21,7 @@ from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
 from states_language.tasks.calls import Latencies, Perform, TaskCall
-from states_language.values import compact, parse_json, well_formed
+from states_language.values import Document, compact, parse_json, well_formed
 from states_language.variables import Scope, Store
 
 YEAR_S = 31_536_000
@@ -31,9 +31,9 @@ YEAR_S = 31_536_000
 class Execution:
     """A running or ended execution.
 
-    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. error, cause:
-    None where there is none. history: events in the wire shape of GetExecutionHistory, times in milliseconds; of one
-    that is redriven those since then.
+    status: RUNNING, SUCCEEDED, FAILED, TIMED_OUT or ABORTED. output: JSON value, None unless SUCCEEDED. output_text: it
+    as JSON text. error, cause: None where there is none. history: events in the wire shape of GetExecutionHistory, in
+    milliseconds; of one that is redriven those since then.
     transitions: states entered, retries and redrives. part: where it stood when it ended without success.
     started_ms, stopped_ms, redriven_ms: of the clock; stopped_ms is None while it runs. redrives: how often so far.
     """
@@ -55,7 +55,8 @@ class Execution:
         lanes: Lanes | None = None,
         redriven: Redriven | None = None,
     ) -> None:
-        text, self.input = _as_json(data)
+        document = _as_json(data)
+        text, self.input = document.text, document.value
         self.identity = identity
         self.name, self.arn = identity.name, identity.arn
         self.machine_name, self.machine_arn = identity.machine_name, identity.machine_arn
@@ -63,6 +64,7 @@ class Execution:
         self.clock, self.perform, self.latencies = clock, perform, latencies
         self.status = "RUNNING"
         self.output: Any = None
+        self.output_text: str | None = None
         self.error: str | None = None
         self.cause: str | None = None
         self.transitions = 0
@@ -91,7 +93,7 @@ class Execution:
         # "the state machine level timeout, if defined, is reset to 0" (Developer Guide, redriving executions)
         deadline_ms = min(now_ms + (timeout_s or YEAR_S) * 1000, self.started_ms + YEAR_S * 1000)
         self._deadline = clock.call_at(deadline_ms, self._time_out)
-        self._root.work = self.task(self._run(self.part.get("place")))
+        self._root.work = self.task(self._run(text, self.part.get("place")))
 
     @functools.cached_property
     def functions(self) -> Any:
@@ -190,12 +192,12 @@ class Execution:
 
     # ---- from the beginning to the end ----
 
-    async def _run(self, place: Place | None) -> None:
+    async def _run(self, text: str, place: Place | None) -> None:
         root, line = self._root, self._line
         try:
             await root.pause_ms(self.latencies.start_ms())
-            output = await root.run(line.states, line.start_at, self.input, place)
-            text = root.text(output)
+            output = await root.run(line.states, line.start_at, self.input, place, text)
+            text = root.fitting(root.output_text)
         except (StateError, Fatal) as problem:
             self.fail(root, problem)
         except Halted:
@@ -203,7 +205,7 @@ class Execution:
         except Exception as problem:
             self.crash(root, problem)
         else:
-            self.output = output
+            self.output, self.output_text = output, text
             self._end("SUCCEEDED", "ExecutionSucceeded", root.last_id, payload("output", text), None, None)
 
     def _stands(self) -> Part:
@@ -234,10 +236,12 @@ class Execution:
         self._ended.set()
 
 
-def _as_json(data: Any) -> tuple[str, Any]:
-    """Return an input's text and its value: keys are strings, arrays are lists, and no caller holds it."""
+def _as_json(data: Any) -> Document:
+    """Return an input: keys are strings, arrays are lists, and no caller writes to it."""
+    if isinstance(data, Document):
+        return data
     try:
         text = compact(data)
-        return text, parse_json(text)
+        return Document(parse_json(text), text)
     except (TypeError, ValueError, RecursionError) as problem:
         raise ValueError(f"the input is not a valid JSON value: {problem}") from None

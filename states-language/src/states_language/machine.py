@@ -49,7 +49,8 @@ class Machine:
     ) -> Execution:
         """Start an execution on this JSON input in the running event loop, and return it.
 
-        Raises ValueError for an input that is not a valid JSON value or is nested too deeply. Names that are left out
+        Raises ValueError for an input that is not a valid JSON value or is nested too deeply. One that was read from
+        JSON may be given as a Document, which is not read again. Names that are left out
         follow from the others; that of the execution is a UUID of the clock's randomness. history_limit: None for a
         history without end. keep_history: False where `on_event` alone gets the events.
         context: the whole Context Object of every state, State included, in place of the execution's own.

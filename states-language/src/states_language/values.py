@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
@@ -18,6 +19,14 @@ _SPELLED_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 MISSING: Any = object()
 """Where a path leads nowhere or a variable has no value; null is a value."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A JSON value that nobody writes to, and its text as `compact` writes it."""
+
+    value: Any
+    text: str
 
 
 def compact(value: Any) -> str:

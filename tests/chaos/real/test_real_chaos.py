@@ -26,7 +26,7 @@ from tests.chaos.real.proxy import Proxy
 from tests.chaos.real.test_real_teeth import project
 from tests.harness import Service, running
 from tests.local.support import PROJECT, children, client, until
-from tests.real.test_redeploy import changed
+from tests.projects import changed
 from tests.real.upstream import serving
 
 pytestmark = pytest.mark.long

@@ -27,7 +27,8 @@ from tests.chaos.real.proxy import Proxy
 from tests.chaos.real.test_real_chaos import _keys
 from tests.harness import Service, running
 from tests.local.support import until
-from tests.real.test_redeploy import changed, copied
+from tests.projects import changed
+from tests.real.test_redeploy import copied
 from tests.real.upstream import serving
 
 pytestmark = pytest.mark.long

@@ -19,7 +19,7 @@ from local.upstreams.demo_streams import Upstreams
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running
 from tests.local.support import PROJECT, client, until
-from tests.real.test_redeploy import changed
+from tests.projects import changed
 from tests.real.upstream import serving
 
 DEMO, EXCLUSIVE = "demo:teeth", "demo-exclusive:teeth"

@@ -203,6 +203,25 @@ def test_streams_in_logs_are_kept_as_well() -> None:
     check(world)
 
 
+def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:
+    """In a log each connection has caught up after twice the time since the last event, whatever a beat leaves open."""
+    world = World({"a": "tolerates"}, store="log", flush_s=0)
+    world.join("tolerates:a")
+    for number in range(1, 70):
+        world.at(700 * number, lambda: world.emit("tolerates:a"))
+    behind_ms = []
+
+    def look() -> None:
+        live = world.tables.get_item(TableName=CONTROL, Key=control_items.key("tolerates:a", "lease"))["Item"]["live"]
+        behind_ms.append(int(live["M"]["live_ms"]["N"]) - int(live["M"]["opened_ms"]["N"]))
+
+    for number in range(6):
+        world.at(9_000 * number, lambda name=f"r{number}": world.start(name))  # type: ignore[misc]
+        world.at(9_000 * number + 5_000, look)
+    world.run(51_000)
+    assert behind_ms == [0, 1_200, 1_000, 800, 600, 400]
+
+
 # When, what, and to whom.
 ACTS = st.lists(
     st.tuples(

@@ -1,5 +1,6 @@
 """The AWS endpoint as boto3 sees it: Step Functions and Lambda are the service's own, the rest is forwarded."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -486,6 +487,24 @@ def test_a_stack_of_what_works_is_made(endpoint: Running) -> None:
     queues = client("sqs", endpoint.url)
     assert until(lambda: any(url.endswith("/of-a-stack") for url in queues.list_queues().get("QueueUrls", [])))
     stacks.delete_stack(StackName="queues")
+
+
+def test_an_error_of_the_query_protocol_is_xml(endpoint: Running, tmp_path: Path) -> None:
+    """A service that the embedded AWS does not have, and one that does not answer, say so in an ErrorResponse."""
+    beans = client("elasticbeanstalk", endpoint.url)
+    with pytest.raises(ClientError, match="Unsupported service: elasticbeanstalk") as unknown:
+        beans.describe_applications()
+    assert unknown.value.response["Error"]["Code"] == "ValidationError"
+
+    async def silent() -> None:
+        async with endpoint_of(tmp_path, MODULE, ("echo",), {}, "http://127.0.0.1:9") as running:
+            stacks = client("cloudformation", running.url)
+            with pytest.raises(ClientError, match="does not answer") as refused:
+                await asyncio.to_thread(stacks.list_stacks)
+            assert refused.value.response["Error"]["Code"] == "ServiceUnavailable"
+            assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 502
+
+    asyncio.run(silent())
 
 
 def test_everything_else_is_forwarded(endpoint: Running) -> None:

@@ -40,6 +40,7 @@ class Run:
     lives: int = 0
     seen: set[int] = field(default_factory=set)
     variables: dict[str, str] = field(default_factory=dict)
+    clients: dict[str, Any] = field(default_factory=dict)
 
     @property
     def log(self) -> Path:
@@ -90,7 +91,9 @@ class Run:
 
     def aws(self, service: str) -> Any:
         """A client of the AWS endpoint."""
-        return client(service, f"http://127.0.0.1:{self.port + 1}", attempts=5)
+        if service not in self.clients:
+            self.clients[service] = client(service, f"http://127.0.0.1:{self.port + 1}", attempts=5)
+        return self.clients[service]
 
     def items(self, table: str, prefix: str = "") -> list[dict[str, Any]]:
         """The items of the stream `demo` whose sort key begins with `prefix`."""

@@ -204,7 +204,7 @@ def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
     return query
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=4096)
 def _compiled(inner: str, caught: bool) -> Query | str:
     """Return the expression, or the rule that it breaks; a long one takes minutes, so the latest are kept."""
     try:

@@ -9,16 +9,16 @@ lane waits for the answer.
     if (host := here()) is not None:
         host.turn()
 
-Turns go round: a Map of forty lanes has as many as an execution of one.
+Of those that wait, what used least has every other turn, so that small work is over soon. The others go round; a Map
+of forty lanes counts as one.
 Invariant: between two passes of the event loop all lanes together begin nothing more once they used TURN steps.
 Without lanes, as in virtual time, nothing pauses and `here` returns None.
 """
 
 import asyncio
 import contextvars
-import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # the library has no types
@@ -29,6 +29,8 @@ TURN = 1_000
 """Steps that all lanes together take in one pass of the event loop: some milliseconds."""
 STATE = 40
 """The steps of entering a state."""
+SHORT = 4_096
+"""So few characters of JSON are not counted."""
 
 Job = dict[str, Any]
 """A question to `evaluator`, and its answer: JSON objects."""
@@ -69,25 +71,28 @@ class Lanes:
         self.evaluators = evaluators
         self._left = TURN
         self._renewing = False
-        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+        self._least = False
+        self._waiting: dict[_Lane, deque[asyncio.Future[None]]] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs this one in a lane."""
         return _InLane(_Lane(self, coroutine), coroutine)
 
-    def spend(self, steps: int) -> None:
-        """Count steps; the next pass of the event loop has TURN of them again."""
+    def spend(self, steps: int, lane: "_Lane | None" = None) -> None:
+        """Count steps of a lane; the next pass of the event loop has TURN of them again."""
         self._left -= steps
+        if lane is not None:
+            lane.used += steps
         if not self._renewing:
             self._renewing = True
             asyncio.get_running_loop().call_soon(self._renew)
 
-    def wait(self) -> "asyncio.Future[None] | None":
-        """Return the future of this lane's turn; None where it is now."""
+    def wait(self, lane: "_Lane") -> "asyncio.Future[None] | None":
+        """Return the future of the next turn of what began in this lane; None where it is now."""
         if self._left > 0:
             return None
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(_first.get(), deque()).append(turn)
+        self._waiting.setdefault(lane, deque()).append(turn)
         return turn
 
     def _renew(self) -> None:
@@ -101,8 +106,9 @@ class Lanes:
             self.spend(0)
 
     def _next(self) -> "asyncio.Future[None]":
-        """Return whose turn is next: all that began in one lane has together as many as another."""
-        first = next(iter(self._waiting))
+        """Return whose turn is next: all that began in one lane counts as one."""
+        self._least = not self._least
+        first = min(self._waiting, key=_used) if self._least else next(iter(self._waiting))
         turns = self._waiting.pop(first)
         turn = turns.popleft()
         if turns:
@@ -110,7 +116,7 @@ class Lanes:
         return turn
 
 
-_first: contextvars.ContextVar[object] = contextvars.ContextVar("_first", default=None)
+_first: "contextvars.ContextVar[_Lane]" = contextvars.ContextVar("_first")
 """The lane in which all began that led to this one."""
 
 
@@ -119,21 +125,22 @@ class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
 
     def __init__(self, lanes: Lanes, coroutine: Coroutine[Any, Any, Any]) -> None:
         super().__init__()
+        self.used = 0
         self._lanes = lanes
         self._coroutine = coroutine
 
     def run(self) -> Any:
-        if _first.get() is None:
+        if _first.get(None) is None:
             _first.set(self)
         return self._pass_on(self._coroutine)
 
     def turn(self) -> None:
-        turn = self._lanes.wait()
+        turn = self._lanes.wait(_first.get())
         if turn is not None:
             self._pass_on(turn.__await__())
 
     def spend(self, steps: int) -> None:
-        self._lanes.spend(steps)
+        self._lanes.spend(steps, _first.get())
 
     def ask(self, job: Job) -> Job:
         answer: Job = self._pass_on(self._lanes.evaluators.ask(job))
@@ -151,6 +158,10 @@ class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
                 send, argument = steps.send, self.parent.switch(awaited)
             except BaseException as problem:
                 send, argument = steps.throw, problem
+
+
+def _used(lane: _Lane) -> int:
+    return lane.used
 
 
 class _InLane(Coroutine[Any, Any, T]):
@@ -187,82 +198,20 @@ class _InLane(Coroutine[Any, Any, T]):
         return awaited
 
 
-class Turns:
-    """A lock that threads get in the order in which they came."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
-        self._taken = False
-
-    def take(self) -> None:
-        """Return when it is this thread's turn."""
-        with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            mine = threading.Lock()
-            mine.acquire()
-            self._waiting.append(mine)
-        mine.acquire()
-
-    @property
-    def wanted(self) -> int:
-        """Return how many threads wait."""
-        return len(self._waiting)
-
-    def give(self) -> None:
-        """End this thread's turn."""
-        with self._guard:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._taken = False
+def charge(text: str | bytes) -> None:
+    """Count the work of reading or writing a JSON text, where others wait."""
+    if len(text) > SHORT and (host := here()) is not None:
+        host.spend(len(text) >> 7)
 
 
-class Beside:
-    """The host of threads beside the event loop `loop`: one of them calculates at a time, each waits without the loop.
-
-    Several that calculate would take the interpreter's lock in turns, and the loop would wait for each of them.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, evaluators: Evaluators) -> None:
-        self._loop = loop
-        self._evaluators = evaluators
-        self._turns = Turns()
-
-    def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return what a function returns that runs in this thread."""
-        self._turns.take()
-        token = beside.set(self)
-        try:
-            return function(*arguments)
-        finally:
-            beside.reset(token)
-            self._turns.give()
-
-    def turn(self) -> None:
-        """Return when those who waited had a turn."""
-        self._turns.give()
-        self._turns.take()
-
-    def spend(self, steps: int) -> None:
-        """Count nothing."""
-
-    def ask(self, job: Job) -> Job:
-        """Return the answer to the job; others calculate meanwhile."""
-        self._turns.give()
-        try:
-            return asyncio.run_coroutine_threadsafe(self._evaluators.ask(job), self._loop).result()
-        finally:
-            self._turns.take()
-
-
-beside: contextvars.ContextVar[Host | None] = contextvars.ContextVar("beside", default=None)
-"""The host of code that runs in a thread beside the event loop."""
+def yield_for(text: str | bytes) -> None:
+    """Take a turn for reading or writing so much JSON, where others wait."""
+    if len(text) > SHORT and (host := here()) is not None:
+        host.turn()
+        charge(text)
 
 
 def here() -> Host | None:
     """Return the host of the running code; None where nobody else waits."""
     lane = getcurrent()
-    return lane if isinstance(lane, _Lane) else beside.get()
+    return lane if isinstance(lane, _Lane) else None

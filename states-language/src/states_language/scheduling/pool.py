@@ -8,16 +8,20 @@ process.
 """
 
 import asyncio
-import json
+import contextlib
 import os
+import socket
+import subprocess
 import sys
+import threading
 from collections import deque
 
+from states_language.scheduling.evaluator import LENGTH_BYTES, packed, unpacked
 from states_language.scheduling.lanes import Job
 
 LONGEST_S = 10.0
 """How long a job may take. What counts steps ends earlier; this bounds what nobody counts."""
-LONGEST_LINE_BYTES = 1 << 27
+BUFFER_BYTES = 1 << 20
 TIMED_OUT: Job = {"ended": "time"}
 DIED: Job = {"ended": "memory"}
 
@@ -32,66 +36,125 @@ class Pool:
 
     def __init__(self, most: int | None = None) -> None:
         self._free = asyncio.Semaphore(processes() if most is None else most)
-        self._idle: list[asyncio.subprocess.Process] = []
-        self._all: set[asyncio.subprocess.Process] = set()
-        self._ending: deque[asyncio.subprocess.Process] = deque(maxlen=64)
+        self._idle: list[_Evaluator] = []
+        self._server: _Server | None = None
+        self._ended: deque[_Server] = deque()
 
     async def ask(self, job: Job) -> Job:
         """Return the answer; TIMED_OUT after LONGEST_S, DIED where the process ended.
 
-        A cancelled question ends its process.
+        A cancelled question ends its process. Raises RecursionError for a job that is nested too deeply.
         """
         async with self._free:
-            child = self._idle.pop() if self._idle else await self._started()
             answer = None
+            evaluator = self._idle.pop() if self._idle else self._forked()
             try:
                 async with asyncio.timeout(LONGEST_S):
-                    answer = await _answer(child, job)
+                    answer = await evaluator.answer(job)
             except TimeoutError:
                 return TIMED_OUT
             finally:
                 if answer is None:
-                    self._end(child)
+                    evaluator.end()
                 else:
-                    self._idle.append(child)
+                    self._idle.append(evaluator)
             return answer if answer is not None else DIED
 
     def close(self) -> None:
         """End the processes."""
-        for child in list(self._all):
-            self._end(child)
+        for evaluator in self._idle:
+            evaluator.end()
         self._idle.clear()
+        if self._server is not None:
+            self._server.close()
+            self._ended.append(self._server)
+            self._server = None
 
     async def wait_closed(self) -> None:
         """Return when the processes that were ended are gone."""
-        while self._ending:
-            await self._ending.pop().wait()
+        while self._ended:
+            await asyncio.to_thread(self._ended.pop().wait)
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "states_language.scheduling.evaluator",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE_BYTES,
-            start_new_session=True,
-        )  # fmt: skip
-        self._all.add(child)
-        return child
-
-    def _end(self, child: asyncio.subprocess.Process) -> None:
-        self._all.discard(child)
-        self._ending.append(child)
-        # This kills it and closes the pipes; asyncio has no public name for it.
-        child._transport.close()  # type: ignore[attr-defined]
+    def _forked(self) -> "_Evaluator":
+        if self._server is None or not self._server.lives:
+            self._server = _Server()
+        return self._server.evaluator()
 
 
-async def _answer(child: asyncio.subprocess.Process, job: Job) -> Job | None:
-    """Return the process's answer; None where it ended first."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
-        child.stdin.write(json.dumps(job).encode() + b"\n")
-        await child.stdin.drain()
-        line = await child.stdout.readline()
-    except (OSError, ValueError):
-        return None
-    answer: Job | None = json.loads(line) if line else None
-    return answer
+class _Server:
+    """The process that forks the others (`fork_server`)."""
+
+    def __init__(self) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            number = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "states_language.scheduling.fork_server", str(number)],
+                pass_fds=[number], stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def evaluator(self) -> "_Evaluator":
+        """Return an evaluator that is being started."""
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.suppress(BrokenPipeError):
+            socket.send_fds(self._requests, [b"evaluator"], [theirs.fileno()])
+        return _Evaluator(ours, self)
+
+    def end(self, process: int) -> None:
+        """End an evaluator."""
+        with contextlib.suppress(OSError):
+            self._requests.send(str(process).encode())
+
+    def close(self) -> None:
+        """End all."""
+        self._requests.close()
+        # Somebody must wait for a child, and the event loop need not.
+        self._end = threading.Thread(target=self._process.wait, daemon=True)
+        self._end.start()
+
+    def wait(self) -> None:
+        """Return when all are gone, after `close`."""
+        self._end.join()
+
+
+class _Evaluator:
+    """An evaluator, from the request for it on."""
+
+    def __init__(self, served: socket.socket, server: _Server) -> None:
+        self._served = served
+        self._server = server
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._process: int | None = None
+
+    async def answer(self, job: Job) -> Job | None:
+        """Return the answer to a job; None where the process ended first."""
+        message = packed(job)
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_unix_connection(sock=self._served, limit=BUFFER_BYTES)
+                self._process = (await _received(self._streams[0]))["process"]
+            reader, writer = self._streams
+            writer.write(message)
+            await writer.drain()
+            return await _received(reader)
+        except (OSError, EOFError):
+            return None
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        if self._streams is None:
+            self._served.close()
+        else:
+            self._streams[1].transport.abort()
+        if self._process is not None:
+            self._server.end(self._process)
+
+
+async def _received(reader: asyncio.StreamReader) -> Job:
+    """Return the next message; raises EOFError where there is none."""
+    length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
+    return unpacked(await reader.readexactly(length))

@@ -1,0 +1,72 @@
+"""Writes large JSON values a part at a time, so that others have turns meanwhile.
+
+    text_in_turns(value, 262_144)  # as `compact` writes it
+
+Invariant: between two turns it writes about FEW parts.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from states_language.scheduling.lanes import Host, charge, here
+from states_language.values import compact, exceeds
+
+FEW = 1_000
+"""The parts that are written in one turn, as `exceeds` counts."""
+
+
+def text_in_turns(value: Any, most: int) -> str:
+    """Return a value as JSON text, or the beginning of it, longer than `most` characters."""
+    host = here()
+    if host is None or not exceeds(value, FEW):
+        return compact(value)
+    parts, length = [], 0
+    for part in _parts(value, host):
+        parts.append(part)
+        length += len(part)
+        if length > most:
+            break
+    return "".join(parts)
+
+
+def _parts(value: Any, host: Host) -> Iterator[str]:
+    """Yield the text of a value in parts."""
+    if isinstance(value, dict):
+        yield "{"
+        yield from _members(value, host)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        yield from _members(value, host)
+        yield "]"
+    else:
+        yield compact(value)
+
+
+def _members(value: Any, host: Host) -> Iterator[str]:
+    """Yield the text of an object's or array's members, of which there is one."""
+    if not exceeds(value, FEW):
+        host.turn()
+        text = compact(value)[1:-1]
+        charge(text)
+        yield text
+    elif len(value) == 1:
+        if isinstance(value, dict):
+            ((name, member),) = value.items()
+            yield f"{compact(name)}:"
+        else:
+            (member,) = value
+        yield from _parts(member, host)
+    else:
+        for count, half in enumerate(_halves(value)):
+            if count:
+                yield ","
+            yield from _members(half, host)
+
+
+def _halves(value: Any) -> tuple[Any, Any]:
+    middle = len(value) // 2
+    if isinstance(value, list):
+        return value[:middle], value[middle:]
+    members = list(value.items())
+    return dict(members[:middle]), dict(members[middle:])
