@@ -85,20 +85,18 @@ class Query:
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
         self._ast = ast
         self._machine = machine
-        self._names = sorted({node.value for node in nodes(ast) if node.type == "variable" and node.value})
+        named = {node.value for node in nodes(ast) if node.type == "variable" and node.value}
+        self._reads_states = "states" in named
+        self._names = sorted(named - {"states"})
 
     def value(self, data: "Data", environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
-        variables = {
-            name: value
-            for name in self._names
-            if name != "states" and (value := environment.variable(name)) is not MISSING
-        }
+        variables = {name: value for name in self._names if (value := environment.variable(name)) is not MISSING}
         host = here()
         if host is None:
             return self._value(data, variables, environment, location, WHOLE)
         host.turn()
-        if not data.large and not exceeds(variables, PARTS_HERE):
+        if not (self._reads_states and data.large) and not exceeds(variables, PARTS_HERE):
             try:
                 return self._value(data, variables, environment, location, HERE)
             except Costly:
@@ -111,7 +109,8 @@ class Query:
         self, data: "Data", variables: dict[str, Any], environment: Environment, location: str, limits: Limits
     ) -> Any:
         frame = self._machine.create_frame(environment.functions())
-        frame.bind("states", data.library)
+        if self._reads_states:
+            frame.bind("states", data.library)
         for name, value in variables.items():
             frame.bind(name, to_library(value))
         self._machine.bounds = _Bounds(limits)
@@ -219,9 +218,10 @@ def _compiled(inner: str, caught: bool) -> Query | str:
         if name == "$$":
             return "a reference to '$$' is not supported; begin with $states"
         return f"a reference to '{name}' at the top level is not supported; begin with $states"
-    if not caught and reads_error_output(machine.ast):
+    every = list(nodes(machine.ast))
+    if not caught and reads_error_output(every):
         return "there is no $states.errorOutput but in a Catcher"
-    for node in nodes(machine.ast):
+    for node in every:
         # The library reads "\\uD834\\uDD1E" as two characters.
         if node.type in ("string", "name") and isinstance(node.value, str):
             node.value = joined(node.value)
