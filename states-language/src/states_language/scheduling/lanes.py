@@ -25,7 +25,7 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # the
 
 T = TypeVar("T")
 
-TURN = 1_000
+TURN = 400
 """Steps that all lanes together take in one pass of the event loop: some milliseconds."""
 STATE = 40
 """The steps of entering a state."""

@@ -8,11 +8,13 @@ Invariant: between two turns it writes about FEW parts.
 from collections.abc import Iterator
 from typing import Any
 
-from states_language.scheduling.lanes import Host, charge, here
+from states_language.scheduling.lanes import Host, here
 from states_language.values import compact, exceeds
 
 FEW = 1_000
 """The parts that are written in one turn, as `exceeds` counts."""
+STEPS = 100
+"""What the turn takes at least: to count the parts and to write them."""
 
 
 def text_in_turns(value: Any, most: int) -> str:
@@ -48,7 +50,7 @@ def _members(value: Any, host: Host) -> Iterator[str]:
     if not exceeds(value, FEW):
         host.turn()
         text = compact(value)[1:-1]
-        charge(text)
+        host.spend(max(STEPS, len(text) >> 7))
         yield text
     elif len(value) == 1:
         if isinstance(value, dict):
