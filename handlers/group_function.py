@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, renewal_due
+from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, late, renewal_due
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
@@ -72,7 +72,11 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, han
         yield Ask(function.buries_itself)
     if defect is not None:
         raise defect
-    return renewal_due(outcome) if invocation.is_renewal_due or function.waits_too_late(outcome) else outcome
+    late_s = function.late_s(outcome)
+    if late_s and invocation.waits_less:
+        outcome = late(outcome, late_s)
+    is_renewal_due = invocation.is_renewal_due or (late_s > 0 and not invocation.waits_less)
+    return renewal_due(outcome) if is_renewal_due else outcome
 
 
 class _Function:
@@ -127,14 +131,16 @@ class _Function:
             if is_done:
                 return
 
-    def waits_too_late(self, outcome: Outcome) -> bool:
-        """Whether its lane waits now, though a stream that nobody could take over kept it for too long beside a newer.
+    def late_s(self, outcome: Outcome) -> int:
+        """How late it was taken over, in seconds: a stream that nobody could take over kept it beside a newer function.
 
-        It would come back when the newer one's time is over, and all streams would be without a connection for a
-        moment. A successor's lanes come at once, and are apart. Settings that leave no overlap renew nothing.
+        0 where that was no longer than the longest overlap, or the settings leave none. Else its lane would come back
+        when the newer one's time is over, and all streams would be without a connection for a moment. So the lane waits
+        for so much less, and comes back as if it had been taken over at once; an older definition renews instead.
         """
         longest_ms, beside_ms = self._invocation.overlap_max_ms, self._roster.beside_newer_ms(self._clock.now_ms())
-        return outcome.error == "StreamTakenOver" and 0 < longest_ms < beside_ms
+        is_late = outcome.error == "StreamTakenOver" and 0 < longest_ms < beside_ms
+        return -(-beside_ms // 1000) if is_late else 0
 
     def turns(self) -> Generator[Wait, set[str], Outcome]:
         """Returns as what it has ended, once none of its streams runs any more, or no time is left."""

@@ -43,6 +43,11 @@ def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
     return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
 
 
+def late(outcome: Outcome, late_s: int) -> Outcome:
+    """Returns the end of one that was taken over so late: its lane waits for so much less."""
+    return Outcome(outcome.error, "", f"{outcome.message}; late by {late_s} s")
+
+
 def renewal_due(outcome: Outcome) -> Outcome:
     """Returns the end of a cycle in which a renewal is due: the machine counts failures itself, the usual ends not."""
     if outcome.error not in ("StreamTakenOver", "ConnectionExpired"):

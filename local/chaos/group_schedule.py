@@ -39,8 +39,10 @@ OWN = [kind for kind in KINDS if kind not in OF_FUNCTIONS | SHARED and "abort" n
 FLOOD, FLOOD_EVERY_MS = 15, 100
 # How often one is drawn in place of another fault, and a leave or a return.
 FLOODS, LEAVES = 0.08, 0.25
-# How often there are redeployments, and how often somebody stops the executions.
-REDEPLOYED, ABORTED = 0.3, 0.2
+# How often there are redeployments, how often somebody stops the executions, and how often nobody asks for the streams
+# again for long: for less than a function lives, for more, until all have long been over.
+REDEPLOYED, ABORTED, ABANDONED = 0.3, 0.2, 0.4
+ABANDONED_MS = (15_000, 60_000, 150_000)
 
 
 def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
@@ -74,6 +76,9 @@ def _people(schedule: Schedule) -> Schedule:
     kinds = ["redeploy"] * (drawn.choice((1, 1, 2)) if drawn.random() < REDEPLOYED else 0)
     kinds += ["abort and post"] if drawn.random() < ABORTED and schedule.faults else []
     done = [Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, *KINDS[kind][1](drawn)) for kind in kinds]
+    later = random.Random(f"abandoned groups {schedule.seed}")
+    if done and done[-1].kind == "abort and post" and later.random() < ABANDONED:
+        done[-1] = replace(done[-1], value=later.choice(ABANDONED_MS))
     return replace(schedule, faults=in_order((*schedule.faults, *done)))
 
 

@@ -246,6 +246,7 @@ class World:
             died=payload.get("died", ""),
             wait_s=payload.get("wait_s", 0),
             limit_s=payload.get("limit_s", 0),
+            waits_less=payload.get("waits_less", False),
         )
         now_ms = self.clock.now_ms() + wrong_ms
         who = invocation.to_invocation(asked, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)

@@ -152,6 +152,7 @@ class VirtualSandbox:
             cycles=payload.get("cycles", 0),
             renew_after=payload.get("renew_after", 0),
             died=payload.get("died", ""),
+            waits_less=payload.get("waits_less", False),
         )
         settle: Callable[[Outcome | None], None] = setter(future)
         invocation = self._begin(who, settle)

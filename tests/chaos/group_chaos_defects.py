@@ -288,9 +288,9 @@ DEFECTS = (
         group(REJECTED, CALM),
     ),
     GroupDefect(
-        "a function that was kept too long renews nothing",
+        "a lane waits in full after a function that was kept too long",
         "disturbed",
-        {f"{FUNCTION}.waits_too_late": lambda *_given: False},
+        {f"{FUNCTION}.late_s": lambda *_given: 0},
         group(HELD, CALM),
         MORE_MS,
     ),

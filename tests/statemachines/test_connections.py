@@ -92,6 +92,7 @@ def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
         "renew_after": settings["renew_after"],
         "wait_s": settings["wait_s"],
         "limit_s": settings["function_timeout_s"],
+        "waits_less": True,
         "died": "",
     }
     cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]
@@ -112,6 +113,14 @@ def test_only_a_lane_that_was_taken_over_waits(aws: Aws) -> None:
         (4500, "Renewal due A"),
         (4500, "End A"),
     ]
+
+
+@pytest.mark.parametrize(("late_s", "connects_ms"), [(0, 5000), (3, 2000), (4, 1000), (9, 1000)])
+def test_a_lane_that_was_taken_over_late_waits_for_so_much_less(aws: Aws, late_s: int, connects_ms: int) -> None:
+    """It comes back as if its function had ended in time."""
+    message = f"a newer function has it; late by {late_s} s" if late_s else "a newer function has it"
+    execution = aws.run(scripted(errors.StreamTakenOver(message), errors.StreamDropped("no"), "ended"))
+    assert [at_ms for at_ms, name in of_lanes(execution) if name == "Connect B"] == [0, connects_ms]
 
 
 def test_a_handover_is_two_transitions(aws: Aws) -> None:

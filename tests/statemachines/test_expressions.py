@@ -264,6 +264,12 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         ({}, {"result": {"Payload": None}}, None),
         ({}, {"result": {"Payload": []}}, None),
     ],
+    "Connect A/Catch/0/Assign/rest_s": [
+        ({}, cause("StreamTakenOver"), 30),
+        ({}, cause("taken; late by 7 s"), 23),
+        ({}, cause("taken; late by 31 s"), 0),
+        ({}, {"errorOutput": {"Error": "StreamTakenOver"}}, 30),
+    ],
     "Connect A/Catch/2/Assign/taken_over": [
         ({}, cause("StreamTakenOver"), True),
         ({}, cause("ConnectionExpired"), False),

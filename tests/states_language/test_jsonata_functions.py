@@ -105,9 +105,23 @@ PICTURE = "The sub-picture must not contain "
             ["0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"],
         ),
         ("$fromMillis(1e15, '[Y]-[M]-[D] [FNn]')", "33658-9-27 Friday"),
+        # Pictures that were made at random, and what jsonata 2.0.6 makes of them.
+        ("$fromMillis(1204405500000, '[Hi]|[bA]|[xNn,3]|[W]|[w1-1]')", "xxi|undefined|February|9|0-4"),
+        ("$fromMillis(1521801216617, '[Mn,4]-[ H0000 ](', '1400')", "march-0000("),
+        ("$fromMillis(-1, '([MN,0-*][WIo][d001]', '+0100')", "(JANUARYI001"),
+        ("$fromMillis(0, '[F0o,2] [Z0] [z00]', '12')", "04th +0:12 GMT+00:12"),
+        ("$fromMillis(0, '[I1][H0000]:[m] [P,5-1]', 'abc')", "undefined0NaN:NaN am"),
+        ("$fromMillis(-60000000000000, '[Y] [d] [X] [W] [F] [Y,*-2]')", "68 247 67 36 monday 68"),
+        ("$toMillis('GMT-0330 1st of March 99, 12 am', '[z0000] [D1o] of [MNn] [Y,2-2], [h] [P]')", 920_255_400_000),
+        ("$formatInteger(1e46, 'w')", "ten billion trillion trillion trillion"),
+        ("[$formatInteger(999, '#:##0.00'), $formatInteger(1e46, 'a')]", [":.99", "efrqlkaagjbayygmgkaqooogwgacgimku"]),
+        ("$parseInteger('one million, two hundred and twelve', 'w')", 1_000_212),
         # What is no number, and null in a copy.
         ("[0/0 ? 1 : 2, $boolean(0/0), $not(0/0), $count([1, 2][0/0])]", [2, False, True, 0]),
-        ("[$formatInteger(0/0, 'I'), $formatInteger(-1/0, '#,##0'), $formatBase(1/0)]", ["", "-Infinity", "Infinity"]),
+        (
+            "[$formatInteger(0/0, 'I'), $formatInteger(-1/0, '#,##0'), $formatBase(1/0)]",
+            ["", "-In,fin,ity", "Infinity"],
+        ),
         ("[$string(5e-324), $replace('a', 'z', function($m) { 1 })]", ["5e-324", "a"]),
         ("({'a': null} ~> |$|{}|).($type(a))", "null"),
         # What Step Functions adds (AWS measured).
@@ -210,6 +224,7 @@ def test_a_function_returns(expression: str, value: Any) -> None:
             "$toMillis('2018 12', '[Y] [D]')",
             "D3136: The date/time picture string is missing specifiers required to parse the timestamp",
         ),
+        ("$pad('foo', -5.5)", "D3137: The expression cannot be evaluated"),
         ("$partition([1], -1)", "D3137: Second argument must be zero or greater"),
         ('$parse(\'{"a":1,"a":2}\')', "D3137: Invalid JSON"),
         ("$error('boom')", "D3137: boom"),

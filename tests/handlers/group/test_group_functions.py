@@ -76,6 +76,28 @@ def test_what_the_successor_cannot_open_stays_with_the_older() -> None:
     check(world)
 
 
+@pytest.mark.parametrize(
+    ("longest_ms", "waits_less", "error", "message"),
+    [
+        (36_000, True, "StreamTakenOver", "a newer function keeps the group's streams connected"),
+        (34_000, True, "StreamTakenOver", "a newer function keeps the group's streams connected; late by 36 s"),
+        (34_000, False, "RenewalDue", "StreamTakenOver: a newer function keeps the group's streams connected"),
+        (0, True, "StreamTakenOver", "a newer function keeps the group's streams connected"),
+    ],
+)
+def test_who_was_taken_over_late_says_so(longest_ms: int, waits_less: bool, error: str, message: str) -> None:
+    """Where it was longer beside the newer one than leaves no gap; under an older definition it renews instead."""
+    world = World(POLICIES)
+    world.overlap_max_ms, world.waits_less = longest_ms, waits_less
+    world.join(*STREAMS)
+    world.start("r1")
+    world.at(19_900, lambda: setattr(world.upstreams["tolerates:b"], "is_down", True))
+    world.at(20_000, lambda: world.start("r2"))
+    world.run(LIFE_MS)
+    outcome = world.outcomes["r1"]
+    assert (outcome.error, outcome.message) == (error, message)
+
+
 @pytest.mark.parametrize("during", [False, True], ids=["alone", "in a handover"])
 def test_a_join_and_a_leave_take_effect_and_disturb_nobody(during: bool) -> None:
     """Within five seconds, wherever they fall."""

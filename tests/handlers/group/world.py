@@ -30,7 +30,7 @@ from tests.handlers.group.performer import DELAYS
 EVENTS, CONTROL, GROUP, EXECUTION = "events", "control", "#1", "E1"
 START_MS = 1_000_000
 LIFE_MS, WAIT_MS, MARGIN_MS, EVERY_MS = 60_000, 44_000, 4_000, 2_000
-# No execution is renewed here.
+# No function is taken over late, where a test does not say so.
 NEVER_LATE_MS = LIFE_MS
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2}
 
@@ -152,6 +152,7 @@ class World:
         self.now_ms = START_MS
         self.profile = profile
         self.tables = MemoryDynamoDB(EVENTS, CONTROL)
+        self.overlap_max_ms, self.waits_less = NEVER_LATE_MS, True
         self.upstreams = {
             f"{policy}:{name}": Upstream(policy, lambda: self.now_ms) for name, policy in policies.items()
         }
@@ -311,8 +312,8 @@ class VirtualGroup(CountedGroup):
     def __init__(self, world: World, request_id: str, died: str, lane: str) -> None:
         self.world, self.lane, self.frozen_until_ms = world, lane, 0
         self.who = Invocation(
-            GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, EVERY_MS, NEVER_LATE_MS,
-            died=died,
+            GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, EVERY_MS, world.overlap_max_ms,
+            died=died, waits_less=world.waits_less,
         )  # fmt: skip
         upstreams = {stream: Door(upstream, self.who) for stream, upstream in world.upstreams.items()}
         settings = {name: getattr(DELAYS, name) for name in DELAYS.__slots__} | {"ledger_keep_days": 0}

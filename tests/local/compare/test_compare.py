@@ -68,9 +68,9 @@ def test_the_measured_experiment(measured: tuple[dict[str, Any], str]) -> None:
     assert found["staggered-join"]["gaps"] == 2
     assert [found[name]["gaps"] for name in STAGGERED] == [0] * 5
     # A hundred streams open eight at a time, and each connect takes nearly a second: ten seconds are too short, and
-    # each function that was relieved so late renews the execution.
-    assert found[GROUP]["gaps"] == 4
-    assert (found[GROUP]["transitions"], found[GROUP]["connections"]) == (0.79, 9)
+    # the lane of each function that was relieved so late waits for less.
+    assert found[GROUP]["gaps"] == 5
+    assert (found[GROUP]["transitions"], found[GROUP]["connections"]) == (0.17, 6)
     assert dict(read(PROJECT / "tests" / "timelines" / "recorded.yml", "local").latencies_ms) == MEASURED_MS
 
 

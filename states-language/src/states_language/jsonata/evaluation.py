@@ -218,9 +218,10 @@ def _compiled(inner: str, caught: bool) -> Query | str:
         if name == "$$":
             return "a reference to '$$' is not supported; begin with $states"
         return f"a reference to '{name}' at the top level is not supported; begin with $states"
-    if not caught and reads_error_output(machine.ast):
+    every = list(nodes(machine.ast))
+    if not caught and reads_error_output(every):
         return "there is no $states.errorOutput but in a Catcher"
-    for node in nodes(machine.ast):
+    for node in every:
         # The library reads "\\uD834\\uDD1E" as two characters.
         if node.type in ("string", "name") and isinstance(node.value, str):
             node.value = joined(node.value)

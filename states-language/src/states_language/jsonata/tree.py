@@ -4,7 +4,7 @@ A Step Functions expression has no data at the top level, so `phone` there refer
 is meant. The tree is jsonata-python's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jsonata.parser import Parser
@@ -57,9 +57,9 @@ def top_level(node: Any) -> Iterator[str]:
                 yield from top_level(getattr(node, part, None))
 
 
-def reads_error_output(tree: Any) -> bool:
-    """Return whether an expression reads $states.errorOutput, which exists in a Catcher alone."""
-    paths = (node.steps[:2] for node in nodes(tree) if node.type == "path" and len(node.steps or ()) > 1)
+def reads_error_output(every: Iterable[Any]) -> bool:
+    """Return whether an expression of these nodes reads $states.errorOutput, which exists in a Catcher alone."""
+    paths = (node.steps[:2] for node in every if node.type == "path" and len(node.steps or ()) > 1)
     return any(
         (first.type, first.value, second.type, second.value) == ("variable", "states", "name", "errorOutput")
         for first, second in paths

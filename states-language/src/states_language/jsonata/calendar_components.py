@@ -1,0 +1,97 @@
+"""Gives the components of an instant in JavaScript's calendar: year, month, weeks of ISO 8601, hours.
+
+    component(0, "F")  # 4, a Thursday
+
+Instants are milliseconds since 1970, NaN for what is none, of which all numbers are NaN. A year of two digits is one of
+the twentieth century wherever JavaScript's Date.UTC reads it, which is where weeks begin.
+"""
+
+import math
+
+MS_OF_DAY = 86_400_000
+_WEEK = 7 * MS_OF_DAY
+FARTHEST_MS = 8.64e15
+"""The bounds of JavaScript's dates."""
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+
+
+def day_number(year: int, month: int) -> int:
+    """Return the days from 1970-01-01 to the first of a month, counted from 0; any number of months."""
+    year, month = year + month // 12, month % 12
+    # Years that begin in March have their leap day at their end.
+    year, month = (year - 1, month + 10) if month < 2 else (year, month - 2)
+    cycles, year = divmod(year, _CYCLE_YEARS)
+    days = 365 * year + year // 4 - year // 100 + (153 * month + 2) // 5
+    return cycles * _CYCLE_DAYS + days - 719_468
+
+
+def utc(year: float, month: float, day: float, *times: float) -> float:
+    """Return JavaScript's Date.UTC: of a year, a month from 0, a day, and hours, minutes, seconds, milliseconds."""
+    numbers = (year, month, day, *times)
+    if not all(math.isfinite(number) for number in numbers):
+        return math.nan
+    whole = [int(number) for number in numbers]
+    first = day_number(whole[0] + 1900 if 0 <= whole[0] <= 99 else whole[0], whole[1])
+    sizes = (3_600_000, 60_000, 1000, 1)
+    millis = (first + whole[2] - 1) * MS_OF_DAY
+    millis += sum(time * size for time, size in zip(whole[3:], sizes, strict=False))
+    return millis if abs(millis) <= FARTHEST_MS else math.nan
+
+
+def date_of(millis: float) -> tuple[int, int, int]:
+    """Return the year, the month from 0 and the day of an instant."""
+    days = int(millis // MS_OF_DAY) + 719_468
+    cycles, days = divmod(days, _CYCLE_DAYS)
+    year = (days - days // 1460 + days // 36_524 - days // 146_096) // 365
+    days -= 365 * year + year // 4 - year // 100
+    shifted = (5 * days + 2) // 153
+    day = days - (153 * shifted + 2) // 5 + 1
+    year, month = year + cycles * _CYCLE_YEARS, (shifted + 2) % 12
+    return year + (month < 2), month, day
+
+
+def component(millis: float, sign: str) -> float:
+    """Return a component of an instant by its letter in a picture (XPath 3.1, 9.8.4), X and x for a week's own year
+    and month."""
+    if math.isnan(millis):
+        return math.nan
+    time = int(millis % MS_OF_DAY)
+    if sign in "Hhmsf":
+        hour = time // 3_600_000
+        return {"H": hour, "h": hour % 12 or 12, "m": time // 60_000 % 60, "s": time // 1000 % 60, "f": time % 1000}[
+            sign
+        ]
+    year, month, day = date_of(millis)
+    if sign in "YMD":
+        return {"Y": year, "M": month + 1, "D": day}[sign]
+    if sign == "F":
+        return (int(millis // MS_OF_DAY) + 3) % 7 + 1
+    if sign == "d":
+        return (utc(year, month, day) - utc(year, 0, 1)) // MS_OF_DAY + 1
+    return _of_weeks(millis, sign, year, month, day)
+
+
+def _of_weeks(millis: float, sign: str, year: int, month: int, day: int) -> float:
+    """Return the week of the year or month, and the year or month to which it belongs."""
+    by_year = sign in "WX"
+    parts = [(year + step, 0) if by_year else _moved(year, month, step) for step in (-1, 0, 1)]
+    starts = [_first_week(*part) for part in parts]
+    if sign in "Xx":
+        belongs = parts[0 if millis < starts[1] else 2 if millis >= starts[2] else 1]
+        return belongs[0] if by_year else belongs[1] + 1
+    today = utc(year, month, day)
+    week = (today - starts[1]) // _WEEK + 1
+    if week > (52 if by_year else 4) and today >= starts[2]:
+        return 1
+    return week if (today - starts[1]) / _WEEK + 1 >= 1 else (today - starts[0]) // _WEEK + 1
+
+
+def _moved(year: int, month: int, step: int) -> tuple[int, int]:
+    return year + (month + step) // 12, (month + step) % 12
+
+
+def _first_week(year: int, month: int) -> float:
+    """Return when the week begins that has the first Thursday of the month, from 0."""
+    first = utc(year, month, 1)
+    weekday = (first // MS_OF_DAY + 3) % 7
+    return first + (7 - weekday if weekday > 3 else -weekday) * MS_OF_DAY
