@@ -5,6 +5,7 @@ each at a price a month, the stage says:
 
     "stage"     what came of all streams together: stored events and what went wrong, where it is not 0
     "profile"   all of them for each profile, 0 included
+    "stream"    the same of connections, and by stream what the delivery counts (handlers/delivery_metrics.py)
 
 Of a stream that shares a function the document names the group, by which queries of the log sum up.
 
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from handlers.connection.steps import Report
 
-By = Literal["stage", "profile"]
+By = Literal["stage", "profile", "stream"]
 COUNT, MILLISECONDS = "Count", "Milliseconds"
 # The metric that counts an end, by what ended the function.
 ENDS = {
@@ -52,7 +53,7 @@ def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
 
 def kept(values: dict[str, int], by: By) -> list[str]:
     """The names of the numbers that CloudWatch keeps as metrics."""
-    return [name for name, value in values.items() if by == "profile" or (value and name not in _USUAL)]
+    return [name for name, value in values.items() if by != "stage" or (value and name not in _USUAL)]
 
 
 def document(

@@ -5,6 +5,7 @@ metrics, each at a price a month, the stage says as it does for connections (han
 
     "stage"     those of all streams and sinks together that are not 0
     "profile"   all of them for each profile and sink, 0 included
+    "stream"    all of them for each stream and sink, 0 included: for a stage of few streams
 
 Pure. Invariant: a document holds the names of a stream and a sink, and numbers; nothing that the upstream sent.
 """
@@ -15,6 +16,11 @@ from typing import Any
 from handlers.connection_metrics import By, embedded
 from handlers.store.delivery_records import Count, Place
 
+_DIMENSIONS: Mapping[By, list[str]] = {
+    "stage": ["service"],
+    "profile": ["profile", "sink", "service"],
+    "stream": ["profile", "stream", "sink", "service"],
+}
 NAMES = ("Delivered", "DeliveryFailed", "DeliveryDeadLettered", "DeliveryLagMs")
 
 
@@ -22,15 +28,14 @@ def documents(
     counts: Mapping[Place, Count], *, service: str, namespace: str, by: By, now_ms: int
 ) -> Iterator[dict[str, Any]]:
     """The documents of a call."""
-    dimensions = ["service"] if by == "stage" else ["profile", "sink", "service"]
     for place, count in counts.items():
         numbers = (count.delivered, count.failed, count.dead_lettered, count.lag_ms)
         values = dict(zip(NAMES, numbers, strict=True))
         profile, _, _ = place.stream_id.partition(":")
         fields = {"profile": profile, "stream": place.stream_id, "sink": place.label, "service": service, **values}
-        yield embedded(fields, kept(values, by), dimensions, namespace, now_ms)
+        yield embedded(fields, kept(values, by), _DIMENSIONS[by], namespace, now_ms)
 
 
 def kept(values: Mapping[str, int], by: By) -> list[str]:
     """The names of the numbers that CloudWatch keeps as metrics."""
-    return [name for name, value in values.items() if by == "profile" or value]
+    return [name for name, value in values.items() if by != "stage" or value]

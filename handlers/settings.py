@@ -70,7 +70,7 @@ class Settings:
     events_bucket: str
     ledger_keep_days: int
     keep_days: int
-    metrics_by: Literal["stage", "profile"]
+    metrics_by: Literal["stage", "profile", "stream"]
     metrics_namespace: str
     secrets_prefix: str
     upstreams: Mapping[str, str]
@@ -124,7 +124,7 @@ class DeliverySettings:
     dead_letter_queue_url: str
     streams_dir: Path
     secrets_prefix: str
-    metrics_by: Literal["stage", "profile"]
+    metrics_by: Literal["stage", "profile", "stream"]
     metrics_namespace: str
 
 
@@ -261,13 +261,15 @@ def _queue_url(environment: Mapping[str, str]) -> str:
     return url
 
 
-def _metrics_by(environment: Mapping[str, str]) -> Literal["stage", "profile"]:
+def _metrics_by(environment: Mapping[str, str]) -> Literal["stage", "profile", "stream"]:
     match _text(environment, "METRICS_BY"):
         case "stage":
             return "stage"
         case "profile":
             return "profile"
-    raise SettingsError("the variable METRICS_BY must be stage or profile")
+        case "stream":
+            return "stream"
+    raise SettingsError("the variable METRICS_BY must be stage, profile or stream")
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -70,10 +70,12 @@ def calls(flow: Flow, *, is_patient: bool) -> Calls:
 
 
 def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """A month of one stream, by part: the function, its counts, and the sinks."""
+    """A month of one stream, by part: the function, its counts and metrics of its own, and the sinks."""
+    own = len(kinds) * len(delivery_metrics.NAMES) if settings["metrics_by"] == "stream" else 0
+    metrics_usd = own * prices.usd("cloudwatch", "metric_month")
     called = calls(flow, is_patient=set(kinds) == {"s3"})
     if not called.per_s:
-        return {"delivery": 0.0, "sinks": 0.0}
+        return {"delivery": metrics_usd, "sinks": 0.0}
     # A call has a whole number of events, one or the other of two; what lies between is their mean.
     events = called.writes * flow.events_per_write
     fewer = math.floor(events)
@@ -83,7 +85,7 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
     )
     times = called.per_s * MONTH_S / flow.streams
     hours_usd = sum(_hours_usd(kind, prices) for kind in kinds) / flow.streams
-    return {"delivery": times * function_usd, "sinks": times * sinks_usd + hours_usd}
+    return {"delivery": times * function_usd + metrics_usd, "sinks": times * sinks_usd + hours_usd}
 
 
 def _call_usd(
@@ -112,7 +114,8 @@ def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices)
     """What a stage pays besides where a profile delivers: its alarms, and the metrics of what goes well."""
     by: By = settings["metrics_by"]
     usual = delivery_metrics.kept(dict(zip(delivery_metrics.NAMES, (1, 0, 0, 1), strict=True)), by)
-    metrics = len(usual) * (1 if by == "stage" else len(kinds))
+    # By stream they are each stream's.
+    metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by]
     return {
         "delivery_alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
         "delivery_metrics": metrics * prices.usd("cloudwatch", "metric_month"),

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from local.functions.created import Created
 from local.functions.sandbox import Answer, Sandbox
 from local.functions.versions import LATEST, Versions
 from local.stack import Function
@@ -79,13 +80,17 @@ def qualifier(name_or_arn: str) -> str:
 
 
 class Pool:
-    """All functions of the stack, each with its warm sandboxes; without `versions` each is as it is now alone."""
+    """All functions of the stack, each with its warm sandboxes; without `versions` each is as it is now alone.
+
+    `created` are those that somebody has created besides; they lie beside the logs.
+    """
 
     def __init__(
         self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
         idle_s: float = IDLE_S, versions: Versions | None = None,
     ) -> None:  # fmt: skip
         self._versions = versions
+        self.created = Created(logs.with_name("functions"))
         self._functions = {function.name: function for function in functions}
         self._environment = environment
         self._task_root = task_root
@@ -102,11 +107,11 @@ class Pool:
         self._closed = False
 
     def __contains__(self, name: object) -> bool:
-        return name in self._functions
+        return name in self._functions or self.created.get(str(name)) is not None
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The functions of which invocations start."""
+        """The functions of the stack."""
         return tuple(self._functions.values())
 
     @property
@@ -125,13 +130,11 @@ class Pool:
         Raises UnknownFunction, and TooManyRequests where no more of them may run.
         """
         name = function_name(name_or_arn)
-        if name not in self._functions:
-            raise UnknownFunction(name)
         which = self._which(name, qualifier(name_or_arn))
         if self._closed:
             # A machine would retry. It gets no answer, so that nothing is started while the service ends.
             await asyncio.get_running_loop().create_future()
-        most = self._functions[name].reserved_concurrency
+        most = which.function.reserved_concurrency
         if most is not None and self._busy[name] >= most:
             raise TooManyRequests("Rate Exceeded.")
         self._busy[name] += 1
@@ -148,6 +151,11 @@ class Pool:
 
     def _which(self, name: str, wanted: str) -> _Which:
         """What is to be run: the function as it is now, or one of its versions; raises UnknownFunction."""
+        if name not in self._functions:
+            created = self.created.get(name)
+            if created is None or wanted != LATEST:
+                raise UnknownFunction(f"{name}:{wanted}")
+            return _Which(f"{name}@{created.code}", created.function, self.created.task_root(created))
         version = wanted if self._versions is None else self._versions.resolved(name, wanted)
         if version == LATEST or self._versions is None:
             return _Which(name, self._functions[name], self._task_root)

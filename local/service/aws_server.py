@@ -1,4 +1,4 @@
-"""Serves the AWS endpoint: answers Step Functions and Lambda's Invoke, and forwards everything else.
+"""Serves the AWS endpoint: answers Step Functions and Lambda, and forwards everything else.
 
 Invariant: every answer, an error too, has the shape that boto3 and the AWS command line read.
 """
@@ -17,8 +17,8 @@ from local import signatures
 from local.aws_endpoints import Endpoints
 from local.functions.pool import Pool, TooManyRequests, UnknownFunction, function_name
 from local.functions.versions import Versions
-from local.service import lambda_versions, query_errors, stacks
-from local.service.lambda_versions import lambda_error
+from local.service import lambda_functions, lambda_versions, query_errors, stacks
+from local.service.lambda_answers import FUNCTIONS, lambda_error
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.parameters import parsed
 from local.template import REGION
@@ -53,8 +53,8 @@ class AwsServer:
         self._invocations: set[asyncio.Task[Any]] = set()
         self.app = Starlette(
             routes=[
-                Route("/2015-03-31/functions/{name}/invocations", self._invoke, methods=["POST"]),
-                Route("/2015-03-31/functions", self._create_function, methods=["POST"]),
+                Route(f"{FUNCTIONS}/{{name}}/invocations", self._invoke, methods=["POST"]),
+                *lambda_functions.routes(functions),
                 *lambda_versions.routes(functions, versions),
                 Route("/{path:path}", self._other, methods=_METHODS),
             ]
@@ -111,14 +111,6 @@ class AwsServer:
                 return
             except TooManyRequests:
                 await asyncio.sleep(AGAIN_S)
-
-    async def _create_function(self, _: Request) -> Response:
-        """Lambda's CreateFunction: the embedded AWS would take a function that nothing here could run."""
-        message = (
-            "This endpoint runs the functions of serverless.yml and no others. "
-            "One that is added there is deployed within seconds."
-        )
-        return lambda_error(400, "InvalidParameterValueException", message, "User")
 
     async def _other(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")

@@ -156,8 +156,12 @@ class EventSourceMapping:
         """Returns when the shard has ended and all of it is done."""
         rest_s = waited_s = 0.0
         while shard.of_stream not in self._ended:
+            before = self._places.get(shard)
             done = await self._step(shard)
             if done is None:
+                if self._places.get(shard) != before:
+                    # It is another record that failed: nothing has waited for that yet.
+                    rest_s, waited_s = 0.0, waited_s if waited_s >= ALERT_AFTER_S else 0.0
                 rest_s = min(max(rest_s * 2, FIRST_REST_S), LONGEST_REST_S)
                 if waited_s < ALERT_AFTER_S <= waited_s + rest_s:
                     self._say(f"ALERT: {self._source.function} reports events that wait; its log says of each why")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from handlers.delivery_metrics import NAMES
+from handlers.delivery_metrics import NAMES, documents
 from handlers.profile.deliver_field import KINDS
+from handlers.store.delivery_records import Count, Place
 from local import stages
 from local.permissions import roles
 from local.permissions.roles import Need
@@ -115,6 +116,18 @@ def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str,
     assert set(re.findall(r"(?:sum|max)\((\w+)\)", query)) == set(NAMES)
     boxes = [(one["x"], one["y"], one["width"], one["height"]) for one in now]
     assert all(boxes[-1][1] >= y + height for _, y, _, height in boxes[:-1])
+
+
+def test_the_query_for_one_stream_asks_for_what_is_printed() -> None:
+    """That of docs/operations.md: it filters by a field of the documents, and sums up all numbers by sink."""
+    page = (stages.ROOT / "docs" / "operations.md").read_text("utf-8")
+    ((stream, present, sums),) = re.findall(
+        r"```\nfilter (\w+) = '[^']+' and ispresent\((\w+)\)\n\| stats (.*?)\n```", page, re.DOTALL
+    )
+    counts = {Place("orders:eu", "sqs:orders.fifo"): Count()}
+    (document,) = documents(counts, service="sk", namespace="sk", by="stage", now_ms=1)
+    assert {stream, present, "sink"} <= document.keys()
+    assert (set(re.findall(r"(?:sum|max)\((\w+)\)", sums)), sums.endswith(" by bin(5m), sink")) == (set(NAMES), True)
 
 
 def test_a_sink_that_is_away_keeps_the_alarm_on(template: dict[str, Any]) -> None:

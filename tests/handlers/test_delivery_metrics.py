@@ -8,6 +8,7 @@ from handlers.delivery_metrics import NAMES, documents
 from handlers.store.delivery_records import Count, Place
 from local.costs import standing
 
+BY: tuple[By, ...] = ("stage", "profile", "stream")
 QUEUE, HOOK = Place("prices:eur", "sqs:orders.fifo"), Place("prices:usd", "webhook:hooks.example.org")
 COUNTS = {QUEUE: Count(delivered=8, lag_ms=812), HOOK: Count(failed=2, dead_lettered=1, reason="answered 503")}
 
@@ -26,7 +27,7 @@ def metrics(document: dict[str, Any]) -> tuple[list[list[str]], dict[str, str]]:
 
 def test_each_stream_and_sink_has_its_numbers_whatever_the_stage_keeps() -> None:
     """As fields, 0 included: queries of the log find them by stream and sink. A reason is in no document."""
-    for by in ("stage", "profile"):
+    for by in BY:
         rows = [[one[name] for name in ("profile", "stream", "sink", "service", *NAMES)] for one in described(by)]
         assert rows == [
             ["prices", "prices:eur", "sqs:orders.fifo", "sk", 8, 0, 0, 812],
@@ -52,8 +53,15 @@ def test_a_profile_keeps_all_of_each_sink_on_request() -> None:
         assert set(dimensions[0]) <= one.keys()
 
 
+def test_a_stage_of_few_streams_keeps_all_of_each_stream_and_sink_on_request() -> None:
+    """So that an alarm may look at one stream."""
+    for one in described("stream"):
+        assert metrics(one)[0] == [["profile", "stream", "sink", "service"]]
+        assert list(metrics(one)[1]) == list(NAMES)
+
+
 def test_a_document_is_no_longer_than_what_is_priced() -> None:
     """Of an ordinary stream and sink."""
     priced = standing.measured()["delivery_log_bytes_per_document"]
-    for by in ("stage", "profile"):
+    for by in BY:
         assert priced / 2 < max(len(json.dumps(one, separators=(",", ":"))) for one in described(by)) < priced

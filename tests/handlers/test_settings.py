@@ -95,11 +95,12 @@ def test_a_bad_number_of_days_is_named(tmp_path: Path) -> None:
                 load(environment(tmp_path, **{name: value}))
 
 
-def test_what_has_metrics_is_one_of_two(tmp_path: Path) -> None:
-    """The stage or each profile; whatever else is there fails the cold start."""
-    assert load(environment(tmp_path, METRICS_BY="stage")).metrics_by == "stage"
-    for value in ("stream", "Stage", "1"):
-        with pytest.raises(SettingsError, match=r"^the variable METRICS_BY must be stage or profile$"):
+def test_what_has_metrics_is_one_of_three(tmp_path: Path) -> None:
+    """The stage, each profile or each stream; whatever else is there fails the cold start."""
+    for by in ("stage", "stream"):
+        assert load(environment(tmp_path, METRICS_BY=by)).metrics_by == by
+    for value in ("sink", "Stage", "1"):
+        with pytest.raises(SettingsError, match=r"^the variable METRICS_BY must be stage, profile or stream$"):
             load(environment(tmp_path, METRICS_BY=value))
 
 

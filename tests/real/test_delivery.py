@@ -23,7 +23,24 @@ from tests.handlers.deliver import rigs
 from tests.harness import Service, running
 from tests.local.support import PROJECT, client, until
 
-ITEMS, LOG = "orders:a", "journal:a"
+ITEMS, LOG, CALLS = "orders:a", "journal:a", "calls:a"
+# Once in a function's life it takes every fiftieth key for a failure, and says at a listener what it took.
+CONSUMER = """
+import json, os, urllib.request
+failed = set()
+def handler(call, context):
+    taken = []
+    for event in call["events"]:
+        if int(event["key"]) % 50 == 0 and event["key"] not in failed:
+            failed.add(event["key"])
+            tell({**call, "events": taken, "failed": event["key"]})
+            return {"batchItemFailures": [{"itemIdentifier": event["key"]}]}
+        taken.append(event)
+    tell({**call, "events": taken, "failed": None})
+def tell(said):
+    request = urllib.request.Request(os.environ["SEEN_AT"], data=json.dumps(said).encode(), method="POST")
+    urllib.request.urlopen(request, timeout=20).close()
+"""
 PROFILE = """
 address = "${UPSTREAM_DEMO}/demo:{streamId}"
 allow_private = true
@@ -42,6 +59,8 @@ class Story:
     log: list[str]
     queue: list[dict[str, Any]]
     hook: list[dict[str, Any]]
+    called: list[str]
+    calls: list[dict[str, Any]]
     bucket: list[dict[str, Any]]
     status: dict[str, Any]
     printed: str
@@ -50,19 +69,20 @@ class Story:
 
 
 def copied(folder: Path, hook: str) -> Path:
-    """A copy of the project with two profiles that deliver."""
+    """A copy of the project with three profiles that deliver."""
     projects.copied(folder)
     streams = folder / "env" / "streams"
     webhook = f'{{ webhook = "{hook}", secret = "${{secret:hook}}", allow_private = true }}'
     (streams / "orders.toml").write_text(f'{PROFILE}deliver = [{{ sqs = "orders.fifo" }}, {webhook}]\n')
     log = 'store = "log"\nflush_s = 1\n'
+    (streams / "calls.toml").write_text(f'{PROFILE}deliver = {{ lambda = "consumer" }}\n')
     (streams / "journal.toml").write_text(f'{PROFILE}{log}deliver = {{ s3 = "lake", prefix = "raw/" }}\n')
     return folder
 
 
-def keys(service: Service) -> list[str]:
+def keys(service: Service, stream_id: str = ITEMS) -> list[str]:
     """The keys of the items in their order, read from the table: the function behind GET is killed as well."""
-    return [item["SK"] for item in sorted(service.items("events", ITEMS), key=lambda item: str(item["position"]))]
+    return [item["SK"] for item in sorted(service.items("events", stream_id), key=lambda item: str(item["position"]))]
 
 
 def metrics(service: Service) -> dict[tuple[str, str], float]:
@@ -77,28 +97,29 @@ def metrics(service: Service) -> dict[tuple[str, str], float]:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Two streams run for a while; meanwhile every function is killed once."""
     folder = tmp_path_factory.mktemp("delivery")
-    with rigs.listening(rigs.is_signed) as hook:
+    with rigs.listening(rigs.is_signed) as hook, rigs.listening(lambda *_: True) as calls:
         project = copied(folder / "project", hook.url)
         with running(folder, project) as service:
             endpoint = f"http://127.0.0.1:{service.port + 1}"
             sqs, s3 = client("sqs", endpoint), client("s3", endpoint)
             client("secretsmanager", endpoint).create_secret(Name="/streamkeeper/test/hook", SecretString=rigs.SECRET)
-            arns = [service.post(stream_id)["executionArn"] for stream_id in (ITEMS, LOG)]
+            arns = [service.post(stream_id)["executionArn"] for stream_id in (ITEMS, LOG, CALLS)]
             assert until(lambda: len(keys(service)) > 5, 30), service.log
-            # The queue and the bucket come late: until then both sinks are away.
+            # The queue, the bucket and the function come late: until then these sinks are away.
             assert until(lambda: any(row["failed"] for row in service.ask("GET", ITEMS)[1]["delivery"]), 60), (
                 service.log
             )
             url = rigs.fifo(sqs, "orders.fifo")
             s3.create_bucket(Bucket="lake")
-            assert until(lambda: len(hook.bodies) > 5, 60), service.log
+            rigs.created(endpoint, "consumer", CONSUMER, SEEN_AT=calls.url)
+            assert until(lambda: min(len(hook.bodies), len(calls.bodies)) > 5, 60), service.log
             metrics(service)  # they are of the streams that ran since they were first asked for
             for pid in service.sandboxes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             before = len(keys(service))
             assert until(lambda: len(keys(service)) > before + 5, 60), service.log
-            for stream_id, arn in zip((ITEMS, LOG), arns, strict=True):
+            for stream_id, arn in zip((ITEMS, LOG, CALLS), arns, strict=True):
                 service.ask("DELETE", stream_id)
                 assert until(lambda: service.execution(arn)["status"] != "RUNNING", 60)  # noqa: B023
             queue: list[dict[str, Any]] = []
@@ -109,8 +130,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
                 seen.update(bucket=rigs.lines(s3, "lake"), hook=list(hook.bodies), queue=list(queue))
                 seen.update(stored=keys(service), log=[event["key"] for event in service.events(LOG, 1000)])
+                seen.update(called=keys(service, CALLS), calls=list(calls.bodies))
                 sinks = (("queue", "stored"), ("hook", "stored"), ("bucket", "log"))
-                return all({one["key"] for one in seen[sink]} == set(seen[table]) for sink, table in sinks)
+                has_all = {event["key"] for call in seen["calls"] for event in call["events"]} == set(seen["called"])
+                return has_all and all({one["key"] for one in seen[sink]} == set(seen[table]) for sink, table in sinks)
 
             assert until(arrived, 120), service.log
             status = service.ask("GET", ITEMS)[1]
@@ -132,6 +155,19 @@ def test_every_event_arrives_in_order(story: Story) -> None:
 def test_the_queue_has_each_event_once(story: Story) -> None:
     """Its deduplication drops what was sent again."""
     assert [one["key"] for one in story.queue] == story.stored
+
+
+def test_a_function_gets_every_event_and_those_that_it_failed_again(story: Story) -> None:
+    """One that was created at the endpoint: in their order, and a batch that fails in part from its failure on."""
+    assert once([event for call in story.calls for event in call["events"]]) == story.called
+    failed = [(at, call["failed"]) for at, call in enumerate(story.calls) if call["failed"] is not None]
+    assert failed
+    assert {key for _, key in failed} == {key for key in story.called if int(key) % 50 == 0}
+    for at, key in failed:
+        assert key in {event["key"] for call in story.calls[at + 1 :] for event in call["events"]}
+    (row,) = story.service.ask("GET", CALLS)[1]["delivery"]
+    assert (row["sink"], row["delivered"] >= len(story.called) - 1) == ("lambda:consumer", True)
+    assert (row["failed"] >= len(failed), row["dead_lettered"], row["waits"]) == (True, 0, None)
 
 
 def test_the_status_has_a_row_for_each_sink(story: Story) -> None:
@@ -172,7 +208,8 @@ def test_the_log_has_the_numbers_of_each_stream_and_sink(story: Story) -> None:
     sums: Counter[tuple[str, str]] = Counter()
     for one in documents:
         sums[one["stream"], one["sink"]] += one["Delivered"]
-    assert set(sums) == {(ITEMS, "sqs:orders.fifo"), (ITEMS, "webhook:127.0.0.1"), (LOG, "s3:lake")}
+    sinks = {(ITEMS, "sqs:orders.fifo"), (ITEMS, "webhook:127.0.0.1"), (LOG, "s3:lake"), (CALLS, "lambda:consumer")}
+    assert set(sums) == sinks
     for row in story.status["delivery"]:
         assert sums[ITEMS, row["sink"]] >= row["delivered"] > 0
 
@@ -197,12 +234,13 @@ def test_the_page_shows_each_sink(story: Story) -> None:
 
 
 def test_no_permission_lacks(story: Story) -> None:
-    """The function's role allows what the sinks of the two profiles need."""
+    """The function's role allows what the sinks of the profiles need."""
     assert "ALERT: refused" not in story.printed
     record = (story.data / "permissions.jsonl").read_text()
     lines = map(json.loads, record.splitlines())
     assert {line["action"] for line in lines if line["role"] == "ConnectionDeliveryRole"} == {
         "dynamodb:UpdateItem",
+        "lambda:InvokeFunction",
         "s3:PutObject",
         "secretsmanager:GetSecretValue",
         "sqs:GetQueueAttributes",

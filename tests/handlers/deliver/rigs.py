@@ -24,9 +24,9 @@ from tests.handlers.deliver.fault_proxy import Proxy
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes long").decode()
 _SEEN_BY_LAMBDA = """
-import json, urllib.request
+import json, os, urllib.request
 def handler(event, context):
-    request = urllib.request.Request("%s", data=json.dumps(event).encode(), method="POST")
+    request = urllib.request.Request(os.environ["SEEN_AT"], data=json.dumps(event).encode(), method="POST")
     urllib.request.urlopen(request, timeout=20).close()
 """
 
@@ -125,14 +125,19 @@ def lines(s3: Any, bucket: str) -> list[dict[str, Any]]:
     return events
 
 
-def _lambda(endpoint: str, name: str, seen_at: str) -> Target:
+def created(endpoint: str, name: str, text: str, **variables: str) -> None:
+    """A function of this module."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("index.py", _SEEN_BY_LAMBDA % seen_at)
+        archive.writestr("index.py", text)
     client("lambda", endpoint).create_function(
         FunctionName=name, Runtime="python3.13", Handler="index.handler", Code={"ZipFile": packed.getvalue()},
-        Role="arn:aws:iam::000000000000:role/consumer", Timeout=30,
+        Role="arn:aws:iam::000000000000:role/consumer", Timeout=30, Environment={"Variables": variables},
     )  # fmt: skip
+
+
+def _lambda(endpoint: str, name: str, seen_at: str) -> Target:
+    created(endpoint, name, _SEEN_BY_LAMBDA, SEEN_AT=seen_at)
     return Target("lambda", name)
 
 

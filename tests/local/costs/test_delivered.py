@@ -69,7 +69,7 @@ def test_a_price_that_is_not_known_is_named() -> None:
 
 
 def test_the_log_and_the_metrics_are_paid_too() -> None:
-    """Each call has its lines; the stage has two metrics, or by profile four for each sink."""
+    """Each call has its lines; the stage has two metrics, or by profile four for each sink, or those by stream."""
     free = prices.read().also("cloudwatch", "log_gb", 0)
     logged, unlogged = (delivered.usd(["sqs"], flow(), SETTINGS, listed)["delivery"] for listed in (LISTED, free))
     calls = 4 * (1 - math.exp(-1 / 4)) * MONTH_S
@@ -77,9 +77,12 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
     size = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"]
     assert logged - unlogged == pytest.approx(calls * size / GB * LISTED.usd("cloudwatch", "log_gb"))
     metric_usd = LISTED.usd("cloudwatch", "metric_month")
-    for by, count in (("stage", 2), ("profile", 8)):
+    for by, count in (("stage", 2), ("profile", 8), ("stream", 0)):
         fixed = delivered.fixed_usd(["sqs", "s3"], {**SETTINGS, "metrics_by": by}, LISTED)
         assert fixed["delivery_metrics"] == pytest.approx(count * metric_usd)
+        by_stream = delivered.usd(["sqs", "s3"], flow(), {**SETTINGS, "metrics_by": by}, LISTED)["delivery"]
+        own = by_stream - delivered.usd(["sqs", "s3"], flow(), SETTINGS, LISTED)["delivery"]
+        assert own == pytest.approx(8 * metric_usd if by == "stream" else 0)
         assert fixed["delivery_alarms"] == pytest.approx(2 * LISTED.usd("cloudwatch", "alarm_month"))
 
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import io
 import json
+import re
+import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +15,8 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
+from local.functions.created import BadPackage, Created, CreatedFunction
+from local.stack import Function
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in
 from tests.local.stepfunctions.server import PREFIX, Running, deployed, endpoint_of
 from tests.local.support import client, in_thread, until
@@ -343,12 +348,112 @@ def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
         assert code(functions.invoke, FunctionName="echo", Payload=payload) == "InvalidRequestContentException"
 
 
-def test_a_function_that_nothing_here_could_run_is_not_created(endpoint: Running) -> None:
-    """By a sentence that says where functions come from."""
-    request = {"FunctionName": "mine", "Role": "arn:aws:iam::000000000000:role/any", "Code": {"ZipFile": b"PK"}}
-    with pytest.raises(ClientError, match="runs the functions of serverless") as refusal:
-        client("lambda", endpoint.url).create_function(**request)
+ADDS = """
+import os, parts
+def handler(event, context):
+    return event["n"] + parts.ONE + int(os.environ["MORE"])
+"""
+
+
+def packed(**files: str) -> bytes:
+    """A zip with these modules."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"{name}.py", text)
+    return packed.getvalue()
+
+
+def to_create(name: str, code: bytes, **more: Any) -> dict[str, Any]:
+    """The parameters of CreateFunction."""
+    role = "arn:aws:iam::000000000000:role/any"
+    return {
+        "FunctionName": name, "Runtime": "python3.13", "Handler": "index.handler", "Role": role,
+        "Code": {"ZipFile": code}, **more,
+    }  # fmt: skip
+
+
+def test_a_function_is_created_of_a_zip_and_runs(endpoint: Running, states: Any) -> None:
+    """It has its own modules and variables; an update is for the next call, and a Task calls it too."""
+    functions = client("lambda", endpoint.url)
+    more = {"Environment": {"Variables": {"MORE": "10"}}, "Timeout": 9}
+    made = functions.create_function(**to_create("adds", packed(index=ADDS, parts="ONE = 1"), **more))
+    assert (made["FunctionArn"].rpartition(":")[2], made["State"], made["Timeout"]) == ("adds", "Active", 9)
+
+    def added(name: str = "adds") -> Any:
+        return json.loads(functions.invoke(FunctionName=name, Payload=b'{"n": 5}')["Payload"].read())
+
+    assert added() == 16
+    functions.update_function_code(FunctionName="adds", ZipFile=packed(index=ADDS, parts="ONE = 2"))
+    assert (added(), added(made["FunctionArn"])) == (17, 17)
+    assert functions.get_function(FunctionName="adds")["Configuration"]["Handler"] == "index.handler"
+    assert {one["FunctionName"] for one in functions.list_functions()["Functions"]} == {"adds", "echo", "full"}
+    assert code(functions.create_function, **to_create("adds", packed(index=ADDS))) == "ResourceConflictException"
+    machine = json.dumps(task("arn:aws:states:::lambda:invoke", {"FunctionName": "adds", "Payload.$": "$"}))
+    arn = states.create_state_machine(name="adds", definition=machine, roleArn="arn:aws:iam::000000000000:role/any")
+    run = states.start_execution(stateMachineArn=arn["stateMachineArn"], input='{"n": 1}')["executionArn"]
+    assert until(lambda: states.describe_execution(executionArn=run)["status"] == "SUCCEEDED")
+    assert json.loads(states.describe_execution(executionArn=run)["output"])["Payload"] == 13
+    functions.delete_function(FunctionName="adds")
+    assert code(functions.invoke, FunctionName="adds") == "ResourceNotFoundException"
+    assert code(functions.get_function, FunctionName="adds") == "ResourceNotFoundException"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"Runtime": "nodejs22.x"}, "Runtime must be one of Python's here, such as python3.13, not 'nodejs22.x'."),
+        ({"Code": {"S3Bucket": "code", "S3Key": "zip"}}, "Code must be given as ZipFile"),
+        ({"Code": {"ZipFile": b"PK"}}, "Could not unzip uploaded file"),
+        ({"Layers": ["arn:aws:lambda:us-east-1:000000000000:layer:one:1"]}, "Layers is not supported here"),
+        ({"Handler": "handler"}, "Handler must match"),
+        ({"Timeout": 901}, "Timeout must be a whole number from 1 to 900, not 901."),
+    ],
+)
+def test_a_function_that_nothing_here_could_run_is_not_created(
+    endpoint: Running, change: dict[str, Any], words: str
+) -> None:
+    """By a sentence that says what is wrong."""
+    functions = client("lambda", endpoint.url)
+    with pytest.raises(ClientError, match=re.escape(words)) as refusal:
+        functions.create_function(**to_create("mine", packed(index=ADDS)) | change)
     assert refusal.value.response["Error"]["Code"] == "InvalidParameterValueException"
+    assert code(functions.get_function, FunctionName="mine") == "ResourceNotFoundException"
+
+
+def test_a_function_of_the_template_is_changed_there_alone(endpoint: Running) -> None:
+    """It is shown, and neither replaced nor deleted."""
+    functions = client("lambda", endpoint.url)
+    assert functions.get_function_configuration(FunctionName="echo")["Handler"] == "sample.echo"
+    words = re.escape("echo is a function of serverless.yml: change it there")
+    with pytest.raises(ClientError, match=words):
+        functions.update_function_code(FunctionName="echo", ZipFile=packed(index=ADDS))
+    with pytest.raises(ClientError, match=words):
+        functions.delete_function(FunctionName="echo")
+
+
+def test_what_was_created_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Its newest code, and none that was replaced."""
+    function = Function("adds", "index.handler", 3, 128, {"A": "b"})
+    created = CreatedFunction(function, "python3.13", "role", "", "now")
+    before = Created(tmp_path)
+    before.put(created, packed(index="ONE = 1"))
+    kept = before.put(created, packed(index="ONE = 2"))
+    after = Created(tmp_path)
+    assert (list(after), after.task_root(kept).joinpath("index.py").read_text()) == ([kept], "ONE = 2")
+    assert len([one for one in (tmp_path / "adds").iterdir() if one.is_dir()]) == 1
+    assert (after.delete("adds"), after.delete("adds"), list(Created(tmp_path))) == (True, False, [])
+
+
+def test_what_is_too_large_unpacked_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Lambda's limit, which is lowered here; the zip itself may be small."""
+    monkeypatch.setattr("local.functions.created.MOST_BYTES", 1000)
+    function = CreatedFunction(Function("large", "index.handler", 3, 128, {}), "python3.13", "role", "", "now")
+    created = Created(tmp_path)
+    created.put(function, packed(index="#" * 1000))
+    with pytest.raises(BadPackage, match="must be smaller than 1000 bytes"):
+        created.put(function, packed(index="#" * 1001))
+    assert created.task_root(created.put(function, packed(index="#" * 1000))).is_dir()
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,25 @@ def test_a_batch_goes_on_from_the_record_that_failed(world: World) -> None:
     assert world.calls == [["a/1", "a/2", "a/3"], ["a/2", "a/3"], ["a/2", "a/3"]]
 
 
+def test_a_batch_that_fails_further_on_each_time_rests_shortly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest doubles where one record fails again and again, not where each fails once: these were 190 s of rests."""
+    monkeypatch.setattr("local.service.event_sources.FIRST_REST_S", 0.01)
+    keys = [f"a/{number:02}" for number in range(18)]
+    world.put(*keys)
+    failed: set[str] = set()
+
+    def answer(records: list[dict[str, Any]]) -> Any:
+        new = next((one for one in records if _keys(one)[1]["S"] not in failed), None)
+        if new is None:
+            return {"batchItemFailures": []}
+        failed.add(_keys(new)[1]["S"])
+        return {"batchItemFailures": [{"itemIdentifier": new["dynamodb"]["SequenceNumber"]}]}
+
+    world.answer = answer
+    world.run(lambda: len(world.calls) > 18 and world.calls[-1][-1] == keys[-1])
+    assert list(dict.fromkeys(chain(*world.calls))) == keys
+
+
 def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: World) -> None:
     """With the same records, until it answers."""
     world.put("a/1", "a/2")

@@ -1,0 +1,107 @@
+"""Keeps the functions that somebody has created at the AWS endpoint: each a zip of Python, unpacked.
+
+    functions/resize/function.json             what it is, and which code is its newest
+    functions/resize/3f1c…/index.py            that code; what an update replaces lies beside it until the next start
+
+Invariants: what runs from a folder of code never sees another's files, so an update is for those that start from then
+on; a function is whole on disk before it is known.
+"""
+
+import hashlib
+import io
+import json
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from local.stack import Function
+
+# Lambda's own limit of a deployment package, unpacked.
+MOST_BYTES = 262_144_000
+_FILE = "function.json"
+
+
+class BadPackage(ValueError):
+    """The zip cannot be unpacked; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class CreatedFunction:
+    """A function, and what Lambda's API says of it besides; `code` names its folder and is the zip's SHA-256."""
+
+    function: Function
+    runtime: str
+    role: str
+    description: str
+    modified: str
+    size: int = 0
+    code: str = ""
+
+
+class Created:
+    """The functions in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known = {one.function.name: one for one in self._read()}
+
+    def __iter__(self) -> Iterator[CreatedFunction]:
+        return iter(sorted(self._known.values(), key=lambda one: one.function.name))
+
+    def get(self, name: str) -> CreatedFunction | None:
+        """The function of this name, None where there is none."""
+        return self._known.get(name)
+
+    def task_root(self, created: CreatedFunction) -> Path:
+        """Where its code lies."""
+        return self._folder / created.function.name / created.code
+
+    def put(self, created: CreatedFunction, package: bytes) -> CreatedFunction:
+        """Keeps the function with the code of this zip, in place of one of its name; raises BadPackage."""
+        digest = hashlib.sha256(package).hexdigest()
+        whole = replace(created, size=len(package), code=digest)
+        place = self.task_root(whole)
+        if not place.is_dir():
+            new = place.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            _unpack(package, new)
+            new.replace(place)
+        file = place.with_name(_FILE)
+        file.with_suffix(".new").write_text(json.dumps(asdict(whole)), encoding="utf-8")
+        file.with_suffix(".new").replace(file)
+        self._known[created.function.name] = whole
+        return whole
+
+    def delete(self, name: str) -> bool:
+        """Whether there was such a function."""
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+        return self._known.pop(name, None) is not None
+
+    def _read(self) -> Iterator[CreatedFunction]:
+        """What an earlier run has kept; nobody runs what was replaced, so that goes."""
+        for file in self._folder.glob(f"*/{_FILE}"):
+            try:
+                table = json.loads(file.read_text(encoding="utf-8"))
+                created = CreatedFunction(**{**table, "function": Function(**table["function"])})
+            except (OSError, ValueError, TypeError, KeyError):
+                continue
+            for other in file.parent.iterdir():
+                if other.is_dir() and other.name != created.code:
+                    shutil.rmtree(other, ignore_errors=True)
+            yield created
+
+
+def _unpack(package: bytes, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(package)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
+                raise BadPackage(f"Unzipped size must be smaller than {MOST_BYTES} bytes")
+            folder.mkdir(parents=True)
+            archive.extractall(folder)  # it leaves no name that leads out of the folder
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError) as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        words = "Could not unzip uploaded file. Please check your file, then try to upload again."
+        raise BadPackage(words) from problem

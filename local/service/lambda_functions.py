@@ -1,0 +1,170 @@
+"""Answers what Lambda's API says of functions themselves: those of the template, and those that somebody creates.
+
+A function is created of a zip of Python's; whatever else would not run is refused by its name. One of the template is
+shown, and changed there alone. Sources: CreateFunction, GetFunction, GetFunctionConfiguration, ListFunctions,
+UpdateFunctionCode and DeleteFunction in the AWS Lambda API reference. Invariant: what is answered to have been created
+can be invoked.
+"""
+
+import asyncio
+import base64
+import binascii
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from local.functions.created import BadPackage, CreatedFunction
+from local.functions.pool import Pool, function_name
+from local.service.lambda_answers import FUNCTIONS, arn, lambda_error, missing, read_object
+from local.stack import Function
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HANDLER = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
+_RUNTIME = re.compile(r"python3\.\d+")
+# What a function here does not get. The template's functions have none either.
+_NEVER = ("Layers", "FileSystemConfigs", "ImageConfig")
+_TEMPLATE = "{} is a function of serverless.yml: change it there, and it is deployed within seconds."
+
+
+class Unacceptable(ValueError):
+    """The request is refused; the message is a sentence."""
+
+
+def routes(functions: Pool) -> list[Route]:
+    """The routes of these actions."""
+    created = functions.created
+
+    async def create(request: Request) -> Response:
+        table = read_object(await request.body())
+        try:
+            wanted, package = _wanted(table), _package(table.get("Code"))
+            if wanted.function.name in functions:
+                message = f"Function already exist: {wanted.function.name}"
+                return lambda_error(409, "ResourceConflictException", message, "User")
+            known = await asyncio.to_thread(created.put, wanted, package)
+        except (Unacceptable, BadPackage) as problem:
+            return _refused(problem)
+        return JSONResponse(_configuration(known), 201)
+
+    async def update(request: Request) -> Response:
+        name = function_name(request.path_params["name"])
+        known = created.get(name)
+        try:
+            if known is None and name in functions:
+                raise Unacceptable(_TEMPLATE.format(name))
+            if known is None:
+                return missing(f"Function not found: {arn(name)}")
+            package = _package(read_object(await request.body()))
+            return JSONResponse(_configuration(await asyncio.to_thread(created.put, known, package)))
+        except (Unacceptable, BadPackage) as problem:
+            return _refused(problem)
+
+    async def one(request: Request) -> Response:
+        name = function_name(request.path_params["name"])
+        found = _all(functions).get(name)
+        if found is None:
+            return missing(f"Function not found: {arn(name)}")
+        if request.method == "DELETE":
+            if created.get(name) is None:
+                return _refused(Unacceptable(_TEMPLATE.format(name)))
+            await asyncio.to_thread(created.delete, name)
+            return Response(status_code=204)
+        is_whole = not request.url.path.endswith("/configuration")
+        return JSONResponse({"Configuration": found, "Code": {}} if is_whole else found)
+
+    async def every(_: Request) -> Response:
+        return JSONResponse({"Functions": list(_all(functions).values())})
+
+    name = f"{FUNCTIONS}/{{name}}"
+    return [
+        Route(FUNCTIONS, create, methods=["POST"]),
+        Route(FUNCTIONS, every, methods=["GET"]),
+        Route(f"{FUNCTIONS}/", every, methods=["GET"]),
+        Route(name, one, methods=["GET", "DELETE"]),
+        Route(f"{name}/configuration", one, methods=["GET"]),
+        Route(f"{name}/code", update, methods=["PUT"]),
+    ]
+
+
+def _wanted(table: Mapping[str, Any]) -> CreatedFunction:
+    """The function without its code; raises Unacceptable."""
+    runtime = table.get("Runtime")
+    if not isinstance(runtime, str) or not _RUNTIME.fullmatch(runtime):
+        raise Unacceptable(f"Runtime must be one of Python's here, such as python3.13, not {runtime!r}.")
+    for name in _NEVER:
+        if table.get(name):
+            raise Unacceptable(f"{name} is not supported here: a function has the files of its zip alone.")
+    variables = (table.get("Environment") or {}).get("Variables") or {}
+    if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
+        raise Unacceptable("Environment.Variables must be a mapping of texts.")
+    function = Function(
+        _text(table, "FunctionName", _NAME), _text(table, "Handler", _HANDLER), _number(table, "Timeout", 3, 900),
+        _number(table, "MemorySize", 128, 10_240), variables,
+    )  # fmt: skip
+    at = time.strftime("%Y-%m-%dT%H:%M:%S.000+0000", time.gmtime())
+    return CreatedFunction(function, runtime, str(table.get("Role", "")), str(table.get("Description", "")), at)
+
+
+def _text(table: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str:
+    value = table.get(name)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise Unacceptable(f"{name} must match {pattern.pattern}, which {value!r} does not.")
+    return value
+
+
+def _number(table: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    """A number from 1 on; `least` where it is absent, which is Lambda's own default."""
+    value = table.get(name, least)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise Unacceptable(f"{name} must be a whole number from 1 to {most}, not {value!r}.")
+    return value
+
+
+def _package(code: Any) -> bytes:
+    """The zip; raises Unacceptable."""
+    try:
+        return base64.b64decode(code["ZipFile"], validate=True)
+    except (KeyError, TypeError, binascii.Error):
+        words = "Code must be given as ZipFile: neither an object of a bucket nor an image is read here."
+        raise Unacceptable(words) from None
+
+
+def _all(functions: Pool) -> dict[str, dict[str, Any]]:
+    """The configuration of each function, by its name."""
+    own = {function.name: _shown(function) for function in functions.functions}
+    return own | {one.function.name: _configuration(one) for one in functions.created if one.function.name not in own}
+
+
+def _shown(function: Function) -> dict[str, Any]:
+    return {
+        "FunctionName": function.name,
+        "FunctionArn": arn(function.name),
+        "Handler": function.handler,
+        "Timeout": function.function_timeout_s,
+        "MemorySize": function.memory_mb,
+        "Environment": {"Variables": dict(function.environment)},
+        "Version": "$LATEST",
+        "PackageType": "Zip",
+        "State": "Active",
+        "LastUpdateStatus": "Successful",
+    }
+
+
+def _configuration(created: CreatedFunction) -> dict[str, Any]:
+    return _shown(created.function) | {
+        "Runtime": created.runtime,
+        "Role": created.role,
+        "Description": created.description,
+        "LastModified": created.modified,
+        "CodeSize": created.size,
+        "CodeSha256": base64.b64encode(bytes.fromhex(created.code)).decode(),
+    }
+
+
+def _refused(problem: Exception) -> Response:
+    return lambda_error(400, "InvalidParameterValueException", str(problem), "User")
