@@ -16,6 +16,7 @@ from tests.deploy.account import ACCOUNT, REGION, Account, opened
 STACK, OTHER = "streamkeeper-dev", "streamkeeper-other"
 EVENTS, CONTROL, LETTERS = f"{STACK}-events", f"{STACK}-control", f"{STACK}-dead-letters"
 BUCKET = f"{EVENTS}-{ACCOUNT}-{REGION}"
+DEPLOYED = "deploymentbucket"
 ADOPTED = f"Adopted what an earlier stack left: {EVENTS}, {CONTROL}, {BUCKET}, {LETTERS}"
 ITEM = {"PK": {"S": "prices"}, "SK": {"S": "event"}}
 # Without functions osls has nothing to package, which is what takes long.
@@ -67,7 +68,7 @@ def kept(account: Account) -> dict[str, Any]:
     queues = account.client("sqs").list_queues().get("QueueUrls", [])
     return {
         "tables": sorted(tables),
-        "buckets": [name for name in buckets if "deploymentbucket" not in name],
+        "buckets": [name for name in buckets if DEPLOYED not in name],
         "queues": [url.rpartition("/")[2] for url in queues],
     }
 
@@ -124,8 +125,9 @@ def test_deployed_removed_and_deployed_again(account: Account, project: Path) ->
     assert message["Body"] == "a letter"
 
     # To the deployment that adopted: its template has no protection, and the tables have it all the same.
-    listed = account.sls(project, "deploy", "list")
-    first_kept = re.findall(r"Timestamp: (\d+)", listed.output)[0]
+    (bucket,) = (one["Name"] for one in account.client("s3").list_buckets()["Buckets"] if DEPLOYED in one["Name"])
+    objects = account.client("s3").list_objects_v2(Bucket=bucket)["Contents"]
+    first_kept = min(re.findall(r"/(\d+)-", " ".join(one["Key"] for one in objects)), key=int)
     back = account.sls(project, "rollback", "--timestamp", first_kept)
     assert (back.code, protected(account)) == (0, [(True, False)] * 2), back.output
 

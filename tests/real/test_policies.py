@@ -3,7 +3,6 @@
 import contextlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,8 @@ from tests.real.upstream import serving
 STREAMS = {"evicts": "demo:policy", "tolerates": "demo-ndjson:policy", "forbids": "demo-exclusive:policy"}
 MOST_AT_ONCE = {"evicts": 2, "tolerates": 2, "forbids": 1}
 HANDOVERS = 2
+# Both lanes of this one stay connected.
+STANDBY, STANDBY_AT = "demo-standby:policy", "demo-ndjson:demo-standby:policy"
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,40 @@ def numbers_of(service: Service, stream_id: str) -> list[int]:
     return sorted(json.loads(item["data"])["n"] for item in service.items("events", stream_id))
 
 
+def is_explained(service: Service, stream_id: str) -> bool:
+    """Whether every end is the handover's: one that the upstream evicts asks the lease for a moment why it ended."""
+    return {record["ended_by"] for record in closed(service, stream_id)} == {"taken_over"}
+
+
+@dataclass(frozen=True)
+class Standby:
+    """The stream with two lanes: its events, and how many connections the upstream saw at each change."""
+
+    numbers: list[int]
+    counts: set[int]
+
+
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
-    """Three streams of one service, one of each policy, each handed over twice in each direction or more."""
+def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Kept], Standby]:
+    """Three streams of one service, one of each policy, each handed over twice in each direction or more.
+
+    And one with a hot standby, of which one connection is dropped.
+    """
     folder = tmp_path_factory.mktemp("policies")
-    with serving() as (upstreams, port), running(folder, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service:
-        for stream_id in STREAMS.values():
+    counts: dict[str, list[int]] = {}
+    with contextlib.ExitStack() as stack:
+        watch = serving(lambda stream_id, count: counts.setdefault(stream_id, []).append(count))
+        upstreams, port = stack.enter_context(watch)
+        service = stack.enter_context(running(folder, UPSTREAM_DEMO=f"http://127.0.0.1:{port}"))
+        for stream_id in (STANDBY, *STREAMS.values()):
             service.post(stream_id)
+        assert until(lambda: len(upstreams.presence.clients(STANDBY_AT)) == 2, 20), service.log
+        assert upstreams.drop(STANDBY_AT)
         for stream_id in STREAMS.values():
             assert until(lambda of=stream_id: taken_over(service, of) >= HANDOVERS, 40), service.log  # type: ignore[misc]
+            until(lambda of=stream_id: is_explained(service, of), 3)  # type: ignore[misc]
+        assert until(lambda: len(closed(service, STANDBY)) >= 3, 30), service.log
+        standby = Standby(numbers_of(service, STANDBY), set(counts[STANDBY_AT]))
         streams = {
             policy: Kept(
                 service.connections(stream_id),
@@ -58,7 +84,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kept]:
             for policy, stream_id in STREAMS.items()
         }
         assert service.end() == 0
-    return streams
+    return streams, standby
+
+
+@pytest.fixture(scope="module")
+def kept(story: tuple[dict[str, Kept], Standby]) -> dict[str, Kept]:
+    """The three streams."""
+    return story[0]
 
 
 @pytest.mark.parametrize("policy", STREAMS)
@@ -84,17 +116,8 @@ def test_every_connection_ended_by_the_handover(kept: dict[str, Kept], policy: s
     assert {record["ended_by"] for record in kept[policy].connections} <= {"taken_over", ""}
 
 
-def test_a_hot_standby_leaves_no_gap_when_one_connection_drops(tmp_path: Path) -> None:
+def test_a_hot_standby_leaves_no_gap_when_one_connection_drops(story: tuple[dict[str, Kept], Standby]) -> None:
     """Both lanes stay connected: through a drop and two function limits the upstream never sees fewer than one."""
-    counts: list[int] = []
-    stream_id, upstream_id = "demo-standby:policy", "demo-ndjson:demo-standby:policy"
-    with contextlib.ExitStack() as stack:
-        upstreams, port = stack.enter_context(serving(lambda _, count: counts.append(count)))
-        service = stack.enter_context(running(tmp_path, UPSTREAM_DEMO=f"http://127.0.0.1:{port}"))
-        service.post(stream_id)
-        assert until(lambda: len(upstreams.presence.clients(upstream_id)) == 2, 20), service.log
-        assert upstreams.drop(upstream_id)
-        assert until(lambda: len(closed(service, stream_id)) >= 3, 30), service.log
-        numbers, seen = numbers_of(service, stream_id), list(counts)
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert set(seen) == {1, 2}
+    standby = story[1]
+    assert standby.numbers == list(range(standby.numbers[0], standby.numbers[0] + len(standby.numbers)))
+    assert standby.counts == {1, 2}

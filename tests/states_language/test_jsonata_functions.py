@@ -224,6 +224,7 @@ def test_a_function_returns(expression: str, value: Any) -> None:
             "$toMillis('2018 12', '[Y] [D]')",
             "D3136: The date/time picture string is missing specifiers required to parse the timestamp",
         ),
+        ("$pad('foo', -5.5)", "D3137: The expression cannot be evaluated"),
         ("$partition([1], -1)", "D3137: Second argument must be zero or greater"),
         ('$parse(\'{"a":1,"a":2}\')', "D3137: Invalid JSON"),
         ("$error('boom')", "D3137: boom"),

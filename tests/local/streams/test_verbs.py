@@ -35,10 +35,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Servic
 
 
 def typed(service: harness.Service, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command, run to its end."""
-    command = [sys.executable, "-m", "local.cli", *arguments]
-    known = environment(PORT=str(service.port), **variables)
-    return subprocess.run(command, cwd=PROJECT, env=known, capture_output=True, text=True, check=False)
+    """The command, run to its end in this process; those of the page are processes of their own."""
+    said, wrong = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("STREAMKEEPER_")]:
+            patch.delenv(name)
+        for name, value in {"PORT": str(service.port), **variables}.items():
+            patch.setenv(name, value)
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(wrong):
+            try:
+                status = cli.main(arguments)
+            except SystemExit as mistake:  # of argparse
+                status = int(mistake.code or 0)
+    return subprocess.CompletedProcess(arguments, status, said.getvalue(), wrong.getvalue())
 
 
 def test_a_stream_from_its_start_to_its_stop(service: harness.Service, tmp_path: Path) -> None:
@@ -216,10 +225,10 @@ def test_the_completion_offers_every_verb_and_option(shell: str, capsys: pytest.
         assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_bash_completes_verbs_and_options() -> None:
+def test_bash_completes_verbs_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     """Typed in bash: `streamkeeper fol<Tab>` and `streamkeeper events --form<Tab>`."""
-    command = [sys.executable, "-m", "local.cli", "completion", "bash"]
-    script = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
     for typed_so_far, wanted in (
         (["streamkeeper", "fol"], "follow"),
         (["streamkeeper", "events", "--form"], "--format"),
@@ -242,12 +251,11 @@ print -r -- "$said"
 """
 
 
-def test_other_shells_complete_verbs_and_options(tmp_path: Path) -> None:
+def test_other_shells_complete_verbs_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same typed in fish and in zsh, where they are installed."""
     for shell, name in (("fish", "streamkeeper.fish"), ("zsh", "_streamkeeper")):
-        command = [sys.executable, "-m", "local.cli", "completion", shell]
-        script = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-        (tmp_path / name).write_text(script)
+        assert cli.main(["completion", shell]) == 0
+        (tmp_path / name).write_text(capsys.readouterr().out)
     for line, wanted in (("streamkeeper fol", "follow"), ("streamkeeper events demo --form", "--format")):
         if shutil.which("fish") is not None:
             typed_in_fish = f"source {tmp_path}/streamkeeper.fish; complete -C '{line}'"

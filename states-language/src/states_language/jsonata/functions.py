@@ -107,6 +107,9 @@ def _string(value: Any, prettify: Any = None) -> Any:
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
     if isinstance(width, int | float) and abs(width) > largest_bytes():
         raise too_large()
+    if isinstance(width, float) and not width.is_integer() and abs(width) > len(text or ""):
+        # 2.0.6 makes an array of the missing characters, and JavaScript has none of such a length.
+        raise ValueError("the width must be a whole number")
     return Functions.pad(text, width, character)
 
 
