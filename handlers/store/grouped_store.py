@@ -214,7 +214,8 @@ class GroupedStore(Store):
         lag_ms = self._lag_ms(stream_id, seen_ms)
         if held.lag_ms is None:
             held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
-        shown = self._lagging(stream_id, shown, lag_ms)
+        # Where the answer is lost it may stand there, and no beat is to answer for it once the connection is over.
+        held.unsaved = shown = self._lagging(stream_id, shown, lag_ms)
         reply = super().mark_connected(stream_id, fence, limit_ms, request_id=request_id, shown=shown, rest=rest)
         if reply.is_done:
             self._counts()

@@ -180,13 +180,15 @@ def _heard_ms(world: World, opened_ms: int) -> int:
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
     """Whether a connection that asked for what came since a cursor ended before anybody knew that it had caught up.
 
-    It began in [from_ms, to_ms) and ended there, or it lasted for no longer than what it asked for is doubted.
+    It began in [from_ms, to_ms) and ended there, or it lasted for no longer than it takes to have brought what it had
+    asked for: after a long outage the functions that follow soon are all in that.
     """
     for link in world.upstream.links:
         if link.opened_ms is None or not link.asks or link.opened_ms > to_ms:
             continue
         end_ms = _end_ms(world, records, link)
-        is_short = end_ms - link.opened_ms <= CATCH_UP * ASKED_BEFORE_MS
+        behind_ms = max(0, link.opened_ms - _cursor_ms(world, records, link))
+        is_short = end_ms - link.opened_ms <= CATCH_UP * (behind_ms + ASKED_BEFORE_MS)
         if end_ms >= from_ms and (is_short or (from_ms <= link.opened_ms and end_ms <= to_ms)):
             return True
     return False

@@ -48,6 +48,11 @@ class Versions:
         self._save()
         return str(number)
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether an alias names a version: what is deployed does not run by itself then."""
+        return any(version != LATEST for version in self._state["aliases"].values())
+
     def alias(self, function: str, name: str) -> str | None:
         """The version that an alias names; None where there is no such alias."""
         version: str | None = self._state["aliases"].get(f"{function}:{name}")

@@ -22,6 +22,7 @@ CODE, STREAMS = "handlers", "env/streams"
 # The names of profiles in the request template, as packaging/profile-names.cjs writes them.
 _NAMES = re.compile(r"\(\?:[A-Za-z0-9._|\[\]-]*\)(?=\(\?::\.\*\)\?)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+HANDOVER, USABLE = "a stream has it from its next handover on", "is usable: POST /connections/"
 
 
 @dataclass
@@ -80,7 +81,7 @@ class DeployedCode:
                 lines.append(f"not redeployed, the former code goes on: {refusal}")
             code, copy = before.code, None
         elif code != before.code:
-            lines.append("redeployed the code: a stream has it from its next handover on")
+            lines.append(f"redeployed the code: {HANDOVER}")
         elif self._refused_code:
             lines.append("the code is as deployed again")
         self._refused_code = refusal
@@ -120,9 +121,9 @@ class DeployedCode:
             if sound and former is not None:
                 profiles[name] = former
         elif former is None or was_refused:
-            yield f"profile {name} is usable: POST /connections/{name}"
+            yield f"profile {name} {USABLE}{name}"
         elif profiles[name] != former:
-            yield f"profile {name} is redeployed: a stream has it from its next handover on"
+            yield f"profile {name} is redeployed: {HANDOVER}"
 
     def _new(self, code_of: Path) -> _Copy:
         number = next(self._numbers)
@@ -139,6 +140,12 @@ def with_names(template: str, names: list[str]) -> str:
     """Returns a request template that knows the profiles `names` in place of those it was compiled with."""
     joined = "|".join(name.replace(".", "[.]") for name in sorted(names))
     return _NAMES.sub(lambda _: f"(?:{joined})", template)
+
+
+def by_upgrade(line: str) -> str:
+    """The line, where an upgrade has given streams a version of their own: that takes nothing by itself."""
+    said = line.replace(HANDOVER, "streams take it by `streamkeeper upgrade`")
+    return f"{said}, after `streamkeeper upgrade`" if USABLE in line else said
 
 
 def _files(folder: Path) -> dict[str, bytes]:

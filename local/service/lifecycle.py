@@ -35,7 +35,7 @@ from local.permissions import guard
 from local.profiles import profile_files
 from local.service import capacity, embedded_dynamodb, takeover
 from local.service.aws_server import AwsServer
-from local.service.deployed_code import STREAMS, DeployedCode, with_names
+from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade, with_names
 from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.event_sources import EventSourceMapping, Places, Streams
@@ -162,6 +162,8 @@ class Service:
         if changed:
             pool.renew(task_root=self._code.folder)
             self._gateway.serve(self._routes(), self.stack.gateway_responses)
+        if self._versions is not None and self._versions.is_pinned:
+            lines = [by_upgrade(line) for line in lines]
         await asyncio.to_thread(self._code.forget, pool.task_roots)
         self._map_event_sources(pool)
         return lines

@@ -117,6 +117,20 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_beat(client:
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
 
+def test_no_beat_answers_for_a_connection_whose_mark_had_no_answer(client: Refusing) -> None:
+    """It ends by that, and the mark may stand in its record: else the function's later beats would call it good."""
+    store = store_of(client)
+    fence = claim(store)
+    client.loses = True
+    with pytest.raises(StoreUnavailable):
+        store.mark_connected(STREAM, fence, NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+    client.loses = False
+    assert record(client)["live"]["M"]["lag_ms"] == {"N": "8000"}
+    store.over(STREAM)
+    store.releases_again()
+    assert (record(client)["released"], record(client)["live"]) == ({"N": "1"}, shown()["live"])
+
+
 def test_each_connection_of_a_stream_owes_its_own_release(client: Refusing) -> None:
     """A turn whose answer was lost behind a refused release: else nobody would get it while the function lives."""
     store = connected(client)

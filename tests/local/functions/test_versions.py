@@ -38,8 +38,9 @@ def test_a_version_keeps_code_and_variables(tmp_path: Path, code: Path) -> None:
 def test_an_alias_leads_to_versions_that_exist(tmp_path: Path, code: Path) -> None:
     """What it was set to outlives a restart, whatever the template says."""
     versions = Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)])
-    assert versions.resolved("manager", "stable") == LATEST
+    assert (versions.resolved("manager", "stable"), versions.is_pinned) == (LATEST, False)
     versions.publish(FUNCTION, code)
     answers = (("stable", "1"), ("stable", "7"), ("other", "1"))
     assert [versions.point("manager", name, number) for name, number in answers] == [True, False, False]
+    assert versions.is_pinned
     assert Versions(tmp_path / "versions", [Alias("manager", "stable", LATEST)]).resolved("manager", "stable") == "1"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from local.service import osls
-from local.service.deployed_code import DeployedCode, with_names
+from local.service.deployed_code import DeployedCode, by_upgrade, with_names
 from local.service.redeploy import SHIPPED, Redeploy, stamp
 from tests import shipped
 
@@ -156,3 +156,13 @@ def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
     (project / "env" / "test.yml").write_text("")
     assert watch.look()[1] != before[1]
     assert stamp(project, SHIPPED) == after[0]
+
+
+def test_after_an_upgrade_the_lines_say_how_streams_take_it() -> None:
+    """A refusal is as it was."""
+    lines = [f"redeployed the code: {HANDOVER}", "profile two is usable: POST /connections/two", "profile two is gone"]
+    assert [by_upgrade(line) for line in lines] == [
+        "redeployed the code: streams take it by `streamkeeper upgrade`",
+        "profile two is usable: POST /connections/two, after `streamkeeper upgrade`",
+        "profile two is gone",
+    ]
