@@ -6,6 +6,7 @@ Invariant: what AWS would refuse raises Refusal with the name of AWS's error. Ex
 
 import functools
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ from botocore.exceptions import UnknownRegionError
 from local.aws_endpoints import plain_session
 from local.template import ACCOUNT, REGION
 from states_language.scheduling.lanes import yield_for
-from states_language.values import Document, compact, parse_as_spelled, parse_json
+from states_language.scheduling.writing import text_in_turns
+from states_language.values import Document, parse_as_spelled, parse_json
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
@@ -89,8 +91,7 @@ def read_input(text: str) -> Document | ValueError:
         text.encode()  # Half of a surrogate pair in the request itself is refused.
         yield_for(text)
         value = parsed(text)
-        yield_for(text)
-        return Document(value, compact(value))
+        return Document(value, text_in_turns(value, sys.maxsize))
     except ValueError as problem:
         return problem
     except RecursionError:
