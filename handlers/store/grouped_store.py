@@ -304,6 +304,8 @@ class GroupedStore(Store):
         """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew.
 
         Whoever is dead and has a connection of it is buried before: no beat says so where the stream is in no group.
+        Whoever lives closes it within its beat, and could not say so where the store refuses its release: the record
+        says so by itself, for that function's limit is minutes away.
         """
         own = self._parsed(self._held(stream_id).item).lease
         self._buries(own, own.connected_token + 1)
@@ -316,9 +318,11 @@ class GroupedStore(Store):
             ":group": {"S": self._who.group},
         }
         update = "SET #ending = :ending, #ending_cause = :cause, #ended_at = :now"
-        if known_over(own, self.lease):
+        beat = self.lease.beats.get(own.connected_by)
+        if beat is not None:
+            over_ms = beat.at_ms if beat.is_buried else min(beat.until_ms, own.expires_at_ms)
             names, update = (*names, "expires_at_ms"), f"{update}, #expires_at_ms = :over"
-            values |= {":over": number(self.lease.beats[own.connected_by].at_ms)}
+            values |= {":over": number(over_ms)}
         return self._change(
             stream_id,
             f"{update} REMOVE #execution, #group",

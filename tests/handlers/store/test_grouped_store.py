@@ -231,3 +231,5 @@ def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Refu
     assert later.lets_go(STREAM, "1", "StreamEnded", "stopped")
     lease = control_items.lease(record(client))
     assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status
+    # Nor does one that lives say so, where the store refuses its release.
+    assert lease.expires_at_ms <= store.lease.beats[REQUEST].until_ms
