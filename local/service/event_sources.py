@@ -12,6 +12,7 @@ whatever goes wrong, it is said, and tried again.
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,7 @@ class Places:
     def __init__(self, file: Path, *, is_kept: bool = True) -> None:
         self._file = file
         self._places: dict[str, str] = {}
+        self._writing = threading.Lock()  # each shard is delivered by itself, and all are in one file
         if not is_kept:
             file.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError, ValueError):
@@ -71,11 +73,12 @@ class Places:
 
     def set(self, shard: Shard, number: str) -> None:
         """Keeps the number; it is on disk when this returns."""
-        places = {**self._places, shard.id: number}
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(places), encoding="utf-8")
-        new.replace(self._file)
-        self._places = places
+        with self._writing:
+            places = {**self._places, shard.id: number}
+            new = self._file.with_suffix(".new")
+            new.write_text(json.dumps(places), encoding="utf-8")
+            new.replace(self._file)
+            self._places = places
 
 
 class Streams:

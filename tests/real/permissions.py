@@ -77,6 +77,8 @@ def everything(service: Service, server: Server) -> None:
         stop(service, stream)
     # There is room for one stream at a time.
     assert until(lambda: service.ask("POST", LOGGED)[0] == 200, 30), service.log
+    # It is known once its execution has claimed it.
+    assert until(lambda: service.ask("GET", LOGGED)[0] == 200, 30), service.log
     assert until(lambda: len(service.events(LOGGED)) >= 3, 30), service.log
     stop(service, LOGGED)
 

@@ -29,7 +29,12 @@ def answered(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     async def ask() -> dict[str, Any]:
         executions = Executions(Machines(folder, {}, 0), Journals(folder), RealClock(), lambda _: None)
         executions.perform = perform
-        return await StepFunctions(executions, RealClock(), Activities(folder / "a")).call("TestState", case["request"])
+        states = StepFunctions(executions, RealClock(), Activities(folder / "a"))
+        try:
+            return await states.call("TestState", case["request"])
+        finally:
+            executions.close()
+            await executions.evaluators.wait_closed()
 
     answer: dict[str, Any] = json.loads(json.dumps(asyncio.run(ask())).replace(HERE, THERE))
     return answer

@@ -5,6 +5,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from local.aws_endpoints import Endpoints
 from local.functions.sandbox import Answer
-from local.service.event_sources import EventSourceMapping, Places, Streams, failed, matches
+from local.service.event_sources import EventSourceMapping, Places, Shard, Streams, failed, matches
 from local.service.provision import provision
 from local.stack import EventSource
 from tests.local.service.test_embedded_dynamodb import database_in
@@ -143,6 +144,17 @@ def test_a_batch_that_fails_further_on_each_time_rests_shortly(world: World, mon
     world.answer = answer
     world.run(lambda: len(world.calls) > 18 and world.calls[-1][-1] == keys[-1])
     assert list(dict.fromkeys(chain(*world.calls))) == keys
+
+
+def test_shards_that_are_done_at_once_keep_their_places(tmp_path: Path) -> None:
+    """Each is delivered by itself, and all places are in one file: none is lost, and none of them fails."""
+    places = Places(tmp_path / "places.json")
+    shards = [Shard(f"shardId-{at}", "arn") for at in range(8)]
+    with ThreadPoolExecutor(len(shards)) as threads:
+        for number in ("1", "2", "3"):
+            list(threads.map(places.set, shards, [number] * len(shards)))
+            kept = Places(tmp_path / "places.json")
+            assert [kept.get(shard) for shard in shards] == [number] * len(shards)
 
 
 def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: World) -> None:

@@ -66,6 +66,7 @@ def test_a_stream_from_its_start_to_its_stop(service: harness.Service, tmp_path:
     assert json.loads(typed(service, "list", "--json").stdout)["stream"] == "demo"
     assert typed(service, "gaps", "demo", "--from", "7d").returncode == 0
 
+    assert until(lambda: len(service.events("demo")) >= 3, 60)
     lines = typed(service, "events", "demo", "--limit", "3", "--json").stdout.splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["key"] for event in events] == sorted(event["key"] for event in events)

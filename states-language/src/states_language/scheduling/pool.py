@@ -39,13 +39,16 @@ class Pool:
         self._idle: list[_Evaluator] = []
         self._server: _Server | None = None
         self._ended: deque[_Server] = deque()
+        self._is_closed = False
 
     async def ask(self, job: Job) -> Job:
-        """Return the answer; TIMED_OUT after LONGEST_S, DIED where the process ended.
+        """Return the answer; TIMED_OUT after LONGEST_S, DIED where the process ended or the pool is closed.
 
         A cancelled question ends its process. Raises RecursionError for a job that is nested too deeply.
         """
         async with self._free:
+            if self._is_closed:
+                return DIED
             answer = None
             evaluator = self._idle.pop() if self._idle else self._forked()
             try:
@@ -61,7 +64,8 @@ class Pool:
             return answer if answer is not None else DIED
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes; none is started any more."""
+        self._is_closed = True
         for evaluator in self._idle:
             evaluator.end()
         self._idle.clear()
