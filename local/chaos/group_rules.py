@@ -13,10 +13,10 @@ from local.chaos.rests import most_ms
 from local.chaos.schedule import requests
 from local.chaos.stream_rules import (
     EXPIRY_MS,
-    FORBIDDEN_HANDOVER_MS,
     at,
     bound_ms,
     broken,
+    handover_ms,
     is_stopped,
     lease,
     quiet_ms,
@@ -93,11 +93,11 @@ def _stuck(member: Member) -> list[str]:
         late = [link for link in member.upstream.links if link.asked_ms > quiet_at_ms + EFFECT_MS]
         return ["the stream is over and was opened again"] if late else []
     bound = quiet_at_ms + bound_ms(member) + PACED_MS
-    steady_ms = FORBIDDEN_HANDOVER_MS if member.schedule.policy == "forbids" else 0
     texts = []
     shortened_ms = shortened_until_ms(member.group)
     for start, end in uncovered(member, quiet_at_ms, now_ms):
         is_late = start < quiet_at_ms + int(member.settings["function_timeout_s"]) * 1000 + most_ms(member)
+        steady_ms = handover_ms(member, start)
         allowed_ms = max(steady_ms, EXPIRY_MS) if is_late or start < shortened_ms else steady_ms
         if end > bound and end - start > allowed_ms:
             texts.append(
@@ -117,11 +117,10 @@ def _disturbed(member: Member) -> list[str]:
     faults = [fault for fault in member.group.schedule.faults if shortens or fault.kind != "redeploy"]
     begins = [member.origin_ms + fault.at_ms for fault in faults]
     until_ms = min([member.clock.now_ms(), *begins])
-    allowed_ms = FORBIDDEN_HANDOVER_MS if member.schedule.policy == "forbids" else 0
     return [
         f"nothing had met it, and it was not connected from {at(member, start)} to {at(member, end)}"
         for start, end in uncovered(member, min(opened), until_ms)
-        if end - start > allowed_ms
+        if end - start > handover_ms(member, start)
     ]
 
 

@@ -14,13 +14,13 @@ from local.chaos.rests import most_ms
 from local.chaos.stream_rules import (
     COUNTED,
     EXPIRY_MS,
-    FORBIDDEN_HANDOVER_MS,
     STOP_MS,
     Violation,
     asked_last,
     at,
     bound_ms,
     broken,
+    handover_ms,
     is_stopped,
     quiet_ms,
     shortened_until_ms,
@@ -86,11 +86,11 @@ def _stuck(world: World) -> list[str]:
         return ["no execution runs and nobody stopped the stream"]
     texts = []
     shortened_ms = shortened_until_ms(world)
-    steady_ms = FORBIDDEN_HANDOVER_MS if world.schedule.policy == "forbids" else 0
     for start, end in holes:
         # Within the bound it may fall again: two lanes come back from the same outage, and what a function rested is
         # missing at the end of its life.
         is_late = start < quiet + int(world.settings["function_timeout_s"]) * 1000 + most_ms(world)
+        steady_ms = handover_ms(world, start)
         allowed_ms = max(steady_ms, EXPIRY_MS) if is_late or start < shortened_ms else steady_ms
         if end > quiet + bound_ms(world) and end - start > allowed_ms:
             when = f"from {at(world, start)} to {at(world, end)}"

@@ -14,6 +14,7 @@ from handlers.store import control_items
 from local.chaos import delivery_rules
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.gaps import invented, unrecorded
+from local.chaos.link import Link
 from local.chaos.losses import lease_ttl_ms, missing
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
@@ -131,6 +132,29 @@ def bound_ms(world: World) -> int:
         settle_ms += CONNECT_TIMEOUT_MS + lease_ttl_ms(world) + 2 * world.schedule.skew_ms
     rest_s = max(int(settings[name]) for name in names) + int(settings["jitter_s"])
     return rest_s * 1000 + settle_ms + CONNECT_MS + most_ms(world)
+
+
+def handover_ms(world: World, from_ms: int) -> int:
+    """For how long a handover in the calm may leave the stream without a connection from that instant on."""
+    if world.schedule.policy == "forbids":
+        return FORBIDDEN_HANDOVER_MS
+    # Back-off, or a retry within a second, and a connect: as after a deadline.
+    return EXPIRY_MS if any(_evicted_in_vain(world, link, from_ms) for link in world.upstream.links) else 0
+
+
+def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
+    """Whether the newer connection was told by a frame, when it had evicted the older, that its cursor is too old.
+
+    It is no older than a holder that saves it in time lets it become.
+    """
+    if link.closed_ms != closed_ms or link.opened_ms is None or not link.has_forgotten or link.cursor is None:
+        return False
+    has_evicted = any(
+        other.closed_ms == link.opened_ms and other.ended_by == "ended_by_upstream" for other in world.upstream.links
+    )
+    unsaved_ms = 1000 * (max(one.settings["progress_every_s"] for one in world.deployed) + world.schedule.flush_s)
+    since = world.upstream.emitted_ms[link.cursor + 1 : link.cursor + 2]
+    return has_evicted and all(link.asked_ms - at_ms <= unsaved_ms + CONNECT_MS for at_ms in since)
 
 
 def lease(world: World) -> control_items.Item:

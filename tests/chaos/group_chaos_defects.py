@@ -29,6 +29,7 @@ from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
 from local import stages
 from local.chaos.deployments import STAGE
+from local.chaos.memory import Memory
 from local.chaos.schedule import POLICIES, Fault, Schedule
 from states_language import Machine, load
 
@@ -36,6 +37,7 @@ HEARTBEAT = Store.heartbeat
 LISTED, ENDED = Roster.listed, Roster.ended
 TAKE, OPEN = GroupDriver._take, GroupDriver._open
 PERFORM, TAKES, REMOVES = GroupDriver._perform, _Function._takes, _Function._removes
+GROUPED_HEARTBEAT = GroupedStore.heartbeat
 TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
 
 
@@ -80,6 +82,12 @@ def reads_the_first(store: GroupedStore, _stream: str, _fence: int) -> Reply:
 def saves_under_the_first(store: GroupedStore, _stream: str, *more: Any) -> Reply:
     """The cursors of all streams are saved under one stream's key."""
     return HEARTBEAT(store, min(store._streams), *more)
+
+
+def saves_seldom(store: GroupedStore, *given: Any) -> Reply:
+    """Who is evicted saves its cursor as seldom as who is not."""
+    store.evicting.clear()
+    return GROUPED_HEARTBEAT(store, *given)
 
 
 def knows_by_name_alone(lease: Lease, holder: str, _after_fence: int) -> bool:
@@ -197,6 +205,8 @@ LATE = stream("evicts", joins_ms=20_000)
 # The newer function cannot open it, so that two functions live for long.
 HELD = stream("evicts", Fault(34_000, "no answers", 10_000))
 DELAYED = stream("evicts", Fault(34_000, "no answers", 4_000))
+# What it keeps, some four seconds, is more than a holder reads between two heartbeats, and less than in six seconds.
+FORGETFUL = stream("evicts", events_every_ms=700, memory=Memory(keeps=6, word="frame"))
 OFTEN = stream("tolerates", events_every_ms=300)
 
 DRIVER, FUNCTION = "handlers.group_driver.GroupDriver", "handlers.group_function._Function"
@@ -299,6 +309,13 @@ DEFECTS = (
         "lost",
         {"handlers.store.control_items.records": overlooks_who_was_cut_soon},
         group(CUT_SOON, CALM),
+    ),
+    GroupDefect(
+        "who is evicted saves its cursor seldom",
+        "stuck",
+        {f"{GROUPED}.heartbeat": saves_seldom},
+        group(FORGETFUL),
+        MORE_MS,
     ),
     GroupDefect(
         "a POST that reads no record keeps its stream alone",

@@ -1,12 +1,23 @@
-"""The rules of chaos where they read a group otherwise than a stream alone: each still has its teeth."""
+"""The rules of chaos where they except something of a group, or of a handover: each still has its teeth."""
 
 from dataclasses import replace
 
 import pytest
 
 from handlers.group import keeping
+from local.chaos import stream_rules
 from local.chaos.group_schedule import generate_groups
-from local.chaos.simulate import run_schedule
+from local.chaos.invariants import violations
+from local.chaos.losses import uncovered
+from local.chaos.memory import Memory
+from local.chaos.schedule import Schedule
+from local.chaos.simulate import run_schedule, run_world
+from tests.chaos.group_chaos_defects import PLAIN, group
+
+# Its upstream ends the older connection, and then says that the cursor is too old: it keeps half a second.
+FORGETFUL = replace(PLAIN, reconnect_tries=3, events_every_ms=300, memory=Memory(keeps=2, word="frame"))
+# Beyond three handovers, each of them calm.
+MORE_MS = 90_000
 
 
 def broken() -> set[str]:
@@ -25,3 +36,19 @@ def test_a_function_whose_rests_are_not_drawn_is_in_step(monkeypatch: pytest.Mon
     """So the rest itself is what is looked at."""
     monkeypatch.setattr(keeping, "rest_bounds_s", lambda *_of: (1, 1))
     assert "in-step" in broken()
+
+
+@pytest.mark.parametrize("schedule", [FORGETFUL, group(FORGETFUL)], ids=["alone", "in a group"])
+def test_who_evicts_and_is_then_told_that_its_cursor_is_too_old_may_connect_again(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else leaves the stream without a connection, and that breaks a rule where it lasts for too long."""
+    world = run_world(schedule, more_ms=MORE_MS)
+    stream = world.beside[0] if schedule.group else world
+    links = stream.upstream.links
+    holes = uncovered(stream, links[0].opened_ms or 0, stream.clock.now_ms())
+    assert holes
+    assert {start for start, _ in holes} <= {link.closed_ms for link in links if link.has_forgotten}
+    assert violations(world) == []
+    monkeypatch.setattr(stream_rules, "EXPIRY_MS", 0)
+    assert {violation.kind for violation in violations(world)} == {"stuck", *(["disturbed"] if schedule.group else [])}
