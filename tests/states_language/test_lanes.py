@@ -1,8 +1,11 @@
 """Executions take turns on the event loop, and what costs too much is evaluated in another process."""
 
 import asyncio
+import os
 import re
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from states_language.scheduling.lanes import STATE, TURN, Lanes
 from states_language.scheduling.pool import Pool
 from states_language.scheduling.writing import text_in_turns
 from states_language.values import compact
+from tests.local.support import until
 from tests.states_language.jsonata_expressions import EXPRESSIONS, INPUT
 from tests.states_language.machines import line
 
@@ -148,6 +152,33 @@ def test_evaluators_draw_numbers_of_their_own() -> None:
 
     first, second = asyncio.run(main())
     assert first != second
+
+
+def test_a_killed_fork_server_is_followed_by_another_and_none_outlives_the_pool() -> None:
+    """Whoever kills it, questions are answered; after `close` neither it nor an evaluator is left."""
+    job = {"expression": "$sum([1..9])", "states": {}, "variables": {}, "location": "Output"}
+
+    def children(pid: int) -> list[int]:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    async def main() -> tuple[list[Any], list[int]]:
+        pool, own = Pool(2), os.getpid()
+        before = set(children(own))
+        answers = [await pool.ask(job)]
+        (server,) = set(children(own)) - before
+        seen = [server, *children(server)]
+        os.kill(server, signal.SIGKILL)
+        await asyncio.to_thread(os.waitid, os.P_PID, server, os.WEXITED | os.WNOWAIT)
+        answers += await asyncio.gather(pool.ask(job), pool.ask(job))
+        (second,) = set(children(own)) - before - {server}
+        seen += [second, *children(second)]
+        pool.close()
+        await pool.wait_closed()
+        return answers, seen
+
+    answers, seen = asyncio.run(main())
+    assert answers == [{"value": 45}] * 3
+    assert until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in seen))
 
 
 def test_a_small_execution_has_every_other_turn() -> None:

@@ -69,10 +69,7 @@ class Pool:
         for evaluator in self._idle:
             evaluator.end()
         self._idle.clear()
-        if self._server is not None:
-            self._server.close()
-            self._ended.append(self._server)
-            self._server = None
+        self._ends_server()
 
     async def wait_closed(self) -> None:
         """Return when the processes that were ended are gone."""
@@ -80,9 +77,17 @@ class Pool:
             await asyncio.to_thread(self._ended.pop().wait)
 
     def _forked(self) -> "_Evaluator":
-        if self._server is None or not self._server.lives:
+        if self._server is not None and not self._server.lives:
+            self._ends_server()
+        if self._server is None:
             self._server = _Server()
         return self._server.evaluator()
+
+    def _ends_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._ended.append(self._server)
+            self._server = None
 
 
 class _Server:
