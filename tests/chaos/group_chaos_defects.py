@@ -28,10 +28,13 @@ from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
 from local import stages
+from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STAGE
+from local.chaos.link import Link
 from local.chaos.memory import Memory
 from local.chaos.schedule import POLICIES, Fault, Schedule
 from states_language import Machine, load
+from tests.chaos.chaos_managers import LeavesWithoutLooking
 
 HEARTBEAT = Store.heartbeat
 LISTED, ENDED = Roster.listed, Roster.ended
@@ -39,6 +42,7 @@ TAKE, OPEN = GroupDriver._take, GroupDriver._open
 PERFORM, TAKES, REMOVES = GroupDriver._perform, _Function._takes, _Function._removes
 GROUPED_HEARTBEAT = GroupedStore.heartbeat
 TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
+CATCH_UP = ChaoticUpstream._catch_up
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,11 @@ PLAIN = Schedule(0, "evicts", True, False, 0, False, 0, 1_100, (), together=20)
 def reads_the_first(store: GroupedStore, _stream: str, _fence: int) -> Reply:
     """What is known of one stream answers the heartbeats of all."""
     return Reply(True, TO_RECORD(store, store._held(min(store._streams)).item))
+
+
+def knows_the_first(store: GroupedStore, _stream: str) -> Lease:
+    """And tells all what it knows of the one."""
+    return TO_RECORD(store, store._held(min(store._streams)).item).lease
 
 
 def saves_under_the_first(store: GroupedStore, _stream: str, *more: Any) -> Reply:
@@ -178,6 +187,20 @@ def overlooks_who_was_cut_soon(item: Item) -> list[Record]:
     return [record for record in RECORDS(item) if record.last_ms - record.opened_ms >= 2_000]
 
 
+def rests_for_longer(*_given: Any) -> tuple[float, float]:
+    """After an end a stream is connected again when any overlap is over."""
+    return 2.5, 3.5
+
+
+def says_later_that_it_has_forgotten(upstream: ChaoticUpstream, link: Link) -> None:
+    """It says so when the older connection has seen that the newer one is connected."""
+    link.has_forgotten = upstream._has_forgotten(link)
+    if link.has_forgotten:
+        upstream._clock.call_at(upstream._clock.now_ms() + 900, lambda: CATCH_UP(upstream, link))
+    else:
+        CATCH_UP(upstream, link)
+
+
 def keeps_alone(together: int) -> Machine:
     """Starts an execution of the stream's own where its record cannot be read, as where each stream has one."""
     definition = deepcopy(stages.definition(stages.ROOT / "statemachines" / "start.asl.yml"))
@@ -208,6 +231,8 @@ DELAYED = stream("evicts", Fault(34_000, "no answers", 4_000))
 # What it keeps, some four seconds, is more than a holder reads between two heartbeats, and less than in six seconds.
 FORGETFUL = stream("evicts", events_every_ms=700, memory=Memory(keeps=6, word="frame"))
 OFTEN = stream("tolerates", events_every_ms=300)
+# It keeps less than comes between two savings of its cursor, and says so when the newer connection is there already.
+FORGETS_AT_ONCE = stream("tolerates", events_every_ms=300, memory=Memory(keeps=6, word="frame"))
 
 DRIVER, FUNCTION = "handlers.group_driver.GroupDriver", "handlers.group_function._Function"
 ROSTER = "handlers.group.roster.Roster"
@@ -219,7 +244,7 @@ DEFECTS = (
     GroupDefect(
         "one stream's mark is read as another's",
         "disturbed",
-        {f"{GROUPED}._from_known": reads_the_first},
+        {f"{GROUPED}._from_known": reads_the_first, f"{GROUPED}.known": knows_the_first},
         group(REFUSED, CALM),
     ),
     GroupDefect(
@@ -316,6 +341,17 @@ DEFECTS = (
         {f"{GROUPED}.heartbeat": saves_seldom},
         group(FORGETFUL),
         MORE_MS,
+    ),
+    GroupDefect(
+        "an older connection leaves without looking again",
+        "disturbed",
+        {"handlers.connection.loop.Manager": LeavesWithoutLooking},
+        group(FORGETS_AT_ONCE, CALM),
+        MORE_MS,
+        always={
+            "handlers.group.keeping.rest_bounds_s": rests_for_longer,
+            "local.chaos.chaotic_upstream.ChaoticUpstream._catch_up": says_later_that_it_has_forgotten,
+        },
     ),
     GroupDefect(
         "a POST that reads no record keeps its stream alone",
