@@ -1,6 +1,7 @@
 """`python -m bench.fleet`: keeps a thousand local streams connected by ten functions, and compares every event.
 
-The service is that of `make run` with the limits of a function shortened, so that several handovers happen; functions,
+The service is that of `make run` with the settings of `prod`, but for a function's limit and a lane's wait: both are
+shortened by the same time, so that several handovers happen, and each has the room that it has on AWS. Functions,
 tables and sockets are real. The upstream is a process of its own (`bench/fleet_peers.py`), which also counts what the
 functions request of the tables. At the end what lies in the tables is compared with what the upstream has sent, event
 by event. Invariant: after a run, one that was interrupted too, no process and no file of it is left.
@@ -22,6 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from bench import processes
 from bench.fleet_peers import data
 from bench.goals import fleet_goals
@@ -40,14 +43,9 @@ from local.user_error import UserError
 STAGE, PROFILE = "fleet", "demo-log"
 FLUSH_S = 5
 EVENT_BYTES = 210
-# What else differs from the stage `local`: it asks as often as `prod` does, and lanes get out of step.
-SETTINGS = {
-    "lease_every_s": 2,
-    "progress_every_s": 5,
-    "jitter_s": 5,
-    "start_allowance_s": 30,
-    "unconnected_after_s": 60,
-}
+# What a handover depends on is as in `prod`: how long it may take, who asks how often, how lanes get out of step.
+AS_IN_PROD = ("margin_s", "jitter_s", "start_allowance_s", "lease_every_s", "progress_every_s")
+LEAST_FUNCTION_S = 90
 # POSTs at a time, and after how long one that was answered by 503 or 429 is sent again.
 AT_ONCE, AGAIN_S = 4, 2.0
 TRIES = 10
@@ -154,8 +152,10 @@ async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterat
 def _template(project: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The compiled template of the stage, which is `local` with limits of its own."""
     osls.snapshot(ROOT, project)
-    settings = SETTINGS | {"streams_per_function": options.per_function, "function_timeout_s": options.function_s}
-    settings |= {"wait_s": options.function_s - 15, "margin_s": 5}
+    prod = yaml.safe_load((project / "env" / "prod.yml").read_text())
+    settings = {name: prod[name] for name in AS_IN_PROD} | {"streams_per_function": options.per_function}
+    settings |= {"function_timeout_s": options.function_s, "unconnected_after_s": 60}
+    settings["wait_s"] = prod["wait_s"] - (prod["function_timeout_s"] - options.function_s)
     text = (project / "env" / "local.yml").read_text()
     for name, value in settings.items():
         text = re.sub(rf"^{name}: \S+", f"{name}: {value}", text, flags=re.MULTILINE)
@@ -383,7 +383,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--per-function", type=_at_least(1), default=100, help="how many share a function (100)")
     parser.add_argument("--seconds", type=_at_least(1), default=240, help="how long to watch them (default 240)")
     parser.add_argument("--every", type=_at_least(1), default=10, help="seconds from event to event (default 10)")
-    parser.add_argument("--function-s", type=_at_least(20), default=90, help="a function's limit (default 90)")
+    parser.add_argument("--function-s", type=_at_least(LEAST_FUNCTION_S), default=135, help="a function's limit (135)")
     options = parser.parse_args(argv)
     try:
         row = asyncio.run(measure(options))

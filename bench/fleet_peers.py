@@ -94,8 +94,8 @@ class Upstream:
             peer.write(frame(stream.number, event))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one connection until its client ends it."""
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        """Answers one connection until its client ends it, or this process does."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             stream = self.streams[int(head.split()[1].rsplit(b"/", 1)[1])]
             cursor = re.search(rb"last-event-id: *(\d+)", head, re.IGNORECASE)
@@ -135,8 +135,8 @@ class Counted:
         self.tables = ("", 0)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Passes one connection on until one side ends it."""
-        with contextlib.suppress(OSError):
+        """Passes one connection on until one side ends it, or this process does."""
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             there, back = await asyncio.open_connection(*self.tables)
             answers = asyncio.create_task(_passes(there, writer))
             with contextlib.suppress(OSError):

@@ -82,6 +82,10 @@ class Fleet(Protocol):
         """How often each was opened while it was watched, in the mean."""
 
     @property
+    def gaps(self) -> int:
+        """How often a stream that was connected had no connection."""
+
+    @property
     def lost(self) -> int:
         """Events that were sent and are not stored."""
 
@@ -132,6 +136,7 @@ def fleet_goals(row: Fleet) -> list[Goal]:
     name = f"{row.streams} streams"
     return [
         Goal(name, "each was handed over, several times", None, None, row.handovers >= HANDOVERS),
+        Goal(name, "no stream without a connection", None, None, row.gaps == 0),
         Goal(name, "no event lost", None, None, row.lost == 0),
         Goal(name, "each event stored once and as it was sent", None, None, row.strange == row.twice == 0),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from local.chaos.group_schedule import FLOOD, FLOOD_EVERY_MS
 from local.chaos.group_world import Group, Member
+from local.chaos.orphan_watch import OrphanWatch
 from local.chaos.schedule import Fault, requests_of
 from local.chaos.world import World
 
@@ -93,7 +94,9 @@ def _strike_execution(world: World, fault: Fault) -> None:
     if "abort" in fault.kind:
         for execution in world.executions:
             execution.stop("Aborted", "somebody stopped the execution")
-    # Each stream of a group whose execution somebody has stopped is asked for anew.
+    if fault.kind == "abort" and isinstance(world, Group):
+        OrphanWatch(world).begin(fault.value)
+    # Each stream of a group whose execution somebody has stopped is asked for anew, or none is.
     for one in world.members if isinstance(world, Group) else (world,):
         send: dict[str, Callable[[], object]] = {"POST": one.post, "DELETE": one.delete}
         if isinstance(one, Member):

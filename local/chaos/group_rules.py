@@ -65,14 +65,14 @@ def _running_on(group: Group) -> list[str]:
 def quiet(member: Member) -> int:
     """When the last fault that meets the stream is over, and the last request for it has taken effect."""
     last_ms = member.origin_ms + quiet_ms(member.schedule, member.settings["task_timeout_s"])
-    return max([last_ms, *(at_ms + EFFECT_MS for at_ms, _ in member.answered)])
+    return max([last_ms, *(at_ms + EFFECT_MS for at_ms in member.answered)])
 
 
 def _stuck(member: Member) -> list[str]:
     now_ms, quiet_at_ms = member.clock.now_ms(), quiet(member)
     asked = requests(member.schedule)
     last = {method for at_ms, method in asked if at_ms == asked[-1][0]}
-    if not member.answered or (len(last) == 1 and member.answered[-1][1] not in last):
+    if not member.answered or (len(last) == 1 and member.wanted not in last):
         return ["the last request was never answered"]
     record = lease(member)
     is_of_group = "group" in record

@@ -43,6 +43,10 @@ FLOODS, LEAVES = 0.08, 0.25
 # again for long: for less than a function lives, for more, until all have long been over.
 REDEPLOYED, ABORTED, ABANDONED = 0.3, 0.2, 0.4
 ABANDONED_MS = (15_000, 60_000, 150_000)
+# How often executions are stopped and nobody asks for all streams again, where nobody has stopped them otherwise: the
+# watch has to find that, and comes round within `WATCHED_MS`. In half of these somebody asks for one stream again.
+FORSAKEN, WATCHED_MS = 0.06, 60_000
+RETURNS_MS = (400, 3_000, 15_000, 60_000)
 
 
 def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
@@ -79,7 +83,25 @@ def _people(schedule: Schedule) -> Schedule:
     later = random.Random(f"abandoned groups {schedule.seed}")
     if done and done[-1].kind == "abort and post" and later.random() < ABANDONED:
         done[-1] = replace(done[-1], value=later.choice(ABANDONED_MS))
-    return replace(schedule, faults=in_order((*schedule.faults, *done)))
+    return _forsaken(replace(schedule, faults=in_order((*schedule.faults, *done))))
+
+
+def _forsaken(schedule: Schedule) -> Schedule:
+    """The schedule, perhaps with executions that somebody stops and nobody starts again.
+
+    Drawn apart, and last, so that all else of a seed is as it was without.
+    """
+    drawn = random.Random(f"forsaken groups {schedule.seed}")
+    is_stopped = any("abort" in fault.kind for fault in schedule.faults)
+    if is_stopped or not schedule.faults or drawn.random() >= FORSAKEN:
+        return schedule
+    abort = Fault(drawn.randrange(FIRST_MS, LAST_MS), "abort", 0, drawn.randrange(WATCHED_MS))
+    group = [*schedule.group]
+    if drawn.random() < 0.5:
+        at, returns_ms = drawn.randrange(len(group)), drawn.choice(RETURNS_MS)
+        again = Fault(abort.at_ms + returns_ms, "post")
+        group[at] = replace(group[at], faults=in_order((*group[at].faults, again)))
+    return replace(schedule, faults=in_order((*schedule.faults, abort)), group=tuple(group))
 
 
 def _stream(seed: int, drawn: random.Random, number: int, whole: Schedule, store: str) -> Schedule:

@@ -154,7 +154,9 @@ class Member(World):
         self.say = self._says
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self.answered: list[tuple[int, str]] = []  # when requests were answered, and which
+        self.answered: list[int] = []  # when requests were answered
+        self.wanted = ""  # the newest request of those, which wins whenever it was answered
+        self._newest = 0
 
     def _says(self, text: str) -> None:
         self.account.say(f"{self.stream}: {text.strip()}")
@@ -205,7 +207,9 @@ class Member(World):
         while number == self._asked:
             is_answered = await self._posted() if method == "POST" else self._deleted()
             if is_answered:
-                self.answered.append((self.clock.now_ms(), method))
+                self.answered.append(self.clock.now_ms())
+                if number > self._newest:
+                    self._newest, self.wanted = number, method
                 return
             await self.clock.sleep_until(self.clock.now_ms() + AGAIN_MS)
 

@@ -38,17 +38,18 @@ class MemberReader(ApiReader):
             "stopped": "DELETE" in methods,
             "running": now_ms <= self._released_by_ms(until_ms),
             "broken": False,
+            "unknown": False,
         }
         if not reasons.get(word, True):
             yield f"the status is {word}, and there is no reason for that"
         if not self._is_settled() or not member.answered:
             return
         # Who was let go of late may have been connected again meanwhile.
-        since_ms = max([member.answered[-1][0], *(link.asked_ms for link in member.upstream.links)])
+        since_ms = max([member.answered[-1], *(link.asked_ms for link in member.upstream.links)])
         is_over = [error for at_ms, error in member.watch.endings if at_ms >= since_ms]
         is_open = any(link.client.is_alive for link in member.upstream.open_links)
         expected = {"running"} if is_open else COMING
-        if member.answered[-1][1] == "DELETE":
+        if member.wanted == "DELETE":
             expected = ENDS if self._is_kept() else ENDS | {"stopping"}
         elif is_over:
             expected = frozenset({"rejected" if is_over[-1] == "StreamRejected" else "ended"})

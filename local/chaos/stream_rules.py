@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from handlers.connection.draining import WATCH_MS
+from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_items
 from local.chaos import delivery_rules
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.gaps import invented, unrecorded
 from local.chaos.link import Link
 from local.chaos.losses import lease_ttl_ms, missing
+from local.chaos.orphan_watch import LOOK_EVERY_MS
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
 from local.chaos.unreliable_dynamodb import LATEST_MS
@@ -58,6 +61,9 @@ EXPIRY_MS = 2_000
 # Longer than a function lives, so that the end of a run owes nothing to the faults.
 CALM_MS = 30_000
 SPARE_MS = 6_000
+# How long after its last function an execution is known to be over: where that was killed, its beat has to run
+# out (`progress_every_s` is 2 at most), then nobody has been connected for long, and then the watch comes round.
+ORPHANED_MS = LEASE_TTL_READS * 2_000 + GRACE_MS + LOOK_EVERY_MS
 # How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.
 STOP_MS = 4_000
 # Openings in the calm: each lane hands over at most twice, and a renewal begins again.
@@ -112,6 +118,8 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
         "pause": STALL_AFTER_MS,
         "silence": STALL_AFTER_MS,
         "no answers": CONNECT_TIMEOUT_MS,
+        # Its functions live to their limits.
+        "abort": task_timeout_s * 1000 + ORPHANED_MS,
         "abort and post": fault.value,
         "stop and post": fault.value,
         "abort, post and stop": fault.value,

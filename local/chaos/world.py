@@ -208,6 +208,10 @@ class World:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", f"{wanted['Name']} has ended")
         return known
 
+    def started_as(self, name: str) -> Execution | None:
+        """The execution that was started by that name."""
+        return self._successors.get(name)
+
     async def _invoke(self, call: TaskCall) -> Any:
         clock = self.clock
         if clock.now_ms() < self.account.no_functions_until_ms:

@@ -57,16 +57,23 @@ def test_the_upstream_resumes_and_remembers() -> None:
 
 @pytest.mark.parametrize(
     ("change", "missed"),
-    [({}, []), ({"handovers": 1.9}, [0]), ({"lost": 1}, [1]), ({"twice": 1}, [2]), ({"strange": 1}, [2])],
+    [
+        ({}, []),
+        ({"handovers": 1.9}, [0]),
+        ({"gaps": 1}, [1]),
+        ({"lost": 1}, [2]),
+        ({"twice": 1}, [3]),
+        ({"strange": 1}, [3]),
+    ],
 )
 def test_a_run_is_judged(change: dict[str, Any], missed: list[int]) -> None:
-    """By its handovers, and by what lies in the tables."""
+    """By its handovers, their gaps, and by what lies in the tables."""
     row = Row(**{**GOOD.__dict__, **change})
     assert [number for number, goal in enumerate(fleet_goals(row)) if not goal.met] == missed
     assert "5.25 (Query 1.25, UpdateItem 4)" in "\n".join(lines(row))
 
 
-@pytest.mark.parametrize("options", ["--streams 0", "--per-function x", "--seconds -1", "--every 0", "--function-s 19"])
+@pytest.mark.parametrize("options", ["--streams 0", "--per-function x", "--seconds -1", "--every 0", "--function-s 89"])
 def test_numbers_with_which_nothing_is_run(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     """They are refused before anything is started."""
     with pytest.raises(SystemExit) as ended:
@@ -78,7 +85,7 @@ def test_numbers_with_which_nothing_is_run(options: str, capsys: pytest.CaptureF
 @pytest.mark.long
 def test_four_streams_are_kept_by_two_functions(capsys: pytest.CaptureFixture[str]) -> None:
     """Real functions hand over, and each event is there once; how well is a goal's."""
-    options = "--json --streams 4 --per-function 2 --seconds 40 --every 2 --function-s 30"
+    options = "--json --streams 4 --per-function 2 --seconds 40 --every 2 --function-s 90"
     assert main(options.split()) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["functions"], report["lost"], report["strange"], report["twice"]) == (2, 0, 0, 0)

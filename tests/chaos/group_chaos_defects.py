@@ -6,8 +6,7 @@ schedule that shows it. It decides nothing else. Invariant: the same schedule is
 """
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from handlers.connection.effects import Effect, Outcome
@@ -27,14 +26,18 @@ from handlers.store import control_items
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
-from local import stages
 from local.chaos.chaotic_upstream import ChaoticUpstream
-from local.chaos.deployments import STAGE
 from local.chaos.link import Link
 from local.chaos.memory import Memory
-from local.chaos.schedule import POLICIES, Fault, Schedule
-from states_language import Machine, load
+from local.chaos.schedule import POLICIES, Fault
 from tests.chaos.chaos_managers import LeavesWithoutLooking
+from tests.chaos.group_defect import CALM, GroupDefect, group, stream
+from tests.chaos.group_exemption_defects import (
+    NEXT_TO_EXEMPTIONS,
+    START_MACHINE,
+    STOPPED,
+    start_machine,
+)
 
 HEARTBEAT = Store.heartbeat
 LISTED, ENDED = Roster.listed, Roster.ended
@@ -43,36 +46,6 @@ PERFORM, TAKES, REMOVES = GroupDriver._perform, _Function._takes, _Function._rem
 GROUPED_HEARTBEAT = GroupedStore.heartbeat
 TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
 CATCH_UP = ChaoticUpstream._catch_up
-
-
-@dataclass(frozen=True)
-class GroupDefect:
-    """What is replaced, by what, the rule that this breaks, and where: the schedule, and how much longer it runs.
-
-    `always` is in place in the sound run as well.
-    """
-
-    name: str
-    shows_as: str
-    replaced: Mapping[str, Any]
-    like: Schedule
-    more_ms: int = 0
-    always: Mapping[str, Any] = field(default_factory=dict)
-
-
-def group(*streams: Schedule, faults: tuple[Fault, ...] = ()) -> Schedule:
-    """A schedule of one group; `faults` meet all of it."""
-    named = tuple(replace(one, name=f"m{number}") for number, one in enumerate(streams))
-    return replace(PLAIN, policy="tolerates", faults=faults, group=named)
-
-
-def stream(policy: str, *faults: Fault, **ways: Any) -> Schedule:
-    """One stream of it, with its own faults."""
-    return replace(PLAIN, policy=policy, faults=faults, **ways)
-
-
-# Every other way of a stream is the plainest.
-PLAIN = Schedule(0, "evicts", True, False, 0, False, 0, 1_100, (), together=20)
 
 
 # --- the records ------------------------------------------------------------------------------------------------------
@@ -201,12 +174,9 @@ def says_later_that_it_has_forgotten(upstream: ChaoticUpstream, link: Link) -> N
         CATCH_UP(upstream, link)
 
 
-def keeps_alone(together: int) -> Machine:
+def keeps_alone(states: dict[str, Any]) -> None:
     """Starts an execution of the stream's own where its record cannot be read, as where each stream has one."""
-    definition = deepcopy(stages.definition(stages.ROOT / "statemachines" / "start.asl.yml"))
-    definition["States"]["May it be kept alone"]["Choices"][0]["Next"] = "Start"
-    settings = stages.load(STAGE, {"streams_per_function": together})
-    return load(stages.resolve(definition, settings, stages.names(STAGE)))
+    states["May it be kept alone"]["Choices"][0]["Next"] = "Start"
 
 
 def ends_the_function(error: Exception) -> Any:
@@ -214,11 +184,8 @@ def ends_the_function(error: Exception) -> Any:
     raise StoreUnavailable(f"a manager has raised: {error}")
 
 
-# A stream that nothing meets, beside which the others are put.
-CALM = stream("evicts")
 REFUSED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429))
 REJECTED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "rejection", 6_000, 403))
-STOPPED = stream("evicts", Fault(9_500, "stop"))
 DROPPED = stream("evicts", Fault(20_000, "reset"))
 # It is answered half a second after its POST, and has no event until it is cut.
 CUT = (Fault(8_700, "reset"), Fault(8_700, "refusals", 6_000, 429))
@@ -356,7 +323,7 @@ DEFECTS = (
     GroupDefect(
         "a POST that reads no record keeps its stream alone",
         "cross-talk",
-        {"local.chaos.simulate.start_machine": keeps_alone},
+        {START_MACHINE: start_machine(keeps_alone)},
         group(stream("evicts", joins_ms=20_000), CALM, faults=(Fault(19_000, "throttles", 3_000),)),
     ),
     GroupDefect(
@@ -366,6 +333,7 @@ DEFECTS = (
         group(DROPPED, CALM),
         always={"handlers.connection.loop.Manager": RaisesAtAReset},
     ),
+    *NEXT_TO_EXEMPTIONS,
 )
 
 

@@ -10,7 +10,8 @@ import pytest
 from local.chaos import simulate
 from local.chaos.invariants import violations
 from local.chaos.schedule import Schedule
-from tests.chaos.group_chaos_defects import DEFECTS, GroupDefect, table
+from tests.chaos.group_chaos_defects import DEFECTS, table
+from tests.chaos.group_defect import GroupDefect
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "chaos.md"
 MOST_SEEDS = 5

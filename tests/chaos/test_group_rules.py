@@ -10,9 +10,9 @@ from local.chaos.group_schedule import generate_groups
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
 from local.chaos.memory import Memory
-from local.chaos.schedule import Schedule
+from local.chaos.schedule import Fault, Schedule
 from local.chaos.simulate import run_schedule, run_world
-from tests.chaos.group_chaos_defects import PLAIN, group
+from tests.chaos.group_defect import CALM, PLAIN, group, stream
 
 # Its upstream ends the older connection, and then says that the cursor is too old: it keeps half a second.
 FORGETFUL = replace(PLAIN, reconnect_tries=3, events_every_ms=300, memory=Memory(keeps=2, word="frame"))
@@ -52,3 +52,12 @@ def test_who_evicts_and_is_then_told_that_its_cursor_is_too_old_may_connect_agai
     assert violations(world) == []
     monkeypatch.setattr(stream_rules, "EXPIRY_MS", 0)
     assert {violation.kind for violation in violations(world)} == {"stuck", *(["disturbed"] if schedule.group else [])}
+
+
+def test_a_stop_request_that_overtakes_a_post_is_the_last_word() -> None:
+    """The POST joins before it and is answered after it. The stream stays stopped, and no rule asks for more."""
+    stops = stream("evicts", Fault(20_135, "stop"), joins_ms=20_000)
+    world = run_world(group(stops, CALM))
+    requests = [line.partition("m0: ")[2].rstrip() for line in world.log if "m0: POST" in line or "m0: DELETE" in line]
+    assert requests == ["POST", "DELETE", "POST is answered: SUCCEEDED"]
+    assert violations(world) == []
