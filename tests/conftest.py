@@ -8,6 +8,7 @@ have ended: a run of several processes fails for a request that no role of the t
 import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ for name in [name for name in os.environ if name.startswith("AWS_")]:
 # Hundreds of processes are started: each module is compiled for the first of them, whatever the shell says of that.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A model of a million states, and what is collected, is walked again at each collection of garbage.
+gc.set_threshold(50_000, 20, 20)
 
 # Files whose tests wait or compute for many seconds, by the beginning of their path; the longest first.
 SLOW = (
@@ -72,11 +76,26 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(MOST_PROCESSES, (os.cpu_count() or 2) * 3 // 2)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Has each process begin with other files of a folder: what one has rewritten and compiled, the others read."""
+    report = yield
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if worker.isdecimal() and isinstance(collector, pytest.Directory):
+        first = len(report.result) * int(worker) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        report.result = report.result[first:] + report.result[:first]
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the slow files first; the order within a file stays."""
-    items.sort(key=lambda item: next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)))
-    # A model of a million states is walked again at each collection.
-    gc.set_threshold(50_000, 20, 20)
+    """Puts the slow files first, and otherwise the files by name; the order within a file stays."""
+
+    def place(item: pytest.Item) -> tuple[int, tuple[str, ...]]:
+        return next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)), item.path.parts
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

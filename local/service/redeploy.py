@@ -6,9 +6,12 @@ while the last one is applied is seen afterwards.
 """
 
 import asyncio
+import contextlib
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,24 +44,47 @@ class Deployed(Protocol):
 def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
     """Returns the paths, sizes and times of the files, not of those in `besides`; they differ when one has changed."""
     files = set()
+    left_out = str(root / besides) if besides else ""
+    folders = []
     for source in sources:
         top = root / source
-        for path in [top] if top.is_file() else top.rglob("*"):
-            if path.parent.name in _NO_SOURCE or (besides and path.is_relative_to(root / besides)):
-                continue
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                continue  # it has just been removed
-            if path.is_file():
-                files.add((str(path), status.st_size, status.st_mtime_ns))
+        if top.is_file():
+            files.add(_stamp_of(str(top), top.stat()))
+        else:
+            folders.append(str(top))
+    # With scandir(2)'s own answers: as paths, the same look takes five times as long, three times a second.
+    while folders:
+        with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _NO_SOURCE and entry.path != left_out:
+                        folders.append(entry.path)
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                    if entry.is_file():
+                        files.add(_stamp_of(entry.path, entry.stat()))
     return frozenset(files)
+
+
+def _stamp_of(path: str, status: os.stat_result) -> tuple[str, int, int]:
+    return path, status.st_size, status.st_mtime_ns
 
 
 def delivering(root: Path) -> Stamp:
     """Returns the stamps of the profiles that say where events go next: of that the template knows more than names."""
-    found = (path for path in (root / STREAMS).glob("*.toml") if DELIVER.search(path.read_bytes()))
-    return frozenset((path.name, zlib.crc32(path.read_bytes()), 0) for path in found)
+    folder = str(root / STREAMS)
+    profiles = (one for one in stamp(root, [STREAMS]) if os.path.dirname(one[0]) == folder and one[0].endswith(".toml"))
+    return frozenset((path, says, 0) for path, *at in profiles if (says := _delivery(path, *at)) is not None)
+
+
+@lru_cache(maxsize=1024)
+def _delivery(path: str, _size: int, _changed_ns: int) -> int | None:
+    """A profile as a number where it says where events go next, else None; it is read once for each of its stamps."""
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        return None  # it has just been removed
+    return zlib.crc32(data) if DELIVER.search(data) else None
 
 
 class Redeploy:

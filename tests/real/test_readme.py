@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests import projects
 from tests.harness import free_port
 from tests.local.support import PROJECT, client, environment, until
 
@@ -116,8 +117,7 @@ def samples() -> dict[str, dict[str, Any]]:
 
 def copied(folder: Path) -> Path:
     """A copy of the project in which `make` has nothing to install."""
-    for room in (*ROOMS, "env", "packaging", "statemachines"):
-        shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    projects.copy_rooms(folder, (*ROOMS, "env", "packaging", "statemachines"))
     for name in FILES:
         shutil.copy2(PROJECT / name, folder / name)
     # The environment is the one in which this test runs.

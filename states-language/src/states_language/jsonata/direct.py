@@ -25,7 +25,7 @@ _LITERALS = ("string", "number", "value")
 
 def direct(node: Any) -> Read | None:
     """Return how the node is read, None where the general evaluator always has to."""
-    if _has_more(node):
+    if has_more(node):
         return None
     if node.type in _LITERALS:
         return _literal(node)
@@ -36,7 +36,8 @@ def direct(node: Any) -> Read | None:
     return None
 
 
-def _has_more(node: Any) -> bool:
+def has_more(node: Any) -> bool:
+    """Return whether a node has a predicate, a sort, a binding, a group or the like besides."""
     return any(getattr(node, name, None) not in (None, False) for name in _MORE) or bool(
         getattr(node, "consarray", False)
     )
@@ -62,7 +63,7 @@ def _path(steps: list[Any]) -> Read | None:
     first, *others = steps
     starts_at_variable = first.type == "variable" and bool(first.value)
     named = others if starts_at_variable else steps
-    if any(_has_more(step) for step in steps) or any(step.type != "name" for step in named):
+    if any(has_more(step) for step in steps) or any(step.type != "name" for step in named):
         return None
     variable = str(first.value) if starts_at_variable else None
     names = [str(step.value) for step in named]

@@ -13,7 +13,7 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
-from states_language.jsonata.direct import UNDECIDED, direct
+from states_language.jsonata.direct import UNDECIDED, direct, has_more
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
 from states_language.values import parts, units
@@ -23,12 +23,23 @@ LARGEST_COUNTED = 2**53
 
 _running = threading.local()
 
+_METHODS = {
+    "binary": "evaluate_binary",
+    "block": "evaluate_block",
+    "condition": "evaluate_condition",
+    "function": "evaluate_call",
+    "unary": "evaluate_unary",
+}
+"""The method that evaluates a node which has no more than its kind."""
+
 
 _boolize = engine.Jsonata.boolize
 
 
 def _truth(value: Any) -> bool:
     """Return whether a value counts as true; a function does, for it is an object with members, but to $boolean."""
+    if value is True or value is False:
+        return bool(value)
     if isinstance(value, float) and not Utils.is_numeric(value):  # raises D1001 for Infinity
         return False
     return Functions.is_lambda(value) or Utils.is_function(value) or bool(_boolize(value))
@@ -38,6 +49,11 @@ def _applied(function: Any, arguments: Any) -> Any:
     """Return what a function makes of arguments that another passes on; the library checks those of lambdas alone."""
     running = engine.Jsonata.CURRENT.jsonata
     return running.apply(function, arguments, None, running.environment)
+
+
+def _is_function(value: Any) -> bool:
+    """Return what the library's own function does, which imports a module each time."""
+    return isinstance(value, engine.Jsonata.JFunctionCallable)
 
 
 def _arity(function: Any) -> Any:
@@ -56,6 +72,7 @@ def _search(matches: Any) -> Any:
 
 _arity_of = Functions.get_function_arity
 Functions.get_function_arity = staticmethod(_arity)
+Utils.is_function = staticmethod(_is_function)
 engine.Jsonata.boolize = staticmethod(_truth)
 Functions.func_apply = staticmethod(_applied)
 
@@ -86,7 +103,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
 
     def eval(self, expr: Any, input: Any, environment: Any) -> Any:
         """Return the value of a node of the syntax tree; each node costs a step."""
-        bounds = self.bounds
+        bounds = _running.bounds
         bounds.enter()
         read = expr.direct if hasattr(expr, "direct") else self._plan(expr)
         result = UNDECIDED
@@ -102,9 +119,25 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
 
     @staticmethod
     def _plan(expr: Any) -> Any:
-        """Return how a node is read directly, and note it there."""
+        """Return how a node is read directly, and note it there, with the one method that else evaluates it."""
         expr.direct = direct(expr)
+        expr.only = None if has_more(expr) else _METHODS.get(expr.type)
         return expr.direct
+
+    def _eval(self, expr: Any, input: Any, environment: Any) -> Any:
+        """Return what the library's own method does, which asks a node of every kind what else it may have."""
+        if expr.only is None:
+            return super()._eval(expr, input, environment)
+        self.input, self.environment = input, environment
+        result = getattr(self, expr.only)(expr, input, environment)
+        if isinstance(result, Utils.JList) and result.sequence and not result.tuple_stream:
+            # A sequence of one value is that value.
+            return None if not result else result if len(result) > 1 or result.keep_singleton else result[0]
+        return result
+
+    def evaluate_call(self, expr: Any, input: Any, environment: Any) -> Any:
+        """Return the result of a call."""
+        return self.evaluate_function(expr, input, environment, Utils.NONE)
 
     def create_frame(self, enclosing: Any = None) -> Any:
         """Return a frame of variables."""

@@ -80,12 +80,12 @@ class Exceeded(Exception):
 class Query:
     """A compiled expression; `text` is as AWS quotes it, `needs_context` whether it may read $states.context."""
 
-    def __init__(self, text: str, ast: Any, machine: Any) -> None:
+    def __init__(self, text: str, ast: Any, machine: Any, every: list[Any]) -> None:
         self.text = text
         self.needs_context = _NEEDS_CONTEXT.search(text) is not None
         self._ast = ast
         self._machine = machine
-        named = {node.value for node in nodes(ast) if node.type == "variable" and node.value}
+        named = {node.value for node in every if node.type == "variable" and node.value}
         self._reads_states = "states" in named
         self._names = sorted(named - {"states"})
 
@@ -225,7 +225,7 @@ def _compiled(inner: str, caught: bool) -> Query | str:
         # The library reads "\\uD834\\uDD1E" as two characters.
         if node.type in ("string", "name") and isinstance(node.value, str):
             node.value = joined(node.value)
-    return Query(inner, machine.ast, machine)
+    return Query(inner, machine.ast, machine, every)
 
 
 def kind(value: Any) -> str:
@@ -241,14 +241,23 @@ def kind(value: Any) -> str:
 # ---- null: None is the library's undefined; for null it has an object of its own ----
 
 
+_NESTED = (dict, list)
+
+
 def to_library(value: Any) -> Any:
     """Return a JSON value as the library represents it; the value itself where it holds no null."""
     if value is None:
         return NULL
     if isinstance(value, dict):
-        members = {key: inner for key, member in value.items() if (inner := to_library(member)) is not member}
+        members = None
+        for key, member in value.items():
+            if (member is None or isinstance(member, _NESTED)) and (inner := to_library(member)) is not member:
+                members = members or {}
+                members[key] = inner
         return {**value, **members} if members else value
     if isinstance(value, list):
+        if not any(element is None or isinstance(element, _NESTED) for element in value):
+            return value
         elements = [to_library(element) for element in value]
         return elements if any(new is not old for new, old in zip(elements, value, strict=True)) else value
     return value
@@ -276,6 +285,8 @@ def from_library(value: Any) -> Any:
 
 # ---- bounds ----
 
+_SIZED = (str, list)
+
 
 def largest_bytes() -> int:
     """Return the largest size of a value in the evaluation that runs."""
@@ -301,8 +312,11 @@ def check_size(value: Any) -> None:
 class _Bounds:
     """How many steps, what depth and how much search time one evaluation has used."""
 
+    __slots__ = ("_most", "depth", "limits", "searched_s", "steps")
+
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self._most = limits.steps
         self.depth = 0
         self.steps = 0
         self.searched_s = 0.0  # by regular expressions
@@ -313,19 +327,21 @@ class _Bounds:
 
     def enter(self) -> None:
         self.depth += 1
-        self.spend(1)
+        self.steps += 1
+        if self.steps > self._most:
+            raise self.exceeded(TOO_LONG)
         if self.depth > DEEPEST:
             raise Exceeded(TOO_DEEP)
 
     def spend(self, steps: int) -> None:
         """Count steps; raises Exceeded or Costly."""
         self.steps += steps
-        if self.steps > self.limits.steps:
+        if self.steps > self._most:
             raise self.exceeded(TOO_LONG)
 
     def leave(self, expression: Any, result: Any) -> None:
         self.depth -= 1
-        if isinstance(result, str | list):
+        if isinstance(result, _SIZED):
             size = len(result)
             if isinstance(result, list):
                 size = 8 * (result.b - result.a if isinstance(result, Utils.RangeList) else size)  # its len is one off

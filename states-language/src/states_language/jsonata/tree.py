@@ -9,6 +9,8 @@ from typing import Any
 
 from jsonata.parser import Parser
 
+_PARTS = (list, tuple, Parser.Symbol)
+
 
 def nodes(tree: Any) -> Iterator[Any]:
     """Yield every node of a syntax tree."""
@@ -21,7 +23,8 @@ def nodes(tree: Any) -> Iterator[Any]:
         elif isinstance(node, Parser.Symbol) and id(node) not in seen:
             seen.add(id(node))
             yield node
-            waiting.extend(part for part in vars(node).values() if isinstance(part, list | tuple | Parser.Symbol))
+            # Of the fifty members of a node nearly all are None.
+            waiting.extend([part for part in vars(node).values() if part is not None and isinstance(part, _PARTS)])
 
 
 _INSIDE = {
