@@ -179,6 +179,11 @@ class GroupDriver:
         if stream in self._streams:
             self._untold.add(stream)
 
+    def wake(self, stream: str) -> None:
+        """Ends the pause of a stream that rests."""
+        if self._rounds.pauses(stream):
+            self._rounds.answer(stream, self._answer(stream))
+
     def fail_waiting(self, detail: str) -> None:
         """Ends the connections that wait for an arrival, as if the store had refused."""
         for stream, _ in self._rounds.awaiting():

@@ -25,7 +25,7 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.room import Room, SharedRoom
 from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate, raised
-from handlers.group.keeping import Kept
+from handlers.group.keeping import Keeps, Kept
 from handlers.group.lease import Beat, GroupLease
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
@@ -106,6 +106,7 @@ class _Function:
         self._duties = Duties(self._roster, lease.token, min(every_ms, BEAT_EVERY_MS), min(often_ms, BEAT_EVERY_MS))
         self._pacing = Pacing(AT_ONCE, YOUNG_MS)
         self._causes: dict[str, Outcome] = {}
+        self._still: dict[str, Keeps] = {}
         self._room = SharedRoom(ROOM_BYTES, self._roster.__len__)
         self._duty: Any = None
 
@@ -215,8 +216,23 @@ class _Function:
         who = replace(
             self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, room=room
         )  # fmt: skip
-        steps = self._hands.kept(profile, who, now_ms, self._delays, lambda _now_ms: roster.keeps(stream))
+        self._still[stream] = self._keeps(stream)
+        steps = self._hands.kept(profile, who, now_ms, self._delays, self._still[stream])
         self._driver.begin(profile, who, steps)
+
+    def _keeps(self, stream: str) -> Keeps:
+        """Whether the stream, which begins now, is still to rest and to connect again as it began.
+
+        Not where it was asked to stop or has joined anew since. A rest may be longer than either may take to have
+        effect, so it is begun anew then, at once.
+        """
+        roster, store = self._roster, self.store
+        joined, stops = roster.joined(stream), store.stops(stream)
+
+        def keeps(_now_ms: int) -> bool:
+            return roster.keeps(stream) and roster.joined(stream) == joined and (stops or not store.stops(stream))
+
+        return keeps
 
     def _profile(self, stream: str) -> Profile:
         """Read once for all streams of the same name, for most of a group have one."""
@@ -322,6 +338,8 @@ class _Function:
                 self._duties.read()
                 for stream in self.store.refreshed(answer.value):
                     self._driver.tell(stream)
+                    if self._roster.goes_on and not self._still[stream](now_ms):
+                        self._driver.wake(stream)
             case Remove(stream, _):
                 self.store.forget(stream)
                 self._duties.removed(stream)

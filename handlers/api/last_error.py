@@ -110,7 +110,9 @@ def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest
     """From when on a refusal that goes on ends the stream; None where it has passed, or this is no such refusal."""
     is_passing = one.http_status is not None and not one.is_rejected and rest.kind == "refused"
     is_wanted = status in standing.CLAIMED and status != "stopping"
-    return rest.final_ms if is_passing and is_wanted and rest.final_ms > connections.now_ms else None
+    # A POST ends a row of refusals, and the next one begins with the next refusal.
+    is_known = rest.refused_since_ms >= connections.lease.started_at_ms and rest.final_ms > connections.now_ms
+    return rest.final_ms if is_passing and is_wanted and is_known else None
 
 
 def _row(connections: Connections, number: int) -> list[Connection]:

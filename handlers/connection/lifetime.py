@@ -63,7 +63,7 @@ class Lifetime:
         self._execution = execution
         self._claimed_ms = 0
         self._is_expiring = False
-        self._overlap_ends_ms: int | None = None
+        self.overlap_ends_ms: int | None = None  # None while it is not taken over
         self._beside = 0  # the newest connection that was seen connected beside this one
         self._separate_at_ms: int | None = None
         self._is_separating = False
@@ -74,22 +74,29 @@ class Lifetime:
         self._claimed_ms = now_ms
 
     def overlaps(self, now_ms: int) -> None:
-        """Records that it was taken over and reads on for its overlap."""
-        self._overlap_ends_ms = now_ms + self._overlap_ms
+        """Records that it was taken over and reads on for its overlap, or until it would leave anyway."""
+        self.overlap_ends_ms = min(now_ms + self._overlap_ms, self._leave_at_ms)
+
+    def stays(self) -> None:
+        """Records that whoever had taken over is gone again: it stays as if nobody had."""
+        self.overlap_ends_ms = None
 
     @property
     def alarm_ms(self) -> int:
-        """Returns when `asks_lease`, or else `is_over`, is to be called."""
-        if self._overlap_ends_ms is not None:
-            return min(self._overlap_ends_ms, self._leave_at_ms)
+        """Returns when `looks_again`, `asks_lease`, or else `is_over`, is to be called."""
+        if self.overlap_ends_ms is not None:
+            return min(self.overlap_ends_ms, self._leave_at_ms)
         if self._separate_at_ms is not None and not self._is_separating:
             return min(self._separate_at_ms, self._leave_at_ms)
         return self._leave_at_ms
 
+    def looks_again(self, now_ms: int) -> bool:
+        """Returns whether one that overlaps has done so long enough, and time is left to look if it may leave."""
+        return self.overlap_ends_ms is not None and self.overlap_ends_ms <= now_ms < self._last_ms
+
     def is_over(self, now_ms: int) -> bool:
         """Returns whether it leaves at once, whatever the lease says."""
-        ends_ms = self._leave_at_ms if self._overlap_ends_ms is None else self._overlap_ends_ms
-        return now_ms >= min(ends_ms, self._leave_at_ms)
+        return now_ms >= self._leave_at_ms
 
     def asks_lease(self, now_ms: int) -> bool:
         """Returns whether a connected one reads the lease now to learn if it may leave; `may_leave` decides."""

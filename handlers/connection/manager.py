@@ -1,6 +1,6 @@
 """Decides what one connection does next: inputs in, effects out.
 
-A connection goes through *phases*, and never back (`phases.py` says what each is):
+A connection goes through *phases* (`phases.py` says what each is):
 
     phase             what happens                                  next phase
     CLAIMING          the claim is granted                          OPENING, or AWAITING_RELEASE where two are forbidden
@@ -12,7 +12,9 @@ A connection goes through *phases*, and never back (`phases.py` says what each i
                       another answer, a close, a stop, the deadline DRAINING
     CONNECTED         a newer connection is connected               OVERLAPPING
                       a close, a stop, an end, the deadline         DRAINING
-    OVERLAPPING       the overlap is over, or any of those          DRAINING
+    OVERLAPPING       the newer connection is closed again          CONNECTED
+                      the overlap is over, and it is not            DRAINING
+                      any of those of CONNECTED                     DRAINING
     DRAINING          all is stored and the lease explains the end  FINISHED
                       no time is left                               FINISHED
     any               the store refuses                             FINISHED
@@ -24,7 +26,8 @@ Two orders are the promise.
 
 *Claim, open, mark.* The fencing token is raised before the upstream is asked, and marked as connected after it has
 answered: an older connection that the upstream ends meanwhile reads in the lease that it was relieved, and does not
-come back to evict the newer one. Where two are forbidden the mark comes first, as a turn that is taken.
+come back to evict the newer one. Where two are forbidden the mark comes first, as a turn that is taken. Whoever was
+taken over looks at the lease once more before it leaves: it stays where the newer connection is closed again.
 
 *Close, store, save, release, finish.* A connection that leaves closes the upstream, for what it reads afterwards nobody
 would store. It waits until every event that it has read is stored. Only then does it save the cursor, which so passes
@@ -80,7 +83,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.intake import Intake
-from handlers.connection.lease import Lease, LeaseView, is_over, lease_view, may_open
+from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, is_over, lease_view, may_open
 from handlers.connection.lifetime import Lifetime
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase, ProtocolMisuse
 from handlers.connection.record import Record
@@ -345,15 +348,30 @@ class Manager:
             return self._await_release(now_ms, view, read.resumption)
         if self.phase is Phase.OPENING:
             return []
+        if self._is_relieved(now_ms, view):
+            return self._leave(now_ms, self._taken_over(), "taken_over")
         self.lease_due_ms = self._next_look_ms(now_ms)
-        if view is LeaseView.TAKEN_OVER and self.phase is Phase.CONNECTED and not self._lifetime.keeps(lease):
-            self.phase = Phase.OVERLAPPING
-            self._lifetime.overlaps(now_ms)
-        elif view is LeaseView.CLAIMED and self.phase is Phase.CONNECTED and self._profile.overlap == "forbids":
+        if view is LeaseView.CLAIMED and self._profile.overlap == "forbids":
             return self._leave(now_ms, None, "let_go")
-        elif self._lifetime.may_leave(now_ms, lease, view):
+        if self._lifetime.may_leave(now_ms, lease, view):
             return self._leave(now_ms, ends.EXPIRED, "expired", ask_lease=True)
         return self._progress_made(now_ms)
+
+    def _is_relieved(self, now_ms: int, view: LeaseView) -> bool:
+        """Whether it was taken over and its overlap is over. It stays where the newer one is closed again.
+
+        But not where the upstream has told the newer one that the stream is over: then nobody comes.
+        """
+        lifetime = self._lifetime
+        if view is LeaseView.TAKEN_OVER and not lifetime.keeps(self._lease):
+            if self.phase is Phase.CONNECTED:
+                self.phase = Phase.OVERLAPPING
+                lifetime.overlaps(now_ms)
+            return lifetime.overlap_ends_ms is not None and now_ms >= lifetime.overlap_ends_ms
+        if self.phase is Phase.OVERLAPPING and self._lease.ending not in FINAL_ENDINGS:
+            self.phase = Phase.CONNECTED
+            lifetime.stays()
+        return self.phase is Phase.OVERLAPPING
 
     def _woken(self, now_ms: int, _woken: Woken) -> list[Effect]:
         return [*self._intake.flush(now_ms, self._record, is_leaving=False), *self._time_passed(now_ms)]
@@ -361,13 +379,13 @@ class Manager:
     def _time_passed(self, now_ms: int) -> list[Effect]:
         if self.phase is Phase.DRAINING:
             return self._drain_timeout(now_ms)
+        if self.phase is Phase.OVERLAPPING and self._lifetime.looks_again(now_ms):
+            return [ReadLease()]
         if self.phase is Phase.CONNECTED and self._lifetime.asks_lease(now_ms):
             self.lease_due_ms = now_ms
             return []
         if not self._lifetime.is_over(now_ms):
             return []
-        if self.phase is Phase.OVERLAPPING:
-            return self._leave(now_ms, self._taken_over(), "taken_over")
         return self._leave(now_ms, ends.EXPIRED, "expired", ask_lease=True)
 
     def _closed(self, now_ms: int, closed: Closed) -> list[Effect]:

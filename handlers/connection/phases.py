@@ -4,12 +4,13 @@
     AWAITING_RELEASE  the upstream forbids two: the older is still open  → OPENING, DRAINING
     OPENING           the request is sent, no answer yet                 → CONNECTED, DRAINING
     CONNECTED         reading                                            → OVERLAPPING, DRAINING
-    OVERLAPPING       taken over, reads on until `overlap_s` is over     → DRAINING
+    OVERLAPPING       taken over, reads on until `overlap_s` is over     → DRAINING, CONNECTED
     DRAINING          closed: what was read before is stored,          → FINISHED
                       then the lease says why it closed
     FINISHED          the outcome is known; nothing may follow
 
-It decides and knows nothing else. Invariant: no phase is come back to.
+It decides and knows nothing else. Invariant: no phase is come back to, but CONNECTED where the newer connection is
+closed again.
 """
 
 import enum

@@ -155,6 +155,10 @@ class Roster:
         """Returns whether the stream is a member, and is to be connected again where its connection is lost."""
         return self.goes_on and stream in self._members
 
+    def joined(self, stream: str) -> str | None:
+        """Returns when the member has joined; None where the stream is none."""
+        return self._members.get(stream)
+
     def removes(self, stream: str) -> str | None:
         """Returns when the member had joined whose stream is over, for it to be removed; None where it is not."""
         return self._members.get(stream) if self._parts.get(stream) is Part.OVER else None

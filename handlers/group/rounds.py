@@ -77,6 +77,10 @@ class Rounds(Generic[T]):
         """Returns whether it waits for an arrival."""
         return stream in self._awaits
 
+    def pauses(self, stream: str) -> bool:
+        """Returns whether it pauses."""
+        return stream in self._pauses
+
     def rested(self, now_ms: int) -> list[str]:
         """Returns whose pause is over."""
         return [stream for stream, until_ms in self._pauses.items() if until_ms <= now_ms]

@@ -107,8 +107,8 @@ class Profile:
 
     @property
     def overlap_ms(self) -> int:
-        """How long the older connection reads on after its successor has connected."""
-        return round(self.overlap_s * 1000)
+        """How long the older connection reads on after its successor has connected; 0 where two are forbidden."""
+        return 0 if self.overlap == "forbids" else round(self.overlap_s * 1000)
 
     @property
     def retry_max_ms(self) -> int:

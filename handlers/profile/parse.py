@@ -4,7 +4,7 @@ Reads no file and no environment: the caller passes both. Invariant: a `Profile`
 nothing after it checks one again. A field that it does not know is a problem too: a typing error never passes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from handlers.connection.inputs import MOST_PARTITIONS, Order
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from handlers.profile.deliver_field import Target
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
+_MARKS = {"disconnect": Kind.DISCONNECT, "end": Kind.END, "loss": Kind.LOSS, "heartbeat": Kind.HEARTBEAT}
 
 
 def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, keep_days: int = 0) -> Profile:
@@ -54,13 +55,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     split = _split(fields, table)
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
     resume, expired = parse_resume(fields, LAST_EVENT_ID if cursor == "id" else None)
-    marked = [
-        *expired,
-        *mark_fields.marks(fields, "disconnect", Kind.DISCONNECT),
-        *mark_fields.marks(fields, "end", Kind.END),
-        *mark_fields.marks(fields, "loss", Kind.LOSS),
-        *mark_fields.marks(fields, "heartbeat", Kind.HEARTBEAT),
-    ]
+    marked = [*expired, *_marks(fields)]
     profile = Profile(
         name=name,
         address=fields.checked("address", check, ""),
@@ -103,6 +98,11 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     if "retry_max_s" in table and framing != "sse":
         fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     return profile
+
+
+def _marks(fields: Fields) -> Iterator[tuple[Kind, Mark]]:
+    for name, kind in _MARKS.items():
+        yield from mark_fields.marks(fields, name, kind)
 
 
 def _split(fields: Fields, table: Mapping[str, Any]) -> "Split | None":

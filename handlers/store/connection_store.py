@@ -72,6 +72,24 @@ class Change(NamedTuple):
     read: Item
 
 
+class _Words(NamedTuple):
+    """A conditional write of the control record: its expressions, the attributes they name, and their values."""
+
+    update: str
+    condition: str
+    names: tuple[str, ...]
+    values: Item
+
+    def where(self, condition: str, names: tuple[str, ...], values: Item) -> "_Words":
+        """The same on that condition as well."""
+        return _Words(self.update, f"{self.condition} AND {condition}", (*self.names, *names), self.values | values)
+
+    def sets(self, update: str, names: tuple[str, ...], values: Item) -> "_Words":
+        """The same, which makes that `update` as well."""
+        both = f"{self.update}, {update.removeprefix('SET ')}"
+        return _Words(both, self.condition, (*self.names, *names), self.values | values)
+
+
 class Store:
     """The tables and the queue; the clients are made once and shared by all invocations of a sandbox.
 
@@ -168,60 +186,25 @@ class Store:
         newer than `after_fence` was connected, or where an execution has let go of the stream since. `place` is what a
         function that keeps other streams as well asks of the record, and writes.
         """
-        condition, values = _claim_condition(execution, rest_until_ms)
-        values[":now_ms"] = number(now_ms)
-        names: tuple[str, ...] = ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms", "mixed_until_ms")
+        words = _claim_words(execution, holder, partitions, now_ms, rest_until_ms)
         if rested_from_ms is not None:
-            condition, names = f"{condition} AND {_NOT_LET_GO}", (*names, "ended_at", "execution")
-            values[":began"] = {"S": control_items.instant(rested_from_ms)}
+            began = {":began": {"S": control_items.instant(rested_from_ms)}}
+            words = words.where(_NOT_LET_GO, ("ended_at", "execution"), began)
             if after_fence:
-                condition, names = f"{condition} AND {_NOT_RELIEVED}", (*names, "connected")
-                values[":after"] = number(after_fence)
-        names += ("execution", "ending") if execution else ()
-        values |= {":zero": {"N": "0"}, ":one": {"N": "1"}, ":holder": {"S": holder}}
-        values[":partitions"] = number(partitions)
-        # Fixed once and for all: with another number an event would not meet the item that it duplicates.
-        update = (
-            "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
-            "#partitions = if_not_exists(#partitions, :partitions)"
-        )
+                words = words.where(_NOT_RELIEVED, ("connected",), {":after": number(after_fence)})
         if place is not None:
-            condition, values = f"{condition} AND {place.condition}", values | values_of(place.attributes) | place.read
-            update = f"{update}, {setting(tuple(place.attributes)).removeprefix('SET ')}"
-            names = (*names, "group", *place.attributes)
+            words = words.where(place.condition, ("group",), place.read)
+            words = words.sets(setting(tuple(place.attributes)), tuple(place.attributes), values_of(place.attributes))
         if order == "none":
             # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
-            update, names, values = f"{update}, #order = :order", (*names, "order"), values | {":order": {"S": order}}
+            words = words.sets("SET #order = :order", ("order",), {":order": {"S": order}})
         if try_until_ms:
             # The condition says that the rest is as it was known: so one alone takes the try.
-            update += ", #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
-            names = (*names, "rest_tried_ms", "rest_holder")
-            values |= {":try_until_ms": number(try_until_ms), ":tried_ms": number(now_ms)}
+            tries = {":try_until_ms": number(try_until_ms), ":tried_ms": number(now_ms)}
+            update = "SET #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
+            words = words.sets(update, ("rest_tried_ms", "rest_holder"), tries)
         try:
-            if turn is not None:
-                reply = self._change(
-                    stream_id,
-                    f"{update}, #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms",
-                    f"{condition} AND {_NOBODY_CAME}",
-                    (*names, "connected", "released", "marked", "expires_at_ms"),
-                    values | turn | {":after": number(after_fence)},
-                )
-                # Refused, it may have been made by a request before, whose answer was lost.
-                if reply.is_done or _is_claimed_by(reply.record.lease, holder, after_fence):
-                    return Reply(True, reply.record)
-            reply = self._change(stream_id, update, condition, names, values)
-            record = reply.record
-            has_tried = 0 < try_until_ms == record.rest.until_ms
-            if has_tried and _is_claimed_by(record.lease, holder, after_fence):
-                return Reply(True, record)  # by a request before, which took the try
-            if reply.is_done or record.lease.stop or (record.is_converted and record.mixed_until_ms <= now_ms):
-                return reply
-            if not record.is_converted:
-                self._convert(stream_id, now_ms)
-            elif self._take_former_rest(stream_id, record):
-                return Reply(False, self.read(stream_id))
-            values[":now_ms"] = number(max(now_ms + MIXED_MS, record.mixed_until_ms))
-            return self._change(stream_id, update, condition, names, values)
+            return self._claims(stream_id, words, holder, after_fence, now_ms, turn, try_until_ms)
         except StoreUnavailable as lost:
             # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
@@ -229,6 +212,33 @@ class Store:
                 if _is_claimed_by(record.lease, holder, after_fence):
                     return Reply(True, record)
             raise lost
+
+    def _claims(
+        self, stream_id: str, words: _Words, holder: str, after_fence: int, now_ms: int, turn: Item | None,
+        try_until_ms: int,
+    ) -> Reply:  # fmt: skip
+        """The reply to the claim, with the turn where that is free; what a former version left is taken in before."""
+        if turn is not None:
+            update = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
+            both = words.where(_NOBODY_CAME, ("released",), {":after": number(after_fence)})
+            both = both.sets(update, ("connected", "marked", "expires_at_ms"), turn)
+            reply = self._change(stream_id, *both)
+            # Refused, it may have been made by a request before, whose answer was lost.
+            if reply.is_done or _is_claimed_by(reply.record.lease, holder, after_fence):
+                return Reply(True, reply.record)
+        reply = self._change(stream_id, *words)
+        record = reply.record
+        has_tried = 0 < try_until_ms == record.rest.until_ms
+        if has_tried and _is_claimed_by(record.lease, holder, after_fence):
+            return Reply(True, record)  # by a request before, which took the try
+        if reply.is_done or record.lease.stop or (record.is_converted and record.mixed_until_ms <= now_ms):
+            return reply
+        if not record.is_converted:
+            self._convert(stream_id, now_ms)
+        elif self._take_former_rest(stream_id, record):
+            return Reply(False, self.read(stream_id))
+        now = {":now_ms": number(max(now_ms + MIXED_MS, record.mixed_until_ms))}
+        return self._change(stream_id, *words._replace(values=words.values | now))
 
     def _convert(self, stream_id: str, now_ms: int) -> None:
         """Takes into the control record what a former version kept elsewhere; once."""
@@ -438,21 +448,36 @@ def to_change(before: Rest, after: Rest, holder: str) -> Change:
     return Change(condition, attributes, {f":old_{name}": old[name] for name in read})
 
 
-def _claim_condition(execution: str, rest_until_ms: int) -> tuple[str, Item]:
-    """The condition of a claim, and its values."""
-    values = {":no": {"BOOL": False}, ":layout": number(LAYOUT), ":rest_until_ms": number(rest_until_ms)}
+def _claim_words(execution: str, holder: str, partitions: int, now_ms: int, rest_until_ms: int) -> _Words:
+    """What each claim writes, and on which condition; `execution` "" asks for no execution's right."""
     rest = "#rest_until_ms = :rest_until_ms"
-    condition = _MAY_CLAIM.format(rest=rest if rest_until_ms else f"(attribute_not_exists(#rest_until_ms) OR {rest})")
-    if execution:
-        # The execution that this function works for has claimed the stream. Or none holds it: then no successor of
-        # that execution has learned that the stream is over, for what is over is not to be connected again.
-        finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}
-        condition += (
-            " AND (#execution = :execution OR (attribute_not_exists(#execution)"
-            f" AND (attribute_not_exists(#ending) OR ({' AND '.join(f'#ending <> {final}' for final in finals)}))))"
-        )
-        values |= {":execution": {"S": execution}} | finals
-    return condition, values
+    words = _Words(
+        # Fixed once and for all: with another number an event would not meet the item that it duplicates.
+        "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
+        "#partitions = if_not_exists(#partitions, :partitions)",
+        _MAY_CLAIM.format(rest=rest if rest_until_ms else f"(attribute_not_exists(#rest_until_ms) OR {rest})"),
+        ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms", "mixed_until_ms"),
+        {
+            ":zero": {"N": "0"},
+            ":one": {"N": "1"},
+            ":holder": {"S": holder},
+            ":partitions": number(partitions),
+            ":no": {"BOOL": False},
+            ":layout": number(LAYOUT),
+            ":rest_until_ms": number(rest_until_ms),
+            ":now_ms": number(now_ms),
+        },
+    )
+    if not execution:
+        return words
+    # The execution that this function works for has claimed the stream. Or none holds it: then no successor of
+    # that execution has learned that the stream is over, for what is over is not to be connected again.
+    finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}
+    right = (
+        "(#execution = :execution OR (attribute_not_exists(#execution)"
+        f" AND (attribute_not_exists(#ending) OR ({' AND '.join(f'#ending <> {final}' for final in finals)}))))"
+    )
+    return words.where(right, ("execution", "ending"), {":execution": {"S": execution}} | finals)
 
 
 def _is_claimed_by(lease: Lease, holder: str, after_fence: int) -> bool:

@@ -111,6 +111,11 @@ class GroupedStore(Store):
         """The lease of a stream as far as it is known."""
         return self._to_record(self._streams[stream_id].item).lease
 
+    def stops(self, stream_id: str) -> bool:
+        """Whether a stop of the stream is requested, as far as is known."""
+        held = self._streams.get(stream_id)
+        return held is not None and held.item.get("stop") == {"BOOL": True}
+
     def refreshed(self, items: Iterable[Item]) -> list[str]:
         """Takes in records that were read, and returns whose lease is another since."""
         changed = []

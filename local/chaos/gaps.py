@@ -99,12 +99,17 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
 
 
 def _is_kept(world: World, gap: Gap) -> bool:
-    """Whether a default resume was relieved so soon that the next one has brought what came in it.
+    """Whether a default resume was relieved so soon that the next one has brought what came in it, or the end of that.
 
-    By clocks that differ it cannot be told from one that opened too late.
+    By clocks that differ it cannot be told from one that opened too late. Nor is what came longer before the next one
+    opened than an upstream keeps it.
     """
-    schedule = world.schedule
-    return schedule.is_left_to_default and not schedule.skew_ms and gap.to_ms - gap.from_ms <= KEPT_MS
+    schedule, links = world.schedule, world.upstream.links
+    if not schedule.is_left_to_default or schedule.skew_ms or gap.to_ms - gap.from_ms > KEPT_MS:
+        return False
+    opened = [link.opened_ms for link in links if link.opened_ms is not None]
+    next_ms = min((at_ms for at_ms in opened if at_ms >= gap.to_ms - LATE_MS), default=gap.to_ms)
+    return gap.to_ms - LATE_MS > next_ms - KEPT_MS
 
 
 def _asked_before_ms(world: World) -> int:

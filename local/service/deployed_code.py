@@ -10,13 +10,14 @@ import itertools
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.profiles.profile_files import placeholders
+from local.stack import ProxyRoute, Route
 
 CODE, STREAMS = "handlers", "env/streams"
 # The names of profiles in the request template, as packaging/profile-names.cjs writes them.
@@ -103,6 +104,15 @@ class DeployedCode:
         for folder in self._folder.iterdir():
             if folder != self.folder and folder not in used:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def routes(self, compiled: Iterable[Route | ProxyRoute]) -> list[Route | ProxyRoute]:
+        """Returns the template's routes; they know the profiles that are deployed, not those it was compiled with."""
+
+        def known(route: Route) -> Route:
+            texts = {kind: with_names(text, self.names) for kind, text in route.request_templates.items()}
+            return replace(route, request_templates=texts)
+
+        return [route if isinstance(route, ProxyRoute) else known(route) for route in compiled]
 
     def _profile(self, name: str, profiles: dict[str, bytes], refused: dict[str, str]) -> Iterator[str]:
         """Yields what there is to say of one profile; a refused one gets its former version in `profiles`."""

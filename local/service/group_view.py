@@ -39,6 +39,8 @@ class GroupView:
 
     def update(self, streams: Mapping[str, Records], now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
         """Returns the news that follow from the records of all that are in the group now."""
+        # Who is to stop, or has ended, leaves: nobody need be connected to it, and nobody is told that it is.
+        streams = {one: each for one, each in streams.items() if each.lease.execution and not each.lease.stop}
         self.members = len(streams)
         lengths_ms = {one: unconnected_ms(records.lease, now_ms) for one, records in streams.items()}
         away = {one: now_ms - length_ms for one, length_ms in lengths_ms.items() if length_ms}
@@ -65,7 +67,8 @@ class GroupView:
     @property
     def words(self) -> str:
         """Returns how many share the function, and how many of them are connected."""
-        return f"{self.members} streams in one function, {self.members - len(self.away)} connected"
+        plural = "" if self.members == 1 else "s"
+        return f"{self.members} stream{plural} in one function, {self.members - len(self.away)} connected"
 
     def drawn(self, since_ms: int, now_ms: int, width: int) -> list[str]:
         """Returns a line for each stream that had a gap since then, with its name below them."""

@@ -6,20 +6,15 @@ and the state is on disk.
 
 import asyncio
 import contextlib
-import json
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from handlers import orphans
 from handlers.api import delivery_answer
 from handlers.api.problems import Problem
-from handlers.store import control_items
 from handlers.store.stream_records import StreamRecords
 from local import own_hosts
 from local.aws_endpoints import Endpoints, needs_dynamodb
@@ -33,29 +28,26 @@ from local.metrics.collector import Collector
 from local.metrics.service import Metrics
 from local.permissions import guard
 from local.profiles import profile_files
-from local.service import capacity, embedded_dynamodb, takeover
+from local.service import capacity
 from local.service.aws_server import AwsServer
-from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade, with_names
-from local.service.embedded_aws import EmbeddedAws
-from local.service.embedded_dynamodb import EmbeddedDynamoDB
-from local.service.event_sources import EventSourceMapping, Places, Streams
+from local.service.backend import Backend
+from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade
 from local.service.gateway import Gateway
 from local.service.group_places import GroupPlaces, most_places
+from local.service.left_streams import LeftStreams
 from local.service.live_view import LiveView
-from local.service.orphan_watch import OrphanWatch
-from local.service.provision import provision
+from local.service.mappings import Mappings
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
-from local.stack import ProxyRoute, Route, Stack, StateMachine, read
+from local.stack import ProxyRoute, Route, read
 from local.stepfunctions.actions import StepFunctions, settle
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.known_executions import KnownExecution
-from local.stepfunctions.machines import Machines
+from local.stepfunctions.machines import Machines, loaded_stack
 from local.upstreams.demo_streams import Upstreams
 from local.user_error import UserError
-from states_language import DefinitionError, Machine, load
 from states_language.clock import RealClock
 
 _DEMO = "UPSTREAM_DEMO"
@@ -88,23 +80,14 @@ class Service:
         self.capacity = capacity.read(environment)
         self._screen = screen
         self._on_failure = on_failure
-        self._embedded_aws: EmbeddedAws | None = None
-        if sockets.embedded_aws is not None:
-            self._embedded_aws = EmbeddedAws(
-                data, sockets.embedded_aws, lock_file, self._aws_died, self._aws_restarted, self._failed, screen.say
-            )
-        self._dynamodb: EmbeddedDynamoDB | None = None
-        binary = embedded_dynamodb.program(ROOT)
-        if binary is not None and needs_dynamodb(environment):
-            self._dynamodb = EmbeddedDynamoDB(data, binary, lock_file, self._failed, screen.say)
-        self._endpoints = Endpoints(
-            environment,
-            self._embedded_aws.url if self._embedded_aws else None,
-            self._dynamodb.url if self._dynamodb else None,
-        )
+        self._backend = Backend(
+            data, sockets.embedded_aws, lock_file, environment, self._aws_died, self._aws_restarted, self._failed,
+            screen.say,
+        )  # fmt: skip
+        self._endpoints = self._backend.endpoints
         self._edges = guard.at_edges(environment, template, data, screen.say)
         self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
-        self._machines = machines(self.stack)
+        self._machines = loaded_stack(self.stack.machines)
         self._code = DeployedCode(ROOT, data / "code")
         self._clock = RealClock()
         self._pool: Pool | None = None
@@ -112,22 +95,14 @@ class Service:
         self._listeners: list[Listener] = []
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._mappings: list[asyncio.Task[None]] = []
+        self._mappings = Mappings(self._endpoints, data, screen.say, is_kept=self._backend.keeps_every_write)
         self._executions: Executions | None = None
         self._deployed_machines: Machines | None = None
         self._gateway: Gateway | None = None
 
     async def start(self) -> None:
         """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
-        if needs_dynamodb(self._environment):
-            for line in takeover.begin(self._data, self._dynamodb is not None):
-                self._screen.say(line)
-        for child in (self._embedded_aws, self._dynamodb):
-            if child is not None:
-                await child.start()
-        queue_urls = await asyncio.to_thread(self._provision)
-        await asyncio.to_thread(self._take_over)
-        queue_urls = self._seen_by_functions(queue_urls)
+        queue_urls = self._seen_by_functions(await self._backend.start(self.stack))
         self.stack = read(self._template, queue_urls)
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
@@ -141,13 +116,21 @@ class Service:
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
         await asyncio.to_thread(self._endpoints.client, "stepfunctions")
         executions = self._join(pool)
-        left = [known for known in executions.restore() if not await asyncio.to_thread(self._stop_requested, known)]
+        streams = LeftStreams(
+            executions, self._endpoints, self._variable("CONTROL_TABLE"), self._room(executions), self._screen.say
+        )
+        left = await streams.wanted()
         for listener in self._listeners:
             await listener.start()
         settle()
-        self._resume(executions, left)
-        self._watch_orphans(executions)
-        self._map_event_sources(pool)
+        streams.resume(left)
+        orphans = streams.watch(
+            variables["AWS_ENDPOINT_URL_SFN"], self._variable("STATE_MACHINE_ARN"),
+            shares_tables=not needs_dynamodb(self._environment),
+        )  # fmt: skip
+        if orphans is not None:
+            self._tasks.append(asyncio.create_task(orphans.run()))
+        self._mappings.begin(self.stack.event_sources, pool.invoke)
 
     async def use_code(self) -> list[str]:
         """Gives every function that starts from now on the present code and profiles; returns what there is to say."""
@@ -165,14 +148,14 @@ class Service:
         if self._versions is not None and self._versions.is_pinned:
             lines = [by_upgrade(line) for line in lines]
         await asyncio.to_thread(self._code.forget, pool.task_roots)
-        self._map_event_sources(pool)
+        self._mappings.begin(self.stack.event_sources, pool.invoke)
         return lines
 
     async def use_template(self, template: Mapping[str, Any]) -> list[str]:
         """Applies a template and returns the names of what changed; a UserError changes nothing."""
         stack = read(template, {})
-        loaded = machines(stack)
-        queue_urls = await asyncio.to_thread(provision, self._endpoints, stack.tables, stack.queues)
+        loaded = loaded_stack(stack.machines)
+        queue_urls = await asyncio.to_thread(self._backend.provision, stack)
         stack, before = read(template, self._seen_by_functions(queue_urls)), self.stack
         assert self._pool is not None
         assert self._gateway is not None
@@ -185,7 +168,7 @@ class Service:
         changed += self._edges.use(template)
         if stack.event_sources != before.event_sources:
             # They go on when the functions have the profiles of which the template was made.
-            self._end_mappings()
+            self._mappings.end()
             changed.append("the delivery")
         self._gateway.serve(self._routes(), self.stack.gateway_responses)
         if self._routes() != routes:
@@ -201,8 +184,9 @@ class Service:
         """Returns when every part of the service has ended."""
         for listener in self._listeners:
             listener.stop_accepting()
-        for task in (*self._tasks, *self._mappings):
+        for task in self._tasks:
             task.cancel()
+        self._mappings.end()
         if self._executions is not None:
             self._executions.close()
         if self._pool is not None:
@@ -210,9 +194,7 @@ class Service:
         for close in self._closers:
             close()
         await asyncio.gather(*(listener.close() for listener in self._listeners))
-        for child in (self._dynamodb, self._embedded_aws):
-            if child is not None:
-                await child.stop()
+        await self._backend.stop()
 
     def _join(self, pool: Pool) -> Executions:
         def changed(known: KnownExecution) -> None:
@@ -256,17 +238,6 @@ class Service:
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
 
-    def _resume(self, executions: Executions, left: list[KnownExecution]) -> None:
-        """Goes on with what an earlier run left, as far as there is room; for the rest the watch of orphans waits."""
-        streams = list(dict.fromkeys(known.stream_id for known in left if known.stream_id))
-        waiting = streams[self.capacity.most :]
-        for known in executions.resume(known for known in left if known.stream_id not in waiting):
-            self._screen.say(f"resumed: {known.stream_id or known.opening.name}")
-        if waiting:
-            self._screen.say(
-                f"ALERT: {self.capacity.sentence}, so these are not resumed before there is room: {', '.join(waiting)}"
-            )
-
     def _room(self, executions: Executions) -> capacity.Room:
         places = GroupPlaces(
             lambda: self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE") or "",
@@ -275,43 +246,6 @@ class Service:
         return capacity.Room(
             self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id), places.joins
         )
-
-    def _watch_orphans(self, executions: Executions) -> None:
-        table, machine_arn = self._variable("CONTROL_TABLE"), self._variable("STATE_MACHINE_ARN")
-        if table is None or machine_arn is None:
-            return
-        own = Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
-        # The local Step Functions has no quota.
-        states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn, lambda: None)
-        watch = OrphanWatch(
-            executions, lambda: self._endpoints.client("dynamodb"), states, table,
-            not needs_dynamodb(self._environment), self._room(executions).admits, self._screen.say,
-        )  # fmt: skip
-        self._tasks.append(asyncio.create_task(watch.run()))
-
-    def _map_event_sources(self, pool: Pool) -> None:
-        """Has the streams of tables call functions as the template says, unless they do."""
-        for source in self.stack.event_sources if not self._mappings else ():
-            file = self._data / f"event-source-{source.function}.json"
-            places = Places(file, is_kept=self.keeps_every_write)
-            streams = Streams(self._endpoints, source.table)
-            mapping = EventSourceMapping(source, streams, places, pool.invoke, self._screen.say)
-            self._mappings.append(asyncio.create_task(mapping.run()))
-
-    def _end_mappings(self) -> None:
-        for task in self._mappings:
-            task.cancel()
-        self._mappings = []
-
-    def _stop_requested(self, known: KnownExecution) -> bool:
-        """Whether a stop was requested for the stream of an execution that an earlier run left."""
-        table = self._variable("CONTROL_TABLE")
-        if table is None or not known.stream_id:
-            return False
-        client = self._endpoints.client("dynamodb")
-        return control_items.lease(
-            client.get_item(TableName=table, Key=control_items.key(known.stream_id, "lease")).get("Item", {})
-        ).stop
 
     def _check_stream(self, stream_id: str) -> Problem | None:
         return profile_files.check(stream_id, self._streams_folder, self._upstream_variables)
@@ -337,24 +271,13 @@ class Service:
     @property
     def keeps_every_write(self) -> bool:
         """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
-        return self._dynamodb is not None or not needs_dynamodb(self._environment)
+        return self._backend.keeps_every_write
 
     @property
     def signing_keys(self) -> tuple[str, str] | None:
         """The id and the secret with which requests to the HTTP API must be signed; None where they need not be."""
         needs = any(route.needs_signature for route in self.stack.routes)
         return self._endpoints.key_pair if needs else None
-
-    def _take_over(self) -> None:
-        if self._embedded_aws is None or self._dynamodb is None or not takeover.is_pending(self._data):
-            return
-        former = Endpoints({}, self._embedded_aws.url).client("dynamodb")
-        names = [str(table["TableName"]) for table in self.stack.tables]
-        try:
-            count = takeover.take_over(self._data, former, self._endpoints.client("dynamodb"), names)
-        except (BotoCoreError, ClientError) as problem:
-            raise UserError(f"The tables of an earlier version cannot be taken over: {problem}.") from None
-        self._screen.say(f"{count} items of the tables of an earlier version are taken over")
 
     def _function_endpoints(self) -> Endpoints:
         """What functions reach: behind a guard all of it through the AWS endpoint, which sees each request."""
@@ -369,21 +292,8 @@ class Service:
             return dict(queue_urls)
         return {name: f"{origin}{urlsplit(address).path}" for name, address in queue_urls.items()}
 
-    def _provision(self) -> dict[str, str]:
-        return provision(self._endpoints, self.stack.tables, self.stack.queues, self.stack.buckets)
-
     def _routes(self) -> list[Route | ProxyRoute]:
-        """The template's routes; they know the profiles that are deployed, which are more than it was compiled with."""
-        names = self._code.names
-        return [
-            route
-            if isinstance(route, ProxyRoute)
-            else replace(
-                route,
-                request_templates={kind: with_names(text, names) for kind, text in route.request_templates.items()},
-            )
-            for route in self.stack.routes
-        ]
+        return self._code.routes(self.stack.routes)
 
     def _variable(self, name: str) -> str | None:
         values = (function.environment.get(name) for function in self.stack.functions)
@@ -391,33 +301,20 @@ class Service:
 
     def _aws_died(self) -> None:
         # The functions know a newer state than the restored one; new ones resume from the cursor in it.
-        if self._pool is not None and self._dynamodb is None:
+        if self._pool is not None and self._backend.loses_writes:
             self._pool.kill_all()
 
     async def _aws_restarted(self) -> None:
         with contextlib.suppress(UserError):
-            await asyncio.to_thread(self._provision)
-        if self._pool is not None and self._dynamodb is None:
+            await asyncio.to_thread(self._backend.provision, self.stack)
+        if self._pool is not None and self._backend.loses_writes:
             # What holds the tables has forgotten their streams.
-            self._end_mappings()
-            self._map_event_sources(self._pool)
+            self._mappings.end()
+            self._mappings.begin(self.stack.event_sources, self._pool.invoke)
 
     def _failed(self, sentence: str) -> None:
         self._screen.say(sentence)
         self._on_failure()
-
-
-def machines(stack: Stack) -> dict[str, tuple[StateMachine, Machine]]:
-    """Returns the machines of the stack by ARN, loaded; UserError for a definition that cannot run."""
-    loaded = {}
-    for described in stack.machines:
-        try:
-            loaded[described.arn] = (described, load(json.loads(described.definition)))
-        except DefinitionError as problem:
-            raise UserError(f"The state machine {described.name} cannot be run: {problem}") from None
-        except ValueError as problem:
-            raise UserError(f"The state machine {described.name} is not valid JSON: {problem}.") from None
-    return loaded
 
 
 def _upstream_variables(environment: Mapping[str, str], port: int) -> dict[str, str]:

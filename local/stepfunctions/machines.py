@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from local.stack import StateMachine
 from local.stepfunctions.diagnostics import loaded
 from local.stepfunctions.versions import Published, restored, split
 from local.template import REGION
-from states_language import Machine
+from local.user_error import UserError
+from states_language import DefinitionError, Machine, load
 
 ROLE = "arn:aws:iam::000000000000:role/local"
 EXPRESS_LIMIT_S = 300
@@ -196,3 +197,16 @@ def compiled(described: Described) -> Machine:
 def new_revision() -> str:
     """Returns the id of a new revision."""
     return str(uuid.uuid4())
+
+
+def loaded_stack(described: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:
+    """Returns the machines of the stack by ARN, loaded; UserError for a definition that cannot run."""
+    machines = {}
+    for one in described:
+        try:
+            machines[one.arn] = (one, load(json.loads(one.definition)))
+        except DefinitionError as problem:
+            raise UserError(f"The state machine {one.name} cannot be run: {problem}") from None
+        except ValueError as problem:
+            raise UserError(f"The state machine {one.name} is not valid JSON: {problem}.") from None
+    return machines

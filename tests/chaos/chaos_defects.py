@@ -20,6 +20,7 @@ from tests.chaos.chaos_managers import (
     ForgetsWhatCameLate,
     IgnoresTheStopRequest,
     LeavesTheLastBatchAtAStop,
+    LeavesWithoutLooking,
     LetsGoWhenSuperseded,
     RecordsLossesLast,
     RestartsThePositions,
@@ -118,6 +119,13 @@ DEFECTS = [
         {"restless"},
         manager=DoesNotWatchTheSuccessor,
         among=lambda schedule: schedule.policy != "tolerates",
+    ),
+    Defect(
+        "an older connection leaves without looking again",
+        {"stuck"},
+        manager=LeavesWithoutLooking,
+        like=SHORT_MEMORY,
+        more_ms=60_000,
     ),
     Defect(
         "the holder ignores the stop",

@@ -61,6 +61,14 @@ class RestartsThePositions(Manager):
         return [replace(one, first=one.first - first) if isinstance(one, Write) else one for one in effects]
 
 
+class LeavesWithoutLooking(Manager):
+    """Whoever was taken over leaves when its overlap is over, though the newer connection is closed again."""
+
+    def _is_relieved(self, now_ms: int, view: LeaseView) -> bool:
+        ends_ms = self._lifetime.overlap_ends_ms
+        return super()._is_relieved(now_ms, view) if ends_ms is None else now_ms >= ends_ms
+
+
 class ClaimsAfterConnecting(Manager):
     """The fence is raised only when the upstream has answered."""
 

@@ -26,8 +26,11 @@ from handlers.store import control_items
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
+from local.chaos.chaotic_upstream import ChaoticUpstream
+from local.chaos.link import Link
 from local.chaos.memory import Memory
 from local.chaos.schedule import POLICIES, Fault
+from tests.chaos.chaos_managers import LeavesWithoutLooking
 from tests.chaos.group_defect import CALM, GroupDefect, group, stream
 from tests.chaos.group_exemption_defects import (
     NEXT_TO_EXEMPTIONS,
@@ -42,6 +45,7 @@ TAKE, OPEN = GroupDriver._take, GroupDriver._open
 PERFORM, TAKES, REMOVES = GroupDriver._perform, _Function._takes, _Function._removes
 GROUPED_HEARTBEAT = GroupedStore.heartbeat
 TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
+CATCH_UP = ChaoticUpstream._catch_up
 
 
 # --- the records ------------------------------------------------------------------------------------------------------
@@ -50,6 +54,11 @@ TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
 def reads_the_first(store: GroupedStore, _stream: str, _fence: int) -> Reply:
     """What is known of one stream answers the heartbeats of all."""
     return Reply(True, TO_RECORD(store, store._held(min(store._streams)).item))
+
+
+def knows_the_first(store: GroupedStore, _stream: str) -> Lease:
+    """And tells all what it knows of the one."""
+    return TO_RECORD(store, store._held(min(store._streams)).item).lease
 
 
 def saves_under_the_first(store: GroupedStore, _stream: str, *more: Any) -> Reply:
@@ -151,6 +160,20 @@ def overlooks_who_was_cut_soon(item: Item) -> list[Record]:
     return [record for record in RECORDS(item) if record.last_ms - record.opened_ms >= 2_000]
 
 
+def rests_for_longer(*_given: Any) -> tuple[float, float]:
+    """After an end a stream is connected again when any overlap is over."""
+    return 2.5, 3.5
+
+
+def says_later_that_it_has_forgotten(upstream: ChaoticUpstream, link: Link) -> None:
+    """It says so when the older connection has seen that the newer one is connected."""
+    link.has_forgotten = upstream._has_forgotten(link)
+    if link.has_forgotten:
+        upstream._clock.call_at(upstream._clock.now_ms() + 900, lambda: CATCH_UP(upstream, link))
+    else:
+        CATCH_UP(upstream, link)
+
+
 def keeps_alone(states: dict[str, Any]) -> None:
     """Starts an execution of the stream's own where its record cannot be read, as where each stream has one."""
     states["May it be kept alone"]["Choices"][0]["Next"] = "Start"
@@ -175,6 +198,8 @@ DELAYED = stream("evicts", Fault(34_000, "no answers", 4_000))
 # What it keeps, some four seconds, is more than a holder reads between two heartbeats, and less than in six seconds.
 FORGETFUL = stream("evicts", events_every_ms=700, memory=Memory(keeps=6, word="frame"))
 OFTEN = stream("tolerates", events_every_ms=300)
+# It keeps less than comes between two savings of its cursor, and says so when the newer connection is there already.
+FORGETS_AT_ONCE = stream("tolerates", events_every_ms=300, memory=Memory(keeps=6, word="frame"))
 
 DRIVER, FUNCTION = "handlers.group_driver.GroupDriver", "handlers.group_function._Function"
 ROSTER = "handlers.group.roster.Roster"
@@ -186,7 +211,7 @@ DEFECTS = (
     GroupDefect(
         "one stream's mark is read as another's",
         "disturbed",
-        {f"{GROUPED}._from_known": reads_the_first},
+        {f"{GROUPED}._from_known": reads_the_first, f"{GROUPED}.known": knows_the_first},
         group(REFUSED, CALM),
     ),
     GroupDefect(
@@ -283,6 +308,17 @@ DEFECTS = (
         {f"{GROUPED}.heartbeat": saves_seldom},
         group(FORGETFUL),
         MORE_MS,
+    ),
+    GroupDefect(
+        "an older connection leaves without looking again",
+        "disturbed",
+        {"handlers.connection.loop.Manager": LeavesWithoutLooking},
+        group(FORGETS_AT_ONCE, CALM),
+        MORE_MS,
+        always={
+            "handlers.group.keeping.rest_bounds_s": rests_for_longer,
+            "local.chaos.chaotic_upstream.ChaoticUpstream._catch_up": says_later_that_it_has_forgotten,
+        },
     ),
     GroupDefect(
         "a POST that reads no record keeps its stream alone",

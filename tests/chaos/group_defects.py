@@ -75,6 +75,10 @@ class _LooksAtNoNewer(Rules):
     looks_at_newer = False
 
 
+class _LeavesWithoutLooking(Rules):
+    looks_again = False
+
+
 class _RemovesWhoJoinedAnew(Rules):
     def remove(self, members: Mapping[str, int], stream: str, _joined: int) -> dict[str, int]:
         return {name: stamp for name, stamp in members.items() if name != stream}
@@ -152,6 +156,14 @@ DEFECTS = (
     _defect("one stream's record is read as another's", _ReadsAnothersRecord(), REST, "evicts evicts", 2, leave=1),
     _defect("who was asked to stop is not looked at", _LooksAtNoStop(), REST, "evicts", leave=1),
     _defect("nobody looks whether he is relieved", _LooksAtNoNewer(), REST, "tolerates", handover=1),
+    _defect(
+        "an older connection leaves without looking again",
+        _LeavesWithoutLooking(),
+        "who leaves is relieved",
+        "tolerates",
+        handover=1,
+        drop=1,
+    ),
     _defect("a member is removed that has joined anew", _RemovesWhoJoinedAnew(), REST, "evicts", leave=1, join=1),
     _defect("a POST clears a younger stop", _ClearsAYoungerStop(), "a stop is final", "evicts", leave=1, join=1),
     _defect("who is over stays a member", _with(_ForgetsWhoIsOver), REST, "evicts", leave=1),

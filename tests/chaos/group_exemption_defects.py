@@ -85,6 +85,9 @@ RETURNS = stream("evicts", Fault(9_500, "stop and post", 0, 800))
 CAUGHT_UP = stream(
     "tolerates", Fault(6_000, "reset"), Fault(6_000, "no listener", 4_000), hot=True, memory=Memory(keeps=6)
 )
+# It was cut, so its connection of the newer function counts as behind for long; soon the older one's successor follows.
+CUT = stream("tolerates", Fault(20_000, "stall"), resumes=False, memory=Memory(keeps=6))
+HOT = stream("tolerates", hot=True)
 STOPPED = stream("evicts", Fault(9_500, "stop"))
 ABORT = Fault(12_000, "abort", 0, 30_000)
 
@@ -108,6 +111,12 @@ NEXT_TO_EXEMPTIONS = (
         {"handlers.connection.ledger.Known.behind_ms": takes_three_times_as_long},
         group(CAUGHT_UP, CALM),
         MORE_MS,
+    ),
+    GroupDefect(
+        "an upstream counts as keeping a second in place of five",
+        "invented",
+        {"handlers.connection.ledger.KEPT_MS": 1_000},
+        group(CUT, HOT, faults=(Fault(40_300, "kill"),)),
     ),
     GroupDefect(
         "a group that nobody is in goes on",

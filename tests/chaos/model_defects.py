@@ -24,6 +24,7 @@ from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened
 from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.manager import Manager
 from handlers.connection.phases import Phase
+from tests.chaos.chaos_managers import LeavesWithoutLooking
 from tests.chaos.model_rules import Rules
 
 FOREVER_MS = 10**12
@@ -285,6 +286,13 @@ DEFECTS = (
     Defect("opens without waiting for the release", with_manager(_OpensAtOnce), "connections allowed", "forbids"),
     Defect(
         "the claim is ignored where two are forbidden", with_manager(_IgnoresTheClaim), "connected in time", "forbids"
+    ),
+    Defect(
+        "an older connection leaves without looking again",
+        with_manager(LeavesWithoutLooking),
+        "who leaves is relieved",
+        "tolerates",
+        {"drop": 1},
     ),
     Defect("never lets go", with_manager(_IgnoresTheClaim), "comes to rest", "tolerates"),
     Defect("hot connections stay in phase", with_manager(_StaysInPhase), "covered for ever", "hot"),

@@ -133,6 +133,8 @@ class Model:
             marked = self.rules.mark(world.records[stream], conn.fence, one.request)
             one = one.with_conn(stream, Conn(conn.fence, "connected"))
             yield label.format("marks"), world.with_record(stream, marked).with_function(one), True
+        elif conn.phase == "overlapping":
+            yield label.format("has overlapped with"), self._overlapped(world, one, stream, conn), True
         elif conn.phase == "closed":
             released = self.rules.release(world.records[stream], conn.fence)
             closed = one.with_conn(stream, Conn(conn.fence, "released"))
@@ -199,11 +201,23 @@ class Model:
             view = lease_view(self._lease_of(world, one, stream), conn.fence)
             if view is LeaseView.STOPPED:
                 world = self._leaves(world, _now(world, one), stream, Fate.OVER)
-            elif conn.is_open and (
-                view is LeaseView.TAKEN_OVER or (view is LeaseView.CLAIMED and self._forbids(stream))
-            ):
+            elif conn.is_open and self._forbids(stream) and view is not LeaseView.HOLDER:
                 world = self._leaves(world, _now(world, one), stream, Fate.RELIEVED)
+            elif conn.is_open and not self._forbids(stream):
+                world = world.with_function(_now(world, one).with_conn(stream, _beside(conn, view)))
         return world
+
+    def _overlapped(self, world: World, one: Function, stream: str, conn: Conn) -> World:
+        """The overlap is over: it looks once more, and stays where the newer connection is closed again."""
+        view = lease_view(self._lease_of(world, one, stream), conn.fence)
+        if view is LeaseView.STOPPED:
+            return self._leaves(world, one, stream, Fate.OVER)
+        if view is not LeaseView.TAKEN_OVER and self.rules.looks_again:
+            return world.with_function(one.with_conn(stream, _beside(conn, view)))
+        own = world.records[stream].lease
+        if own.connected_token <= max(conn.fence, own.released_token):
+            raise Violation("who leaves is relieved", f"{one.request} leaves {stream}, and nobody else is connected")
+        return self._leaves(world, one, stream, Fate.RELIEVED)
 
     def _forbids(self, stream: str) -> bool:
         return self.policies[stream] == "forbids"
@@ -337,6 +351,13 @@ class Model:
         execution = f"E{world.executions + 1}"
         group = replace(world.group, execution=execution, stop=False)
         return replace(world, asked=others, group=group, lanes=("waiting", "starting"), executions=world.executions + 1)
+
+
+def _beside(conn: Conn, view: LeaseView) -> Conn:
+    """A connection after a look: taken over it overlaps; where the newer one is closed again it is as before."""
+    if view is LeaseView.TAKEN_OVER:
+        return replace(conn, phase="overlapping")
+    return replace(conn, phase="connected") if conn.phase == "overlapping" else conn
 
 
 def _lane(world: World, lane: int, state: str) -> World:

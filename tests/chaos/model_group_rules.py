@@ -19,7 +19,7 @@ from tests.chaos.model_group_world import NOW_MS, Record
 class Rules:
     """The sound conditions."""
 
-    looks_at_newer = looks_at_members = True
+    looks_at_newer = looks_at_members = looks_again = True
     join_order: tuple[str, ...] = ("record", "member", "version")
     roster: type[Roster] = Roster
 

@@ -44,7 +44,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Conn:
-    """A connection: "claimed", "open" (answered), "connected" (marked), "closed" (by the upstream), "released"."""
+    """A connection: "claimed", "open" (answered), "connected" (marked), "closed" (by the upstream), "released".
+
+    One that was taken over reads on for its overlap: it is "overlapping".
+    """
 
     fence: int
     phase: str
@@ -52,7 +55,7 @@ class Conn:
     @property
     def is_open(self) -> bool:
         """Whether the upstream has it open."""
-        return self.phase in ("open", "connected")
+        return self.phase in ("open", "connected", "overlapping")
 
 
 @dataclass(frozen=True)

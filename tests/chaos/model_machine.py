@@ -60,7 +60,7 @@ class Machine:
                 yield Step(f"{own_name} claims the stream", self._begin(world, execution, state))
             elif state == "releasing":
                 own = world.lease.execution == own_name
-                lease = replace(world.lease, execution="", ended_at_ms=1) if own else world.lease
+                lease = replace(world.lease, execution="", ending="StreamEnded", ended_at_ms=1) if own else world.lease
                 yield Step(f"{own_name} has ended", with_state(world, execution, "over")._replace(lease=lease))
             for lane in (0, 1):
                 yield from self._lane(world, execution, lane)

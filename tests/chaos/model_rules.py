@@ -81,7 +81,7 @@ class Rules:
         if stop_requested or lease.execution not in ("", execution, renews) or (renews and lease.stop):
             return None
         stop, generation = bool(renews) and lease.stop, lease.generation + 1
-        return replace(lease, execution=execution, generation=generation, stop=stop, ended_at_ms=0)
+        return replace(lease, execution=execution, generation=generation, stop=stop, ending="", ended_at_ms=0)
 
     def after(self, outcome: Outcome | None) -> str:
         """Where a lane goes after its function: "waiting", "starting" again, or "over"; None is a killed function.

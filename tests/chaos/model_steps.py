@@ -19,6 +19,7 @@ from handlers.connection.effects import (
     Heartbeat,
     MarkConnected,
     Open,
+    Outcome,
     ReadLease,
     RecordGaps,
     Release,
@@ -38,8 +39,8 @@ from handlers.connection.inputs import (
     Woken,
     Written,
 )
-from handlers.connection.lease import Lease
-from handlers.connection.phases import Phase
+from handlers.connection.lease import Lease, LeaseView, lease_view
+from handlers.connection.phases import LIVE, Phase
 from tests.chaos.model_machine import Machine, Step
 from tests.chaos.model_managers import clone, summary
 from tests.chaos.model_parts import (
@@ -206,6 +207,8 @@ class Model:
         manager = clone(process.manager)
         finished = manager.phase is Phase.FINISHED
         following = tuple(effect for effect in manager.handle(world.now_ms, input_) if not isinstance(effect, UNHEEDED))
+        if process.manager.phase in LIVE and manager.phase is Phase.DRAINING:
+            _check_relief(world, process, manager.ending)
         if finished and following:
             raise Violation("one Finish, and last", f"{process.label} goes on after its Finish")
         rest = () if isinstance(input_, StoreFailed) and following else process.effects
@@ -292,6 +295,14 @@ class Model:
             if now_ms >= process.deadline_ms and not process.frozen_until_ms:
                 raise Violation("in time", f"{process.label} reaches its deadline")
         return world._replace(now_ms=now_ms)
+
+
+def _check_relief(world: World, process: Process, ending: Outcome) -> None:
+    """Raises Violation where one leaves as relieved, and by then the lease says that no newer one is connected."""
+    is_relieved = ending.error == "StreamTakenOver" or ending.status == "superseded"
+    view = lease_view(world.lease, process.manager.fence)
+    if is_relieved and view is not LeaseView.TAKEN_OVER and not world.lease.ended_at_ms:
+        raise Violation("who leaves is relieved", f"{process.label} leaves, and no newer connection is connected")
 
 
 def _shown(lease: Lease, write: Late) -> Lease:

@@ -48,6 +48,7 @@ OF_THE_MANAGER = {
     "opens without waiting for the release": "test_a_forbidding_upstream_is_opened_when_the_older_is_released",
     "the claim is ignored where two are forbidden": "test_a_claim_alone_moves_only_where_two_are_forbidden",
     "a death is taken for that of whoever is connected": "test_a_turn_is_taken_from_the_dead_alone",
+    "an older connection leaves without looking again": "test_one_whose_successor_is_closed_again_stays",
     "never lets go": "test_an_overlap_is_bounded_by_the_settings",
     "hot connections stay in phase": "test_of_two_hot_connections_that_began_together_the_older_leaves_half_way",
     "the deadline is forgotten": "test_the_deadline_is_left_before",

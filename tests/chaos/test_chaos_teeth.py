@@ -35,6 +35,7 @@ SHOWN_BY = {
     "the holder ignores the stop": 133,
     "errors of single statements of a batch are ignored": 61,
     "the store's errors are ignored": 131,
+    "an older connection leaves without looking again": 6,
     "a rest is not read": 64,
     "all that rested try at once": 442,
     "a failure overwrites another's rest": 1,

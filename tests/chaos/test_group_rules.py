@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from handlers.connection.ledger import KEPT_MS
 from handlers.group import keeping
-from local.chaos import stream_rules
+from local.chaos import gaps, stream_rules
 from local.chaos.group_schedule import generate_groups
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
@@ -61,3 +62,14 @@ def test_a_stop_request_that_overtakes_a_post_is_the_last_word() -> None:
     requests = [line.partition("m0: ")[2].rstrip() for line in world.log if "m0: POST" in line or "m0: DELETE" in line]
     assert requests == ["POST", "DELETE", "POST is answered: SUCCEEDED"]
     assert violations(world) == []
+
+
+def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_a_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a default resume, however short the gap is: a group knows late that a connection has caught up."""
+    schedule = generate_groups(9365)
+    world = run_world(replace(schedule, faults=tuple(one for one in schedule.faults if one.kind != "abort")))
+    assert violations(world) == []
+    monkeypatch.setattr(gaps, "KEPT_MS", 2 * KEPT_MS)
+    assert {violation.kind for violation in violations(world)} == {"invented"}

@@ -194,7 +194,7 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
 
 
 def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
-    """Beside the next try; not once that has passed, another connection is answered, or a stop is requested."""
+    """Beside the next try; not once that has passed, another connection is answered, a stop or a start requested."""
     row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)
@@ -206,6 +206,7 @@ def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
         error(forbidden, rest=replace(row, kind="network")),
         error(refused(1, NOW - 1_000, http_status=None), rest=row),
         error(forbidden, rest=row, stop=True),
+        error(forbidden, rest=row, started_at_ms=NOW - 500),
         error(forbidden, connection(2, "A", NOW - 500), rest=row),
         error(refused(1, NOW - 1_000, error="StreamRejected", http_status=403), rest=row, **RELEASED),
     ]

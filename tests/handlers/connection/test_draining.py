@@ -1,9 +1,20 @@
 """Why a connection leaves and how it ends."""
 
+from dataclasses import replace
+
 import pytest
 
 from handlers.connection.draining import WATCH_MS
-from handlers.connection.effects import CloseUpstream, Finish, Heartbeat, RecordGaps, Release, SaveRecord, Write
+from handlers.connection.effects import (
+    CloseUpstream,
+    Finish,
+    Heartbeat,
+    ReadLease,
+    RecordGaps,
+    Release,
+    SaveRecord,
+    Write,
+)
 from handlers.connection.inputs import (
     Chunk,
     Claimed,
@@ -77,15 +88,69 @@ def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
 
 @pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
 def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
-    """Where the upstream leaves the older open, it reads for overlap_s more, then drains, saves, releases and goes."""
-    manager = connected(overlap, overlap_s=2)
-    assert manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))) == []
-    assert (manager.phase, manager.wake_at_ms) == (Phase.OVERLAPPING, 3_030)
+    """Where the upstream leaves the older open, it reads for overlap_s more, looks, drains, saves and goes."""
+    manager = connected(overlap, overlap_s=1.5)
+    newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
+    assert manager.handle(1_030, newer) == []
+    assert (manager.phase, manager.lease_due_ms, manager.wake_at_ms) == (Phase.OVERLAPPING, 2_030, 2_530)
     assert kinds(manager.handle(2_000, Chunk(event(8)))) == [Write]
     manager.handle(2_000, Written(1, 0))
-    effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
+    assert manager.handle(2_030, newer) == []
+    assert manager.handle(2_530, Woken()) == [ReadLease()]
+    effects = drained(manager, 2_530, manager.handle(2_530, newer))
     assert kinds(effects) == [SaveRecord, RecordGaps, Release, Finish]
     assert outcome(effects).error == "StreamTakenOver"
+
+
+def test_one_whose_successor_is_closed_again_stays() -> None:
+    """It looks before it leaves. It stays as if nobody had come, and overlaps anew with the next that is connected."""
+    manager = connected("tolerates", overlap_s=0.5)
+    newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine")
+    assert manager.handle(1_030, LeaseRead(newer)) == []
+    assert manager.handle(1_530, Woken()) == [ReadLease()]
+    assert manager.handle(1_530, LeaseRead(replace(newer, released_token=FENCE + 1))) == []
+    assert (manager.phase, manager.lease_due_ms, manager.wake_at_ms) == (
+        Phase.CONNECTED,
+        2_530,
+        DEADLINE_MS - MARGIN_MS,
+    )
+    assert manager.handle(2_530, LeaseRead(replace(newer, fence=FENCE + 2, released_token=FENCE + 1))) == []
+    again = LeaseRead(replace(newer, fence=FENCE + 2, connected_token=FENCE + 2, released_token=FENCE + 1))
+    assert manager.handle(3_530, again) == []
+    assert (manager.phase, manager.wake_at_ms) == (Phase.OVERLAPPING, 4_030)
+    assert outcome(drained(manager, 4_030, manager.handle(4_030, again))).error == "StreamTakenOver"
+
+
+def test_one_whose_successor_is_closed_again_stays_until_its_deadline() -> None:
+    """While the next one connects it reads on for half its margin, as if it had never been taken over."""
+    manager = connected("tolerates", overlap_s=60)
+    newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1)
+    gone = LeaseRead(replace(newer, fence=FENCE + 2, released_token=FENCE + 1))
+    margin_ms = DEADLINE_MS - MARGIN_MS
+    manager.handle(margin_ms - 1_000, LeaseRead(newer))
+    assert manager.handle(margin_ms, Woken()) == [ReadLease()]
+    assert CloseUpstream not in kinds(manager.handle(margin_ms, gone))
+    assert manager.handle(margin_ms, Woken()) == []
+    assert CloseUpstream not in kinds(manager.handle(margin_ms, gone))
+    assert (manager.phase, manager.wake_at_ms) == (Phase.CONNECTED, DEADLINE_MS - MARGIN_MS // 2)
+    assert kinds(manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())) == [CloseUpstream]
+
+
+def test_nobody_stays_whose_successor_was_told_the_end() -> None:
+    """The stream is over, so nobody is to come; after any other end an execution goes on with it."""
+    for ending, phase in (("StreamEnded", Phase.DRAINING), ("RenewalFailed", Phase.CONNECTED)):
+        manager = connected("tolerates", overlap_s=2)
+        newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1)
+        manager.handle(1_030, LeaseRead(newer))
+        manager.handle(2_030, LeaseRead(replace(newer, released_token=FENCE + 1, ending=ending)))
+        assert manager.phase is phase
+
+
+def test_where_two_are_forbidden_nobody_reads_on() -> None:
+    """Whoever stood still until its turn was taken closes at once."""
+    manager = connected("forbids", overlap_s=2)
+    newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
+    assert outcome(drained(manager, 1_030, manager.handle(1_030, newer))).error == "StreamTakenOver"
 
 
 def test_taken_over_at_the_deadline_is_taken_over() -> None:
@@ -95,7 +160,8 @@ def test_taken_over_at_the_deadline_is_taken_over() -> None:
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     manager.handle(DEADLINE_MS - MARGIN_MS, newer)
     end_ms = DEADLINE_MS - MARGIN_MS // 2
-    assert outcome(drained(manager, end_ms, manager.handle(end_ms, Woken()))).error == "StreamTakenOver"
+    drained(manager, end_ms, manager.handle(end_ms, Woken()))
+    assert outcome(manager.handle(end_ms, newer)).error == "StreamTakenOver"
 
 
 def test_an_overlap_is_bounded_by_the_settings() -> None:

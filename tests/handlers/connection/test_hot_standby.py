@@ -41,9 +41,10 @@ def test_a_hot_standby_stays_when_it_is_taken_over() -> None:
 def test_a_hot_standby_goes_when_another_execution_has_taken_over() -> None:
     """Superseded by the execution that renews it, it lets go like any other and returns."""
     manager = connected("tolerates", standby="hot", overlap_s=2)
-    manager.handle(1_030, LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other")))
+    superseding = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="other"))
+    manager.handle(1_030, superseding)
     assert manager.phase is Phase.OVERLAPPING
-    effects = drained(manager, 3_030, manager.handle(3_030, Woken()))
+    effects = drained(manager, 3_030, manager.handle(3_030, superseding))
     assert outcome(effects).status == "superseded"
 
 

@@ -74,12 +74,18 @@ def test_the_margin_is_divided() -> None:
 
 
 def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
-    """It lasts as long as it was asked to, unless the deadline is nearer."""
-    early, late = lifetime_of(), lifetime_of()
-    early.overlaps(50_000)
-    assert (early.alarm_ms, early.is_over(51_999), early.is_over(52_000)) == (52_000, False, True)
-    late.overlaps(91_000)
-    assert (late.alarm_ms, late.is_over(92_000)) == (92_000, True)
+    """It lasts as long as it was asked to, unless the deadline is nearer; one that began there has half the margin."""
+    lifetime = lifetime_of()
+    lifetime.overlaps(50_000)
+    assert (lifetime.alarm_ms, lifetime.looks_again(51_999), lifetime.looks_again(52_000)) == (52_000, False, True)
+    lifetime.stays()
+    assert (lifetime.alarm_ms, lifetime.looks_again(52_000)) == (92_000, False)
+    lifetime.overlaps(91_000)
+    assert (lifetime.alarm_ms, lifetime.looks_again(92_000)) == (92_000, True)
+    lifetime.stays()
+    assert lifetime.asks_lease(92_000)
+    lifetime.overlaps(95_000)
+    assert (lifetime.alarm_ms, lifetime.looks_again(96_000), lifetime.is_over(96_000)) == (96_000, False, True)
 
 
 @given(st.sampled_from(LeaseView), st.sampled_from(["mine", "next", ""]), st.integers(0, 120_000), st.booleans())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
 from handlers.store import control_items
 from tests.examples import examples
-from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, World
+from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, MARGIN_MS, World
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
 STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
@@ -152,6 +152,24 @@ def test_a_join_and_a_leave_take_effect_within_a_beat(
     for stream in others:
         gaps = [to_ms - from_ms for from_ms, to_ms in world.upstreams[stream].gaps[1:]]
         assert max(gaps, default=0) <= (300 if "forbids" in stream else 0), (stream, gaps)
+
+
+@given(st.integers(1, LIFE_MS - 5 * MARGIN_MS), st.booleans())
+@settings(max_examples=examples(40))
+@example(35_000, True)
+def test_a_stream_that_rests_leaves_and_joins_as_soon(after_ms: int, joins: bool) -> None:
+    """However long its rest is: whoever stops it, or starts it anew, does not wait for the end of that."""
+    world, moved = World(POLICIES), "tolerates:b"
+    world.upstreams[moved].is_down = True
+    world.join(*STREAMS)
+    world.start("r1")
+    world.at(after_ms, lambda: world.leave(moved))
+    if joins:
+        world.at(after_ms + 10, lambda: setattr(world.upstreams[moved], "is_down", False))
+        world.at(after_ms + 10, lambda: world.join(moved))
+    world.run(after_ms + 10 + EVERY_MS)
+    assert (moved in world.groups.members()) == joins
+    assert world.holders(moved) == (["r1"] if joins else [])
 
 
 def test_who_left_may_join_again() -> None:

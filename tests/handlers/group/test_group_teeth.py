@@ -73,6 +73,7 @@ def _counts_no_turn(patch: Patch) -> None:
 def _reads_what_is_known_of_another(patch: Patch) -> None:
     held = GroupedStore._held
     patch.setattr(GroupedStore, "_from_known", lambda self, _stream, _fence: Reply(True, self._to_record(_first(self))))
+    patch.setattr(GroupedStore, "known", lambda self, _stream: self._to_record(_first(self)).lease)
 
     def _first(self: GroupedStore) -> Item:
         # The one that was dropped, and so has claimed once more than the others.

@@ -19,14 +19,13 @@ from local.service import osls
 from local.service.capacity import Capacity, Room
 from local.service.gateway import CallStates, Gateway
 from local.service.lambda_proxy import Invoke
-from local.service.lifecycle import machines
 from local.service.signature_check import SignatureCheck
 from local.stack import read
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
+from local.stepfunctions.machines import Machines, loaded_stack
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskFailure, load
 from states_language.clock import RealClock
@@ -65,7 +64,7 @@ async def service(
     of machines ask for.
     """
     stack = read(template or recorded(), {})
-    kept = Machines(folder / "machines", machines(stack), 0)
+    kept = Machines(folder / "machines", loaded_stack(stack.machines), 0)
     executions = Executions(kept, Journals(folder), RealClock(), lambda _: None)
     executions.perform = perform
     states = StepFunctions(executions, RealClock(), Activities(folder / "activities.json"))
@@ -358,5 +357,5 @@ def test_a_method_without_a_route_is_403(tmp_path: Path, method: str) -> None:
 
 def test_machines_are_loaded_from_the_template() -> None:
     """The definition in the template is the machine that runs."""
-    ((described, machine),) = machines(read(recorded(), {})).values()
+    ((described, machine),) = loaded_stack(read(recorded(), {}).machines).values()
     assert machine.definition == load(json.loads(described.definition)).definition

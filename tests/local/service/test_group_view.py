@@ -1,5 +1,7 @@
 """What the service says and draws of the streams that share a function."""
 
+from dataclasses import replace
+
 from handlers.api.records import Connection, Records
 from handlers.connection.lease import Lease
 from local.service.group_view import MOST_DRAWN, MOST_NAMED, GroupView
@@ -37,6 +39,17 @@ def test_who_goes_and_comes_back_is_told_once_and_drawn() -> None:
     assert (row[LABEL:].index(GAP), row.count(GAP), said) == (9, 70, "gaps: 1 a")
     look(well, 180_000)
     assert view.drawn(80_000, 180_000, 100) == ["no stream had a gap"]
+
+
+def test_who_is_to_stop_or_has_ended_is_not_told_as_connected() -> None:
+    """It is in the group until its function has seen it, whether it was ever connected or not."""
+    view, well = GroupView("#1"), records(10**6)
+    leaving = [replace(well, lease=replace(well.lease, stop=True)), replace(well, lease=Lease(expires_at_ms=10**6))]
+    for number, each in enumerate(leaving):
+        assert view.update({"a": well, f"b{number}": records(0)}, 1_000, 0, LATE_MS)[1:] == []
+        assert view.update({"a": well, f"b{number}": each}, 2_000, 0, LATE_MS) == []
+        assert view.words == "1 stream in one function, 1 connected"
+    assert view.update({"a": leaving[0]}, 3_000, 0, LATE_MS) == []
 
 
 def test_a_hundred_streams_take_a_few_lines() -> None:
