@@ -10,11 +10,13 @@ import re
 import socket
 import threading
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import botocore.session
 from botocore.config import Config
+from botocore.loaders import Loader, create_loader
 from botocore.utils import is_valid_endpoint_url
 
 from local.template import REGION
@@ -162,4 +164,12 @@ def plain_session() -> botocore.session.Session:
         "config_file": (None, None, "/dev/null", None),
         "credentials_file": (None, None, "/dev/null", None),
     }
-    return botocore.session.Session(session_vars=variables)
+    session = botocore.session.Session(session_vars=variables)
+    session.register_component("data_loader", _loader())
+    return session
+
+
+@cache
+def _loader() -> Loader:
+    """What botocore reads of services and regions, once for all sessions: some ten megabytes of JSON."""
+    return create_loader()

@@ -6,6 +6,7 @@
 'use strict';
 
 const { createHash } = require('node:crypto');
+const { createRequire } = require('node:module');
 const { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } = require('node:fs');
 const { dirname, join } = require('node:path');
 
@@ -26,10 +27,28 @@ class CheckMachines {
       const text = JSON.stringify([require(ofValidator).version, machine.definition]);
       const mark = join(folder, createHash('sha256').update(text).digest('hex'));
       if (existsSync(mark)) continue;
-      const { isValid, errorsText } = require(VALIDATOR)(structuredClone(machine.definition));
+      const { isValid, errorsText } = validate(machine.definition);
       if (!isValid) throw new this.serverless.classes.Error(`The state machine ${name} is invalid: ${errorsText(' ')}`);
       remember(folder, mark);
     }
+  }
+}
+
+// The validator makes an Ajv of the same schemas for each definition, and to compile them takes most of its time. Here
+// all definitions have the first one, which has its keywords already.
+let shared;
+function validate(definition) {
+  const ajv = createRequire(require.resolve(VALIDATOR))('ajv');
+  const Ajv = ajv.default;
+  ajv.default = function (options) {
+    if (shared) shared.addKeyword = () => shared;
+    else shared = new Ajv(options);
+    return shared;
+  };
+  try {
+    return require(VALIDATOR)(structuredClone(definition));
+  } finally {
+    ajv.default = Ajv;
   }
 }
 

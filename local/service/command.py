@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from local import own_hosts, stages
+from local import own_hosts
 from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
 from local.listener import HOST, bind, port_of
 from local.metrics import export
@@ -71,7 +71,7 @@ def add(subparsers: Any) -> None:
 def run(_: argparse.Namespace) -> int:
     """Returns 0 when the service was ended by a signal, 1 when it had to end by itself; raises UserError."""
     options = read_options(os.environ)
-    stages.load(options.stage)
+    osls.check(options.stage)
     screen = Screen()
     sockets = _bind(options.port)
     lock_file: IO[str] | None = None

@@ -37,14 +37,20 @@ def template(stage: str, root: Path = stages.ROOT) -> dict[str, Any]:
 
     A new one takes some seconds. Raises UserError when settings or machines are bad, Node is missing or osls fails.
     """
-    stage_settings = stages.load(stage, root=root)
     cached = kept(stage, root)
     if not cached.is_file():
+        stage_settings = stages.load(stage, root=root)
         for definition in _DEFINITION.findall((root / "serverless.yml").read_text(encoding="utf-8", errors="replace")):
             _check_machine(root, definition, stage_settings, stages.names(stage))
         _package(stage, root, cached)
     compiled: dict[str, Any] = json.loads(cached.read_text())
     return compiled
+
+
+def check(stage: str, root: Path = stages.ROOT) -> None:
+    """Raises UserError when the settings of `stage` are bad; those of a kept template were sound."""
+    if not kept(stage, root).is_file():
+        stages.load(stage, root=root)
 
 
 def kept(stage: str, root: Path) -> Path:
