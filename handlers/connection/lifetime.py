@@ -64,6 +64,7 @@ class Lifetime:
         self._claimed_ms = 0
         self._is_expiring = False
         self.overlap_ends_ms: int | None = None  # None while it is not taken over
+        self._has_stayed = False
         self._beside = 0  # the newest connection that was seen connected beside this one
         self._separate_at_ms: int | None = None
         self._is_separating = False
@@ -73,13 +74,17 @@ class Lifetime:
         """Records the instant of the claim."""
         self._claimed_ms = now_ms
 
-    def overlaps(self, now_ms: int) -> None:
-        """Records that it was taken over and reads on for its overlap, or until it would leave anyway."""
-        self.overlap_ends_ms = min(now_ms + self._overlap_ms, self._leave_at_ms)
+    def overlaps(self, now_ms: int, lease: Lease) -> None:
+        """Records that it was taken over and reads on for its overlap, or until it would leave anyway.
+
+        Beside another execution's connections once: the other lane of that may be on its way, with a third.
+        """
+        overlap_ms = 0 if self._has_stayed and self.is_superseded(lease) else self._overlap_ms
+        self.overlap_ends_ms = min(now_ms + overlap_ms, self._leave_at_ms)
 
     def stays(self) -> None:
         """Records that whoever had taken over is gone again: it stays as if nobody had."""
-        self.overlap_ends_ms = None
+        self.overlap_ends_ms, self._has_stayed = None, True
 
     @property
     def alarm_ms(self) -> int:

@@ -366,7 +366,7 @@ class Manager:
         if view is LeaseView.TAKEN_OVER and not lifetime.keeps(self._lease):
             if self.phase is Phase.CONNECTED:
                 self.phase = Phase.OVERLAPPING
-                lifetime.overlaps(now_ms)
+                lifetime.overlaps(now_ms, self._lease)
             return lifetime.overlap_ends_ms is not None and now_ms >= lifetime.overlap_ends_ms
         if self.phase is Phase.OVERLAPPING and self._lease.ending not in FINAL_ENDINGS:
             self.phase = Phase.CONNECTED

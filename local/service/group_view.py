@@ -29,6 +29,7 @@ class GroupView:
     gaps: dict[str, list[Gap]] = field(default_factory=dict)
     _kept: set[str] = field(default_factory=set)  # who was connected once
     _alerted: set[str] = field(default_factory=set)
+    _began_ms: int = 0
 
     def look(self, records: StreamRecords, now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
         """Returns the news, a sentence each; gaps that ended before `since_ms` are forgotten."""
@@ -53,7 +54,9 @@ class GroupView:
         self.away = away | {one: min(at_ms, self.away.get(one, at_ms)) for one, at_ms in away.items()}
         kept = {one: [gap for gap in gaps if gap.to_ms > since_ms] for one, gaps in self.gaps.items() if one in streams}
         self.gaps = {one: gaps for one, gaps in kept.items() if gaps}
-        late = sorted(one for one, at_ms in self.away.items() if now_ms - at_ms >= alert_after_ms)
+        # A run that has just begun gives what an earlier one left as much time as a stream that was just started.
+        self._began_ms = self._began_ms or now_ms
+        late = sorted(one for one, at_ms in self.away.items() if now_ms - max(at_ms, self._began_ms) >= alert_after_ms)
         fresh = [one for one in late if one not in self._alerted]
         self._alerted = set(late)
         news = [f"group {self.group}: {_named(gone)} not connected"] if gone else []

@@ -53,6 +53,18 @@ def test_only_the_near_are_moved_apart() -> None:
     assert separate_at_ms(1_000, 9_000, 3_000) is None
 
 
+MINE, NEXT = Lease(execution="mine"), Lease(execution="next")
+
+
+def test_beside_another_execution_one_overlaps_once() -> None:
+    """Its second lane may come while the first connects anew: two are allowed, and the older would be a third."""
+    lifetime = lifetime_of()
+    for lease, ends_ms in ((NEXT, 12_000), (MINE, 12_000), (NEXT, 10_000)):
+        lifetime.overlaps(10_000, lease)
+        assert lifetime.overlap_ends_ms == ends_ms
+        lifetime.stays()
+
+
 def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
     """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
     lifetime = Lifetime(
@@ -76,15 +88,15 @@ def test_the_margin_is_divided() -> None:
 def test_an_overlap_ends_at_the_margin_at_the_latest() -> None:
     """It lasts as long as it was asked to, unless the deadline is nearer; one that began there has half the margin."""
     lifetime = lifetime_of()
-    lifetime.overlaps(50_000)
+    lifetime.overlaps(50_000, MINE)
     assert (lifetime.alarm_ms, lifetime.looks_again(51_999), lifetime.looks_again(52_000)) == (52_000, False, True)
     lifetime.stays()
     assert (lifetime.alarm_ms, lifetime.looks_again(52_000)) == (92_000, False)
-    lifetime.overlaps(91_000)
+    lifetime.overlaps(91_000, MINE)
     assert (lifetime.alarm_ms, lifetime.looks_again(92_000)) == (92_000, True)
     lifetime.stays()
     assert lifetime.asks_lease(92_000)
-    lifetime.overlaps(95_000)
+    lifetime.overlaps(95_000, MINE)
     assert (lifetime.alarm_ms, lifetime.looks_again(96_000), lifetime.is_over(96_000)) == (96_000, False, True)
 
 

@@ -52,6 +52,13 @@ def test_who_is_to_stop_or_has_ended_is_not_told_as_connected() -> None:
     assert view.update({"a": leaving[0]}, 3_000, 0, LATE_MS) == []
 
 
+def test_what_an_earlier_run_left_has_time_to_connect() -> None:
+    """However long nobody has run: whoever is away alerts when it has been away so long since the first look."""
+    view, left = GroupView("#1"), {"a": records(1_000)}
+    assert [view.update(left, 10**6 + later_ms, 0, LATE_MS) for later_ms in (0, LATE_MS - 1)] == [[], []]
+    assert view.update(left, 10**6 + LATE_MS, 0, LATE_MS) == ["ALERT: group #1: a is without a connection for 60 s"]
+
+
 def test_a_hundred_streams_take_a_few_lines() -> None:
     """Some are named and drawn, the others counted; who leaves the group is forgotten."""
     view, names = GroupView("#1"), [f"demo:{number:02d}" for number in range(100)]
