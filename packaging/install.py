@@ -84,13 +84,15 @@ def main(arguments: list[str]) -> None:
     python = str(venv / "bin" / "python")
     locked = Path("requirements-dev.txt").read_text(encoding="utf-8").count("==")
     step(1, f"Python environment {venv}", [sys.executable, "-m", "venv", str(venv)])
-    packages = ["--require-hashes", "-r", "requirements-dev.txt", "--progress-bar", "off"]
+    # The lock files name every package, so pip need not look for what they depend on: a fifth of its work.
+    locked_alone = ["--require-hashes", "--no-deps"]
+    packages = [*locked_alone, "-r", "requirements-dev.txt", "--progress-bar", "off"]
     step(2, f"{locked} Python packages into {venv}", [python, *_PIP, *packages])
     # Java's classes do not depend on the Python that the package names.
-    velocity = ["--require-hashes", "--only-binary=:all:", "--ignore-requires-python", "-rrequirements-velocity.txt"]
+    velocity = [*locked_alone, "--only-binary=:all:", "--ignore-requires-python", "-rrequirements-velocity.txt"]
     lost = "tests/deploy/test_mapping_templates.py will fail"
     step(3, f"Apache Velocity and a Java, for one test, into {venv}", [python, *_PIP, *velocity], lost)
-    durable = ["--require-hashes", "--no-deps", "-rrequirements-durable.txt"]
+    durable = [*locked_alone, "-rrequirements-durable.txt"]
     step(4, f"durable functions, for one comparison, into {venv}", [python, *_PIP, *durable])
     own = ["--no-deps", "--no-build-isolation", "--editable", "./states-language", "--editable", "."]
     step(5, f"this project into {venv}", [python, *_PIP, *own])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from local import own_hosts
+from local import collection, own_hosts
 from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
 from local.listener import HOST, bind, port_of
 from local.metrics import export
@@ -86,7 +86,9 @@ def run(_: argparse.Namespace) -> int:
             screen.plain(f"waiting for another run to release the data folder {options.data} ...")
             lock_file = lock(options.data)
             sockets = _bind(options.port)
-        return asyncio.run(_serve(options, template, sockets, lock_file, screen))
+        # Nearly all that a start makes stays: `settle` has garbage looked for again once it is over.
+        with collection.paused():
+            return asyncio.run(_serve(options, template, sockets, lock_file, screen))
     finally:
         screen.close()
         _close(sockets)

@@ -7,7 +7,6 @@ request up, because a forked copy of the process does it.
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import re
@@ -139,12 +138,8 @@ async def serve(listening: socket.socket) -> list[str]:
 
     The last save is ministack's own as its lifespan ends.
     """
-    # What modules make stays: not looked for among it now, nor at each full collection later.
-    gc.disable()
     from ministack.app import app
 
-    gc.freeze()
-    gc.enable()
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, end.set)
