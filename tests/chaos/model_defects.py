@@ -271,7 +271,7 @@ DEFECTS = (
     Defect(
         "a lane waits for a successor that is gone",
         with_manager(_WaitsForOneThatIsGone),
-        "who waits is relieved",
+        "who leaves is relieved",
         budget={"orphan": 1},
         depth=36,
     ),
