@@ -186,7 +186,9 @@ def read_profile(stream_id: str, settings: Settings) -> Profile:
         profile = parse(name, tomllib.loads(text), settings.upstreams, keep_days=settings.keep_days)
         profile.address_for(stream_id)
     except FileNotFoundError:
-        raise errors.InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}") from None
+        unknown = errors.InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}")
+        unknown.is_unknown_profile = True
+        raise unknown from None
     except ProfileError as error:
         raise errors.InvalidRequest(str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):

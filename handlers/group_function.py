@@ -203,7 +203,10 @@ class _Function:
         try:
             profile = self._profile(stream)
         except InvalidRequest as error:
-            self._has_ended(stream, Kept(Fate.OVER, Report(raised(error), Progress(0, now_ms))))
+            # Who answered the POST knew the profile, so that was deployed since: the next function has it.
+            is_later = error.is_unknown_profile and roster.has_joined_since(stream)
+            report = Report(raised(error), Progress(0, now_ms))
+            self._has_ended(stream, Kept(Fate.LATER if is_later else Fate.OVER, report))
             return
         self._pacing.begins(stream, now_ms)
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
@@ -233,6 +236,15 @@ class _Function:
             return roster.keeps(stream) and roster.joined(stream) == joined and (stops or not store.stops(stream))
 
         return keeps
+
+    def _asked_anew(self, now_ms: int) -> None:
+        """Lets no stream rest, or wait for the next function, that was asked to stop or has joined anew."""
+        for stream in self._roster.running if self._roster.goes_on else ():
+            if not self._still[stream](now_ms):
+                self._driver.wake(stream)
+        for stream in self._roster.later:
+            if self.store.stops(stream):
+                self._has_ended(stream, Kept(Fate.OVER, Report(STOPPED, Progress(0, now_ms))))
 
     def _profile(self, stream: str) -> Profile:
         """Read once for all streams of the same name, for most of a group have one."""
@@ -290,7 +302,8 @@ class _Function:
             case ReadMembers(version):
                 return functools.partial(self._members, version, self.store.lease.size)
             case ReadRecords():
-                keys = [control_items.key(stream, "lease") for stream in self._roster.running]
+                streams = [*self._roster.running, *self._roster.later]
+                keys = [control_items.key(stream, "lease") for stream in streams]
                 return functools.partial(self._records, keys)
             case Remove(stream, joined):
                 return functools.partial(self._removes, stream, joined, self._causes[stream])
@@ -338,8 +351,7 @@ class _Function:
                 self._duties.read()
                 for stream in self.store.refreshed(answer.value):
                     self._driver.tell(stream)
-                    if self._roster.goes_on and not self._still[stream](now_ms):
-                        self._driver.wake(stream)
+                self._asked_anew(now_ms)
             case Remove(stream, _):
                 self.store.forget(stream)
                 self._duties.removed(stream)

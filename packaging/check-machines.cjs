@@ -65,3 +65,4 @@ function remember(folder, mark) {
 }
 
 module.exports = CheckMachines;
+module.exports.validate = validate;

@@ -179,7 +179,7 @@ def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: s
     """`sls package` of a stage that ships such a profile makes nothing."""
     folder = copied(tmp_path / "project")
     (folder / "env" / "streams" / "x-filtered.toml").write_text(f'A = "{reference}"\n')
-    command = ["node", str(osls.OSLS), "package"]
+    command = ["node", *osls.COMMAND, "package"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     refused = f"env/streams/x-filtered.toml {sentence}"
     assert (run.returncode, refused in run.stdout + run.stderr) == (1, True), run.stdout + run.stderr

@@ -34,7 +34,7 @@ def test_the_template_is_right_in_every_partition(
 def test_a_region_of_an_unknown_partition_is_refused(tmp_path: Path) -> None:
     """In one sentence, which names the region."""
     osls.snapshot(stages.ROOT, tmp_path)
-    command = ["node", str(osls.OSLS), "package", "--stage", "test", "--region", "us-iso-east-1"]
+    command = ["node", *osls.COMMAND, "package", "--stage", "test", "--region", "us-iso-east-1"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     refused = "Streamkeeper cannot be deployed to the region us-iso-east-1: only regions of AWS, "
     assert (run.returncode, refused + "AWS China and AWS GovCloud (US) are known." in run.stdout + run.stderr) == (

@@ -240,7 +240,7 @@ def test_osls_says_what_is_wrong_with_a_settings_file(tmp_path: Path) -> None:
     path = tmp_path / "env" / "local.yml"
     path.write_text(path.read_text().replace("wait_s: 35", "wait_s: 44"))
     sentence = "env/local.yml: wait_s + margin_s must be less than function_timeout_s, not 44 + 5 beside 45."
-    command = ["node", "node_modules/osls/bin/serverless.js", "package", "--stage", "local"]
+    command = ["node", *osls.COMMAND, "package", "--stage", "local"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert sentence in run.stdout + run.stderr

@@ -90,7 +90,9 @@ class Group:
 
     def _profile(self, stream: str) -> Profile:
         if stream in self.defects:
-            raise InvalidRequest(f"there is no stream {stream!r}")
+            unknown = InvalidRequest(f"there is no stream {stream!r}")
+            unknown.is_unknown_profile = True
+            raise unknown
         table = {"address": self.server.address + "/{streamId}", "framing": "sse", "allow_private": True}
         policy = stream.partition("-")[0]
         more = {"overlap": policy} if policy in ("evicts", "forbids") else {}
@@ -192,6 +194,27 @@ def test_streams_of_one_function_have_fates_of_their_own(aws: Aws) -> None:
     assert one.ended["r1"].status == "stopped"
     assert sorted(one.reported) == [("nobody", "InvalidRequest"), ("refuses", "StreamRejected")]
     assert [beat.is_buried for beat in one.records.read().beats.values()] == [True]
+
+
+def test_a_profile_that_was_deployed_since_is_read_by_the_next_function(aws: Aws) -> None:
+    """A function that began before knows none by that name, and rejects nobody; one that is stopped meanwhile goes."""
+    with group(aws) as one:
+        one.defects |= {"new", "gone"}
+        one.join("calm")
+        one.start("r1")
+        until(lambda: one.keys("calm") == [1, 2, 3])
+        one.join("new", "gone")
+        until(lambda: one.records.read().beats["r1"].away == 2)
+        one.leave("gone")
+        until(lambda: set(one.records.members()) == {"calm", "new"})
+        assert one.lease("gone")["ending"] == "StreamEnded"
+        one.defects.clear()
+        one.start("r2")
+        until(lambda: one.keys("new") == [1, 2, 3])
+        until(lambda: "r1" in one.ended)
+        one.leave("calm", "new")
+    assert (one.ended["r1"].error, one.ended["r2"].status) == ("StreamTakenOver", "stopped")
+    assert one.reported == []
 
 
 @pytest.mark.parametrize("policy", ["tolerates", "evicts", "forbids"])

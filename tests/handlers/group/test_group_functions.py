@@ -157,6 +157,7 @@ def test_a_join_and_a_leave_take_effect_within_a_beat(
 @given(st.integers(1, LIFE_MS - 5 * MARGIN_MS), st.booleans())
 @settings(max_examples=examples(40))
 @example(35_000, True)
+@example(2_001, True)  # the stop is never read
 def test_a_stream_that_rests_leaves_and_joins_as_soon(after_ms: int, joins: bool) -> None:
     """However long its rest is: whoever stops it, or starts it anew, does not wait for the end of that."""
     world, moved = World(POLICIES), "tolerates:b"
