@@ -27,7 +27,7 @@ SHOWN_BY = {
     "its own segment is not recognised": 15,
     "what waits is dropped when the connection leaves": 11,
     "the cursor passes a loss that is not recorded": 61,
-    "the ledger covers what waits for the store": 9286,
+    "the ledger covers what waits for the store": 11586,
     "a stop forgets the last batch": 714,
     "the ledger covers past the close": 79,
     "what came late is forgotten": 614,
