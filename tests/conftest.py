@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws all examples where the long tests run too, else a seventh of them."""
+    """Draws all examples where the long tests run too, else a tenth of them."""
     settings.load_profile("some" if config.option.markexpr == "not long" else "all")
 
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.chaos.chaos_defects import DEFECTS
 from tests.chaos.defect import Defect
 
 MOST_SEEDS = 120
-# The seed that showed a defect when this was written, where it was none of the first two; others are tried after it.
+# The seed that showed a defect when this was written, where it was not the first; others are tried after it.
 SHOWN_BY = {
     "half an event counts as heard": 3,
     "a gap is closed by its length": 2,
@@ -46,6 +47,15 @@ SHOWN_BY = {
     "a refusal is asked again at once": 1698,
     "the partitions are the profile's own": 50,
     "a lane waits after a drop": 364,
+    "a default resume counts as heeded": 21,
+    "the cursor is given up before the ledger says so": 13,
+    "an older connection saves its own cursor": 8,
+    "a batch with poison is buried": 9,
+    "two streams share an id at a webhook": 732,
+    "a rest is not written down": 25,
+    "Retry-After is forgotten": 64,
+    "a pause in place is not drawn": 18,
+    "a function comes back inside its margin": 16,
 }
 
 
@@ -63,6 +73,12 @@ def seeds(defect: Defect) -> Iterator[Schedule]:
 def kinds(schedule: Schedule, machine_of: simulate.Machines, more_ms: int) -> set[str]:
     """Which rules the schedule's run broke."""
     return {violation.kind for violation in violations(simulate.run_world(schedule, machine_of, more_ms))}
+
+
+@cache
+def without(schedule: Schedule, more_ms: int) -> frozenset[str]:
+    """The same without any defect; made once for all defects that one schedule shows."""
+    return frozenset(kinds(schedule, simulate.DEPLOYED, more_ms))
 
 
 def switched_on(defect: Defect, patched: pytest.MonkeyPatch) -> None:
@@ -83,7 +99,7 @@ def test_a_deliberate_defect_is_caught(defect: Defect, monkeypatch: pytest.Monke
         with monkeypatch.context() as patched:
             switched_on(defect, patched)
             shown = kinds(schedule, machine_of, defect.more_ms)
-        if shown & defect.shows_as and not kinds(schedule, simulate.DEPLOYED, defect.more_ms):
+        if shown & defect.shows_as and not without(schedule, defect.more_ms):
             print(f"caught by schedule {count}, seed {schedule.seed}: {', '.join(sorted(shown))}")
             return
     pytest.fail(f"{MOST_SEEDS} schedules have not shown it")
