@@ -72,8 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes for two cores: many tests wait for a process or a socket."""
-    return min(MOST_PROCESSES, (os.cpu_count() or 2) * 3 // 2)
+    """Two processes for each core: many tests wait for a process or a socket."""
+    return min(MOST_PROCESSES, (os.cpu_count() or 2) * 2)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -118,7 +118,7 @@ def test_the_cause_of_an_expression_without_a_value(expression: str, cause: str)
 @pytest.mark.parametrize(
     ("expression", "bound"),
     [
-        ("($f := function($x) { $f($x + 1) }; $f(1))", TOO_LONG),
+        pytest.param("($f := function($x) { $f($x + 1) }; $f(1))", TOO_LONG, marks=pytest.mark.long),
         (
             "($f := function($x) { 1 + $f($x) }; $f(1))",
             TOO_DEEP,
