@@ -47,6 +47,7 @@ SLOW = (
     "tests/test_types.py",
     "tests/chaos/test_chaos.py",
     "tests/chaos/real/",
+    "tests/console/",
     "tests/bench/",
     "tests/local/service/test_lifecycle.py",
     "tests/real/",
