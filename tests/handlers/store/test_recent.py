@@ -10,6 +10,7 @@ from handlers.api.last_error import Retries
 from handlers.connection.effects import Progress
 from handlers.store.recent import NEWEST
 from handlers.store.stream_records import StreamRecords
+from tests.examples import examples
 from tests.handlers.aws import CONTROL, Aws, save_connection
 
 RETRIES = Retries(60_000, 90_000)
@@ -70,7 +71,7 @@ def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
     """Whatever its connections came to; but for an error that was over before the newest of them."""
     number = 0
 
-    @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.lists(RUNS, min_size=1, max_size=3))
     @example([["dropped", *["refused"] * 6], ["refused"] * 8, ["dropped", *["relieved"] * 5]])
     def shown(runs: list[list[str]]) -> None:
@@ -99,7 +100,7 @@ def test_a_stream_that_is_well_costs_no_request_of_its_own(aws: Aws) -> None:
     """Of forty streams: a request for their leases, and two for their newest connections."""
     ids = [f"well:{number:02d}" for number in range(40)]
     for stream_id in ids:
-        made(aws, stream_id, ["relieved"] * 6)
+        made(aws, stream_id, ["relieved"] * (NEWEST + 1))
     client = Counted(aws.dynamodb)
     shown = listed(StreamRecords(client, CONTROL), ids)
     assert [one["status"] for one in shown] == ["running"] * len(ids)
