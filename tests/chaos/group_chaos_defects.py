@@ -21,6 +21,7 @@ from handlers.group.fates import Fate
 from handlers.group.roster import Roster
 from handlers.group_driver import GroupDriver
 from handlers.group_function import _Function
+from handlers.group_profiles import GroupProfiles
 from handlers.group_threads import Answered
 from handlers.store import control_items
 from handlers.store.connection_store import Reply, Store
@@ -184,6 +185,11 @@ def ends_the_function(error: Exception) -> Any:
     raise StoreUnavailable(f"a manager has raised: {error}")
 
 
+def asks_nobody(_profiles: GroupProfiles, _stream: str, _joined: str | None) -> bool:
+    """A function takes the profiles that it has for all that there are."""
+    return False
+
+
 REFUSED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429))
 REJECTED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "rejection", 6_000, 403))
 DROPPED = stream("evicts", Fault(20_000, "reset"))
@@ -325,6 +331,12 @@ DEFECTS = (
         "cross-talk",
         {START_MACHINE: start_machine(keeps_alone)},
         group(stream("evicts", joins_ms=20_000), CALM, faults=(Fault(19_000, "throttles", 3_000),)),
+    ),
+    GroupDefect(
+        "a stream of a new profile is rejected unasked",
+        "stuck",
+        {"handlers.group_profiles.GroupProfiles.asks": asks_nobody},
+        group(CALM, stream("evicts", joins_ms=20_000, has_new_profile=True), faults=(Fault(15_000, "redeploy"),)),
     ),
     GroupDefect(
         "a manager that raises ends the function",
