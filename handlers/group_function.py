@@ -23,7 +23,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.room import Room, SharedRoom
-from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
+from handlers.group.duties import Duties, EndGroup, Look, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate, raised
 from handlers.group.keeping import Keeps, Kept
 from handlers.group.lease import Beat, GroupLease
@@ -296,6 +296,8 @@ class _Function:
         match duty:
             case SendBeat():
                 return functools.partial(self._sends, self._beat(), self.store.lease)
+            case Look():
+                return groups.version
             case ReadMembers(version):
                 return functools.partial(self._members, version, self.store.lease.size)
             case ReadRecords():
@@ -342,7 +344,7 @@ class _Function:
             case SendBeat() | EndGroup():
                 _, self.store.lease = answer.value
                 self._duties.answered(now_ms, self.store.lease)
-            case ReadMembers():
+            case ReadMembers() | Look():
                 self._duties.answered(now_ms, answer.value)
             case ReadRecords():
                 self._duties.read()
