@@ -8,7 +8,10 @@ Apache Velocity, which one test needs, may have no wheel for the platform; then 
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Whose line counts as one more package, by the program's own words.
@@ -20,6 +23,8 @@ _NO_NETWORK = re.compile(
 _REASON = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) (?!code|A complete log|errno|syscall))(.+)", re.MULTILINE)
 _NO_WHEEL = re.compile(r"No matching distribution found")
 _ENOUGH = 3
+PIPS = 2
+"""How many share the packages; none of them looks at what another installs."""
 # A module is compiled when it is first imported: of most packages that is a small part.
 _PIP = [
     *("-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10"),
@@ -28,15 +33,52 @@ _PIP = [
 _NPM = ["--fetch-retries=1", "--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=2000", "--fetch-timeout=60000"]
 
 
-def step(number: int, what: str, command: list[str], without: str = "") -> None:
+class Progress:
+    """How many packages the programs of a step have come to, shown where there is a terminal."""
+
+    def __init__(self, is_shown: bool) -> None:
+        self.count = 0
+        self._is_shown = is_shown
+        self._started_s = time.monotonic()
+        self._lock = threading.Lock()
+
+    def add(self, line: str) -> None:
+        """Takes a line that one of them has printed."""
+        with self._lock:
+            self.count += bool(_PROGRESS.match(line))
+            if self._is_shown:
+                print(f"\r  {self.count} packages, {time.monotonic() - self._started_s:.0f} s ", end="", flush=True)
+
+    def clear(self) -> None:
+        """Leaves nothing of it on the terminal."""
+        if self._is_shown:
+            print("\r\x1b[K", end="", flush=True)
+
+
+def step(number: int, what: str, *stages: list[list[str]], without: str = "") -> None:
     """Runs one step of six and shows it; ends the process with one sentence where it fails.
 
-    Where the platform has no wheel and `without` says what is lost by that, it prints so and goes on.
+    The commands of a stage run beside each other, the stages one after the other. Where the platform has no wheel and
+    `without` says what is lost by that, it prints so and goes on.
     """
     print(f"setup {number}/6: {what}", flush=True)
-    started_s = time.monotonic()
     # npm runs beside pip, and one line of a terminal counts for one of them.
-    shows_progress = sys.stdout.isatty() and number < 6
+    progress = Progress(sys.stdout.isatty() and number < 6)
+    for commands in stages:
+        with ThreadPoolExecutor(PIPS) as threads:
+            ends = list(threads.map(lambda command: _run(command, progress), commands))
+        for status, output in ends:
+            if status:
+                progress.clear()
+            if status and without and _NO_WHEEL.search(output) and not _NO_NETWORK.search(output):
+                print(f"  left out, for this platform has no wheel of it: {without}", flush=True)
+            elif status:
+                sys.exit(_failed(what, output))
+    progress.clear()
+
+
+def _run(command: list[str], progress: Progress) -> tuple[int, str]:
+    """Returns the exit status and what the command printed."""
     lines: list[str] = []
     try:
         process = subprocess.Popen(
@@ -44,27 +86,31 @@ def step(number: int, what: str, command: list[str], without: str = "") -> None:
             encoding="utf-8", errors="replace",
         )  # fmt: skip
     except OSError as problem:
-        sys.exit(_failed(what, str(problem)))
-    count = refused = 0
+        return 2, str(problem)
+    refused = 0
     with process:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
-            count += bool(_PROGRESS.match(line))
+            progress.add(line)
             refused += bool(_NO_NETWORK.search(line))
-            if refused == _ENOUGH and not count:
+            if refused == _ENOUGH and not progress.count:
                 # npm would ask for each of its packages.
                 process.terminate()
                 break
-            if shows_progress:
-                print(f"\r  {count} packages, {time.monotonic() - started_s:.0f} s ", end="", flush=True)
-    if shows_progress:
-        print("\r\x1b[K", end="", flush=True)
-    output = "".join(lines)
-    if process.returncode and without and _NO_WHEEL.search(output) and not _NO_NETWORK.search(output):
-        print(f"  left out, for this platform has no wheel of it: {without}", flush=True)
-    elif process.returncode:
-        sys.exit(_failed(what, output))
+    return process.returncode, "".join(lines)
+
+
+def shares(lock: str) -> list[list[str]]:
+    """Returns the packages of a lock file as stages, each of the texts that one pip installs.
+
+    pip itself comes first: one of this year asks half as much of a processor as that of Python 3.11. It reads the list
+    of all releases of a package and judges each, one after the other: that is most of its work.
+    """
+    packages = [text for text in re.split(r"^(?=[A-Za-z])", lock, flags=re.MULTILINE) if text]
+    own = [text for text in packages if text.startswith("pip==")]
+    others = [text for text in packages if text not in own]
+    return [own, ["".join(others[first::PIPS]) for first in range(min(PIPS, len(others)))]]
 
 
 def _failed(what: str, output: str) -> int:
@@ -78,24 +124,33 @@ def _failed(what: str, output: str) -> int:
 def main(arguments: list[str]) -> None:
     """Installs one part."""
     if arguments[:1] == ["node"]:
-        step(6, "Node packages (some 450) into node_modules", ["npm", "ci", "--loglevel=http", "--no-progress", *_NPM])
+        step(
+            6, "Node packages (some 450) into node_modules", [["npm", "ci", "--loglevel=http", "--no-progress", *_NPM]]
+        )
         return
     venv = Path(arguments[1])
     python = str(venv / "bin" / "python")
-    locked = Path("requirements-dev.txt").read_text(encoding="utf-8").count("==")
-    step(1, f"Python environment {venv}", [sys.executable, "-m", "venv", str(venv)])
+    lock = Path("requirements-dev.txt").read_text(encoding="utf-8")
+    step(1, f"Python environment {venv}", [[sys.executable, "-m", "venv", str(venv)]])
     # The lock files name every package, so pip need not look for what they depend on: a fifth of its work.
     locked_alone = ["--require-hashes", "--no-deps"]
-    packages = [*locked_alone, "-r", "requirements-dev.txt", "--progress-bar", "off"]
-    step(2, f"{locked} Python packages into {venv}", [python, *_PIP, *packages])
+    with tempfile.TemporaryDirectory() as folder:
+
+        def installs(text: str) -> list[str]:
+            file = Path(folder, f"{text.partition('==')[0]}.txt")
+            file.write_text(text, encoding="utf-8")
+            return [python, *_PIP, *locked_alone, "--progress-bar", "off", "-r", str(file)]
+
+        stages = [[installs(text) for text in stage] for stage in shares(lock)]
+        step(2, f"{lock.count('==')} Python packages into {venv}", *stages)
     # Java's classes do not depend on the Python that the package names.
     velocity = [*locked_alone, "--only-binary=:all:", "--ignore-requires-python", "-rrequirements-velocity.txt"]
     lost = "tests/deploy/test_mapping_templates.py will fail"
-    step(3, f"Apache Velocity and a Java, for one test, into {venv}", [python, *_PIP, *velocity], lost)
+    step(3, f"Apache Velocity and a Java, for one test, into {venv}", [[python, *_PIP, *velocity]], without=lost)
     durable = [*locked_alone, "-rrequirements-durable.txt"]
-    step(4, f"durable functions, for one comparison, into {venv}", [python, *_PIP, *durable])
+    step(4, f"durable functions, for one comparison, into {venv}", [[python, *_PIP, *durable]])
     own = ["--no-deps", "--no-build-isolation", "--editable", "./states-language", "--editable", "."]
-    step(5, f"this project into {venv}", [python, *_PIP, *own])
+    step(5, f"this project into {venv}", [[python, *_PIP, *own]])
 
 
 if __name__ == "__main__":

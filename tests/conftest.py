@@ -47,6 +47,7 @@ SLOW = (
     "tests/test_types.py",
     "tests/chaos/test_chaos.py",
     "tests/chaos/real/",
+    "tests/console/",
     "tests/bench/",
     "tests/local/service/test_lifecycle.py",
     "tests/real/",
@@ -67,13 +68,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws all examples where the long tests run too, else a seventh of them."""
+    """Draws all examples where the long tests run too, else a tenth of them."""
     settings.load_profile("some" if config.option.markexpr == "not long" else "all")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes for two cores: many tests wait for a process or a socket."""
-    return min(MOST_PROCESSES, (os.cpu_count() or 2) * 3 // 2)
+    """Two processes for each core: many tests wait for a process or a socket."""
+    return min(MOST_PROCESSES, (os.cpu_count() or 2) * 2)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""How many examples a generated test draws: all of its number where the long tests run too, else a seventh.
+"""How many examples a generated test draws: all of its number where the long tests run too, else a tenth.
 
 `tests/conftest.py` decides which before it imports a test. Invariant: a test names one number, that of `make test-all`.
 """
@@ -7,8 +7,8 @@ from hypothesis import settings
 
 ALL = 100
 """What Hypothesis draws by itself, for a test that says no number."""
-SOME = 15
-LEAST = 5
+SOME = 10
+LEAST = 3
 
 
 def examples(number: int) -> int:

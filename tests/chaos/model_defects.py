@@ -340,8 +340,8 @@ DEFECTS = (
     Defect(
         "a claim asks for no execution's right",
         _ClaimsForAnyExecution(),
-        "connections allowed",
-        "tolerates",
+        "who waits is relieved",
+        "forbids",
         {"renew": 1, "drop": 1},
     ),
 )

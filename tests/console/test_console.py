@@ -36,6 +36,10 @@ READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor
     await page.locator('.figure.cost .value', { hasText: '$' }).waitFor()"""
 # What the service has sent to OpenTelemetry's collector.
 SENT: dict[Service, list[Any]] = {}
+# The four ways in which a view is looked at, and those two that between them are light and dark, wide and narrow.
+WAYS = tuple((scheme, width) for scheme in ("light", "dark") for width in (1200, 390))
+TWO_WAYS = (WAYS[0], WAYS[3])
+SEEN = pytest.mark.parametrize("ways", [TWO_WAYS, pytest.param(WAYS, marks=pytest.mark.long)], ids=len)
 SHOTS = bool(os.environ.get("STREAMKEEPER_SCREENSHOTS"))
 
 
@@ -333,14 +337,14 @@ def test_streams_of_a_log_and_without_an_order(service: Service, browser: Chromi
     assert seen == ["body of a", "body of b", "body of c"]
 
 
-def test_axe_finds_nothing_in_the_list(service: Service, browser: Chromium) -> None:
+@SEEN
+def test_axe_finds_nothing_in_the_list(service: Service, browser: Chromium, ways: tuple[tuple[str, int], ...]) -> None:
     """Light and dark, wide and on a telephone, where it fits."""
     shown(browser, address(service))
     browser.do("await page.locator('.streams tbody tr').first().waitFor()")
-    for viewport in ({"width": 1200, "height": 860}, TELEPHONE):
-        for scheme in ("light", "dark"):
-            seen_as(browser, scheme, viewport)
-            assert violations(browser) == [], (viewport, scheme)
+    for scheme, width in ways:
+        seen_as(browser, scheme, {"width": width, "height": 860})
+        assert violations(browser) == [], (scheme, width)
     assert browser.do("return page.said") == []
 
 
@@ -363,7 +367,8 @@ def test_hostile_ids_and_events_are_text(service: Service, browser: Chromium) ->
     assert seen == [BODY, 0, f"{HOSTILE} · Streamkeeper", [one for one in seen[3] if "Failed to load resource" in one]]
 
 
-def test_axe_finds_nothing(service: Service, browser: Chromium) -> None:
+@SEEN
+def test_axe_finds_nothing(service: Service, browser: Chromium, ways: tuple[tuple[str, int], ...]) -> None:
     """In a stream's view with everything open, in the question before a stop, light and dark, wide and narrow."""
     shown(browser, address(service, "streams/demo"))
     browser.do(READY)
@@ -385,15 +390,12 @@ def test_axe_finds_nothing(service: Service, browser: Chromium) -> None:
         await page.getByLabel('Search the last events').fill(one);
         await page.getByText(/1 of .* match/).waitFor()"""
     )  # axe looks at each of three hundred events for long, and they look alike
-    for scheme in ("dark", "light"):
-        for width in (390, 1200):
-            seen_as(browser, scheme, {"width": width, "height": 860})
-            assert violations(browser) == [], (scheme, width)
-            browser.do(
-                "await page.getByRole('button', { name: 'Stop' }).click(); await page.getByRole('dialog').waitFor()"
-            )
-            assert violations(browser, "dialog") == [], (scheme, width)
-            browser.do("await page.keyboard.press('Escape'); await page.getByRole('dialog').waitFor({state: 'hidden'})")
+    for scheme, width in ways:
+        seen_as(browser, scheme, {"width": width, "height": 860})
+        assert violations(browser) == [], (scheme, width)
+        browser.do("await page.getByRole('button', { name: 'Stop' }).click(); await page.getByRole('dialog').waitFor()")
+        assert violations(browser, "dialog") == [], (scheme, width)
+        browser.do("await page.keyboard.press('Escape'); await page.getByRole('dialog').waitFor({state: 'hidden'})")
     assert browser.do("return page.said") == []
 
 

@@ -172,7 +172,7 @@ def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
     ("reference", "sentence"),
     [
         ("${secret:/streamkeeper/x/token}", "refers to /streamkeeper/x/token, but the stage dev can read names under "),
-        ("${FOO}/x", "holds ${FOO}, which no stage sets: "),
+        pytest.param("${FOO}/x", "holds ${FOO}, which no stage sets: ", marks=pytest.mark.long),
     ],
 )
 def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from handlers.framing.events import StreamEvent
 from handlers.store import dead_letters
 from tests.deploy.test_alarms import filters
@@ -17,23 +19,35 @@ from tests.harness import STAGE, Service, running
 from tests.local import support
 from tests.local.support import until
 
-
-def rejects(peer: Peer) -> None:
-    """Refuses, as an upstream does until a bill is paid."""
-    peer.send(b"HTTP/1.1 402 Payment Required\r\nContent-Length: 0\r\n\r\n")
+UNPAID, RUNS = "demo:unpaid", "demo:runs"
 
 
-def streams(peer: Peer) -> None:
-    """Sends one event and ends the stream."""
-    peer.send(CHUNKED)
-    peer.chunk(b"id: 1\ndata: one\n\nevent: end\ndata:\n\n")
+class Upstream:
+    """It sends one event of each stream; it refuses UNPAID once, as until a bill is paid, and ends it then."""
+
+    def __init__(self) -> None:
+        self._is_paid = False
+
+    def __call__(self, peer: Peer) -> None:
+        is_unpaid = b"unpaid" in peer.request.partition(b"\r\n")[0]
+        if is_unpaid and not self._is_paid:
+            self._is_paid = True
+            peer.send(b"HTTP/1.1 402 Payment Required\r\nContent-Length: 0\r\n\r\n")
+            return
+        peer.send(CHUNKED)
+        peer.chunk(b"id: 1\ndata: one\n\n")
+        if is_unpaid:
+            peer.chunk(b"event: end\ndata:\n\n")
+        else:
+            peer.wait_until_gone()
 
 
-def stays(peer: Peer) -> None:
-    """Sends one event and stays connected."""
-    peer.send(CHUNKED)
-    peer.chunk(b"id: 1\ndata: one\n\n")
-    peer.wait_until_gone()
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A run for both tests, whose queue each leaves empty."""
+    folder = tmp_path_factory.mktemp("redrive")
+    with serving(Upstream()) as server, running(folder, UPSTREAM_DEMO=server.address) as service:
+        yield service
 
 
 def redrive(service: Service, *options: str) -> tuple[int, list[dict[str, Any]]]:
@@ -68,32 +82,30 @@ def counted(folder: Path) -> int:
     return sum(any(word in line for word in words) for line in lines)
 
 
-def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(tmp_path: Path) -> None:
+def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Service) -> None:
     """It was counted once. The 402 passes, the stream goes on, the lost event is there, and the queue is empty."""
-    with serving(rejects, streams) as server, running(tmp_path, UPSTREAM_DEMO=server.address) as service:
-        service.post("demo")
-        assert until(lambda: waiting(service) == 1, 30), service.log
-        assert (service.ask("GET", "demo")[1]["status"], counted(tmp_path)) == ("rejected", 1)
-        status, (found,) = redrive(service)
-        assert (status, found["stream"], found["outcome"]) == (1, "demo", "left")
-        assert found["reason"].startswith("StreamRejected: ")
-        (body,) = dead_letters.messages("demo", 1, StreamEvent("0", "zero", "0", None, None, 5), "refused")
-        with queue(service) as (sqs, url):
-            sqs.send_message(QueueUrl=url, MessageBody=body)
-        status, both = redrive(service, "--restart")
-        assert (status, sorted(one["outcome"] for one in both)) == (0, ["started", "stored"])
-        assert until(lambda: service.ask("GET", "demo")[1]["status"] == "ended", 30), service.log
-        assert [event["data"] for event in service.events("demo")][:2] == ["zero", "one"]
-        assert (waiting(service), counted(tmp_path)) == (0, 1)
+    service.post(UNPAID)
+    assert until(lambda: waiting(service) == 1, 30), service.log
+    assert (service.ask("GET", UNPAID)[1]["status"], counted(service.folder)) == ("rejected", 1)
+    status, (found,) = redrive(service)
+    assert (status, found["stream"], found["outcome"]) == (1, UNPAID, "left")
+    assert found["reason"].startswith("StreamRejected: ")
+    (body,) = dead_letters.messages(UNPAID, 1, StreamEvent("0", "zero", "0", None, None, 5), "refused")
+    with queue(service) as (sqs, url):
+        sqs.send_message(QueueUrl=url, MessageBody=body)
+    status, both = redrive(service, "--restart")
+    assert (status, sorted(one["outcome"] for one in both)) == (0, ["started", "stored"])
+    assert until(lambda: service.ask("GET", UNPAID)[1]["status"] == "ended", 30), service.log
+    assert [event["data"] for event in service.events(UNPAID)][:2] == ["zero", "one"]
+    assert (waiting(service), counted(service.folder)) == (0, 1)
 
 
-def test_the_message_of_a_stream_that_runs_again_is_deleted(tmp_path: Path) -> None:
+def test_the_message_of_a_stream_that_runs_again_is_deleted(service: Service) -> None:
     """Somebody has started it by a POST: nothing is left to do, and nothing is started beside it."""
-    rejection = {"stream": "demo", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
-    with serving(stays) as server, running(tmp_path, UPSTREAM_DEMO=server.address) as service:
-        execution = service.post("demo")["executionArn"]
-        assert until(lambda: service.ask("GET", "demo")[1].get("holder"), 30), service.log
-        with queue(service) as (sqs, url):
-            sqs.send_message(QueueUrl=url, MessageBody=json.dumps(rejection))
-        status, (found,) = redrive(service, "--restart")
-        assert (status, found["outcome"], found["detail"], waiting(service)) == (0, "runs already", execution, 0)
+    rejection = {"stream": RUNS, "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
+    execution = service.post(RUNS)["executionArn"]
+    assert until(lambda: service.ask("GET", RUNS)[1].get("holder"), 30), service.log
+    with queue(service) as (sqs, url):
+        sqs.send_message(QueueUrl=url, MessageBody=json.dumps(rejection))
+    status, (found,) = redrive(service, "--restart")
+    assert (status, found["outcome"], found["detail"], waiting(service)) == (0, "runs already", execution, 0)

@@ -32,12 +32,13 @@ async def kept(world: World) -> None:
 @pytest.mark.parametrize(
     ("away", "hours", "most"),
     [
-        ({"upstream"}, 6, 9),
+        ({"upstream"}, 2, 4),
+        pytest.param({"upstream"}, 6, 9, marks=pytest.mark.long),
         ({"lambda"}, 3, 8),
         ({"table"}, 2, 2),
-        ({"table"}, 6, 3),
+        pytest.param({"table"}, 6, 3, marks=pytest.mark.long),
         ({"table"}, 24 * DAYS, 2 + 3 * DAYS + 1),
-        ({"table", "lambda"}, 24 * DAYS, 2 + 3 * DAYS + 1),
+        pytest.param({"table", "lambda"}, 24 * DAYS, 2 + 3 * DAYS + 1, marks=pytest.mark.long),
         ({"table", "lambda", "upstream"}, 24 * DAYS, 2 + 3 * DAYS + 1),
         pytest.param({"table"}, 72, 12, marks=pytest.mark.long),
     ],
@@ -51,7 +52,7 @@ def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> N
     assert len(world.executions) <= most
 
 
-@pytest.mark.parametrize("days", [0.5, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("days", [1 / 3, pytest.param(3, marks=pytest.mark.long)])
 def test_an_outage_of_lambda_starts_a_successor_every_48_minutes(days: float) -> None:
     """Each that is not needed any more reads so in the lease, so none is turned away; two live at a time."""
     world = World({"lambda"}, 1, int(1 + 24 * days))
@@ -87,7 +88,8 @@ def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int)
     assert world.most_alive <= 2 * posts
 
 
-@pytest.mark.parametrize("at_h", [1, 56])  # in hour 54 an execution is renewed
+# In hour 54 an execution is renewed.
+@pytest.mark.parametrize("at_h", [1, 2, pytest.param(56, marks=pytest.mark.long)])
 def test_a_claim_whose_answer_is_lost_as_the_outage_begins_is_kept(at_h: int) -> None:
     """A POST, or a renewal, claims the stream in the moment in which the table goes: what goes on for days finds it."""
     world = World({"table"}, at_h, at_h + 24 * DAYS)
@@ -116,7 +118,13 @@ def renewal(world: World) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("away", "at_h"),
-    [({"lambda"}, 10), ({"table"}, 15), ({"table"}, 24 * DAYS + 1), ({"table", "lambda"}, 24 * DAYS + 1)],
+    [
+        ({"lambda"}, 3),
+        pytest.param({"lambda"}, 10, marks=pytest.mark.long),
+        ({"table"}, 15),
+        ({"table"}, 24 * DAYS + 1),
+        pytest.param({"table", "lambda"}, 24 * DAYS + 1, marks=pytest.mark.long),
+    ],
 )
 def test_a_stop_request_wins(away: Set[str], at_h: int) -> None:
     """It is written in the midst of the outage, or when that ends: nothing runs soon after, and a POST starts anew."""

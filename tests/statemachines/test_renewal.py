@@ -90,7 +90,7 @@ def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(aws: Aws
             return await super().perform(call)
 
     let_go = LetGo(aws.dynamodb, aws.executions)
-    execution = let_go.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1))
+    execution = let_go.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1, give_up_after=20))
     if is_over:
         assert (execution.output, len(let_go.started)) == ({"status": "superseded"}, 1)
         assert let_go.lease()["ending"] == {"S": ending}

@@ -23,7 +23,7 @@ TOO_LARGE = "The state/task 'A' returned a result with a size exceeding the maxi
         {"Type": "Pass", "Parameters": {"text.$": f"States.Format('{'{}' * MANY}',{','.join(['$.text'] * MANY)})"}},
         {"Type": "Pass", "Parameters": {"text.$": "States.JsonToString(" * 40 + "States.Array('\\\\')" + ")" * 40}},
         {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $states.input %}"] * MANY},
-        {"Type": "Parallel", "Branches": [line((f"B{number}", {"Type": "Pass"})) for number in range(MANY)]},
+        {"Type": "Parallel", "Branches": [line((f"B{number}", {"Type": "Pass"})) for number in range(50)]},
         {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass"}))], "ResultSelector": PLACES},
     ],
 )

@@ -118,7 +118,7 @@ def test_the_cause_of_an_expression_without_a_value(expression: str, cause: str)
 @pytest.mark.parametrize(
     ("expression", "bound"),
     [
-        ("($f := function($x) { $f($x + 1) }; $f(1))", TOO_LONG),
+        pytest.param("($f := function($x) { $f($x + 1) }; $f(1))", TOO_LONG, marks=pytest.mark.long),
         (
             "($f := function($x) { 1 + $f($x) }; $f(1))",
             TOO_DEEP,
@@ -138,14 +138,22 @@ def test_the_cause_of_an_expression_without_a_value(expression: str, cause: str)
         ("($x := [1..9999]; [1..9999].({'a': $x}))", TOO_LARGE),
         ("($x := [1..9999]; $length($string([1..9999].({'a': $x}))))", TOO_LARGE),
         ("($x := [1..99999]; $x[$ in $x])", TOO_LONG),
-        ("($x := [[1..9999], 1]; [1..99999].($x = $x))", TOO_LONG),
+        pytest.param("($x := [[1..9999], 1]; [1..99999].($x = $x))", TOO_LONG, marks=pytest.mark.long),
         ("($x := [1..9999]; [1..99999].([$x]; 1))", TOO_LONG),
-        ("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG),
+        pytest.param("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG, marks=pytest.mark.long),
         ("$contains($states.input.text, /(a|aa)+$/)", TOO_LONG),
-        ("$map([1..99999], function($i) { $contains('aaaaaaaaaaaaaaaaaaaaaaaab', /(a|aa)+$/) })", TOO_LONG),
-        ("($x := [1..5000]; $x@$a.$x@$b.{'a': $a, 'b': $b})", TOO_LONG),
-        ("$map([1..10000], function($i) { $string({'a': [1..20000]}) })", TOO_LONG),
-        ("$reduce([1..99999], function($all, $i) { $merge([$all, {$string($i): $i}]) }, {})", TOO_LONG),
+        pytest.param(
+            "$map([1..99999], function($i) { $contains('aaaaaaaaaaaaaaaaaaaaaaaab', /(a|aa)+$/) })",
+            TOO_LONG,
+            marks=pytest.mark.long,
+        ),
+        pytest.param("($x := [1..5000]; $x@$a.$x@$b.{'a': $a, 'b': $b})", TOO_LONG, marks=pytest.mark.long),
+        pytest.param("$map([1..10000], function($i) { $string({'a': [1..20000]}) })", TOO_LONG, marks=pytest.mark.long),
+        pytest.param(
+            "$reduce([1..99999], function($all, $i) { $merge([$all, {$string($i): $i}]) }, {})",
+            TOO_LONG,
+            marks=pytest.mark.long,
+        ),
         ("$replace($pad('', 9999, 'a'), /a/, function($m) { $pad('', 9999, 'b') })", TOO_LARGE),
         ("$replace($pad('', 9999, 'a'), 'a', $pad('', 9999, 'b'))", TOO_LARGE),
         ("$join($map([1..9999], function($i) { $pad('', 9999, 'b') }))", TOO_LARGE),

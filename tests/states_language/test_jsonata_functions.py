@@ -138,7 +138,8 @@ PICTURE = "The sub-picture must not contain "
         ("(" * 99 + "1" + ")" * 99, 1),
         ("1" + "~>$string" * 99, "1"),
         ("($f := function($x){ $x <= 0 ? 0 : 1 + $f($x-1) }; $f(31))", 31),
-        ("$sum($map([1..200000], function($v){$v * 2}))", 40_000_200_000),
+        ("$sum($map([1..20000], function($v){$v * 2}))", 400_020_000),
+        pytest.param("$sum($map([1..200000], function($v){$v * 2}))", 40_000_200_000, marks=pytest.mark.long),
     ],
 )
 def test_a_function_returns(expression: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ def cases(name: str) -> list[dict[str, Any]]:
     """Return the cases of a data file."""
     cases: list[dict[str, Any]] = json.loads((DATA / name).read_text(encoding="utf-8"))["cases"]
     return cases
+
+
+def by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the cases by the file of tests that recorded them: 900 tests take longer than what they ask."""
+    recordings: dict[str, list[dict[str, Any]]] = {}
+    for case in cases:
+        recordings.setdefault(case["id"].partition("::")[0], []).append(case)
+    return recordings
 
 
 def equal(expected: Any, actual: Any) -> bool:

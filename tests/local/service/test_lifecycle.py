@@ -16,6 +16,7 @@ import pytest
 import urllib3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from local.cli import main
 from local.listener import bind
 from local.service import embedded_dynamodb, osls
 from local.service.command import Options, welcome
@@ -348,14 +349,19 @@ def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
         ({"STREAMKEEPER_DATA": "/dev/null/x"}, "The data folder /dev/null/x cannot be used"),
     ],
 )
-def test_a_bad_option_is_one_sentence(tmp_path: Path, variables: dict[str, str], words: str) -> None:
+def test_a_bad_option_is_one_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    words: str,
+) -> None:
     """One sentence that names the variable's problem, exit status 2."""
     usual = {"PORT": str(free_port()), "STREAMKEEPER_DATA": str(tmp_path / "data")}
-    run = subprocess.run(
-        [sys.executable, "-m", "local.cli", "run"],
-        cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False, env=environment(**(usual | variables)),
-    )  # fmt: skip
-    assert (run.returncode, len(run.stderr.splitlines()), words in run.stderr) == (2, 1, True), run.stderr
+    for name, value in environment(**(usual | variables)).items():
+        monkeypatch.setenv(name, value)
+    status, said = main(["run"]), capsys.readouterr()
+    assert (status, len(said.err.splitlines()), words in said.err) == (2, 1, True), said.err
     assert not (tmp_path / "data").exists()
 
 
