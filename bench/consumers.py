@@ -31,6 +31,7 @@ class LambdaContext:
     """The part of Lambda's context that the handler uses."""
 
     aws_request_id = "bench"
+    invoked_function_arn = "arn:aws:lambda:us-east-1:000000000000:function:bench"
 
     def get_remaining_time_in_millis(self) -> int:
         """Return the time of a function that has just started."""

@@ -10,25 +10,24 @@ import functools
 import json
 import os
 import time
-import tomllib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from aws_lambda_powertools import Logger
 
 from handlers import errors
-from handlers.aws.clients import boto3_client, bucket, dynamodb, queue
+from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.connection_metrics import document, document_of
+from handlers.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
 from handlers.driver import Clock
 from handlers.group import is_group
 from handlers.invocation import Request, run_invocation, to_invocation
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
-from handlers.profile.parse import parse
-from handlers.settings import Settings, load, plain_aws
+from handlers.settings import load, plain_aws
 from handlers.store.connection_store import Store
 
 TRIES = 4
@@ -38,6 +37,7 @@ class LambdaContext(Protocol):
     """What this function uses of Lambda's context object."""
 
     aws_request_id: str
+    invoked_function_arn: str
 
     def get_remaining_time_in_millis(self) -> int:
         """The time that is left until the function is killed."""
@@ -78,8 +78,11 @@ secrets = SecretValues(boto3_client, settings.secrets_prefix)
 def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """How the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
-    Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong.
+    Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An
+    event that asks for a profile is answered by that (`handlers/deployed_profiles.py`).
     """
+    if (answer := told(event, settings)) is not None:
+        return answer
     clock = Clock()
     now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
@@ -99,7 +102,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     logger.info("connecting", extra={"remaining_ms": invocation.deadline_ms - clock.now_ms()})
     try:
         if profile is None:
-            return _keep_group(invocation)
+            return _keep_group(invocation, lambda_context.invoked_function_arn)
         report = run_invocation(profile, store, secrets, invocation, clock, functools.partial(_log, profile.name))
     except errors.StreamkeeperError as error:
         logger.info(str(error), extra={"outcome": type(error).__name__})
@@ -107,17 +110,24 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     return _to_response(report)
 
 
-def _keep_group(invocation: Invocation) -> dict[str, Any]:
-    """How the group's function ended; raises a class of `handlers.errors`."""
+def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
+    """How the group's function ended; raises a class of `handlers.errors`. The ARN is that by which it was invoked."""
     # Few stages have groups, and what is imported lengthens each cold start.
     from handlers import group_entry
-    from handlers.group_hands import GroupTables
+    from handlers.group_hands import GroupTables, ReadProfiles
     from handlers.group_log import GroupLog
 
     def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
         logger.append_keys(stream_id=who.stream_id)
         _log(profile.name, report, blocked_ms, invocation.stream_id)
         logger.append_keys(stream_id=invocation.stream_id)
+
+    def ask_deployed(stream_id: str) -> Profile:
+        try:
+            return ask(functions(plain, read_timeout_s=TOLD_WITHIN_S), function_arn, stream_id, settings)
+        except errors.StoreUnavailable as error:
+            logger.warning(str(error), extra={"stream_id": stream_id})
+            raise
 
     log = GroupLog(log_one)
     try:
@@ -127,7 +137,7 @@ def _keep_group(invocation: Invocation) -> dict[str, Any]:
             secrets,
             sqs,
             settings.dead_letter_queue_url,
-            lambda stream_id: read_profile(stream_id, settings),
+            ReadProfiles(functools.partial(read_profile, settings=settings), ask_deployed),
             log.report,
         )
     finally:
@@ -176,25 +186,6 @@ def read_died(event: object) -> str:
 def read_waits_less(event: object) -> bool:
     """Whether the lanes wait for less after a function that was taken over late: an older definition's do not."""
     return isinstance(event, Mapping) and event.get("waits_less") is True
-
-
-def read_profile(stream_id: str, settings: Settings) -> Profile:
-    """The profile of the stream, from its file; raises InvalidRequest where there is none or it is wrong."""
-    try:
-        name = check_stream_id(stream_id)
-        text = (settings.streams_dir / f"{name}.toml").read_text(encoding="utf-8")
-        profile = parse(name, tomllib.loads(text), settings.upstreams, keep_days=settings.keep_days)
-        profile.address_for(stream_id)
-    except FileNotFoundError:
-        unknown = errors.InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}")
-        unknown.is_unknown_profile = True
-        raise unknown from None
-    except ProfileError as error:
-        raise errors.InvalidRequest(str(error)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        # The parser's own message quotes the file, which may hold a secret.
-        raise errors.InvalidRequest(f"the profile {name!r} is not valid TOML") from None
-    return profile
 
 
 def _log(profile_name: str, report: Report, blocked_ms: int, group: str = "") -> None:

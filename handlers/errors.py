@@ -52,9 +52,4 @@ class StoreUnavailable(StreamkeeperError):
 
 
 class InvalidRequest(StreamkeeperError):
-    """No such profile, a bad profile or a malformed stream id.
-
-    `is_unknown_profile` is the first of these: a function of a later deployment may know it.
-    """
-
-    is_unknown_profile = False
+    """No such profile, a bad profile or a malformed stream id."""

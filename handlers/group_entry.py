@@ -17,7 +17,7 @@ from handlers.connection.steps import Invocation
 from handlers.driver import Clock
 from handlers.group.fates import Delays
 from handlers.group_driver import LogReport
-from handlers.group_hands import GroupTables, ReadProfile, reports_to
+from handlers.group_hands import GroupTables, ReadProfiles, reports_to
 from handlers.group_invocation import run_group
 from handlers.settings import load_delays
 
@@ -30,7 +30,7 @@ def keep(
     secrets: SecretValues,
     sqs: Callable[[], Any],
     queue_url: str,
-    read_profile: ReadProfile,
+    profiles: ReadProfiles,
     log_report: LogReport,
 ) -> dict[str, Any]:
     """How the function ended: `status` as of a stream; raises a class of `handlers.errors` for any other end."""
@@ -38,7 +38,7 @@ def keep(
         raise errors.InvalidRequest("the event must name the execution of a group as a text")
 
     reports = reports_to(sqs, queue_url)
-    outcome = run_group(invocation, tables, secrets, delays, Clock(), read_profile, log_report, reports)
+    outcome = run_group(invocation, tables, secrets, delays, Clock(), profiles, log_report, reports)
     if outcome.error:
         error: type[errors.StreamkeeperError] = getattr(errors, outcome.error)
         raise error(outcome.message)

@@ -23,7 +23,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.room import Room, SharedRoom
-from handlers.group.duties import Duties, EndGroup, ReadMembers, ReadRecords, Remove, SendBeat
+from handlers.group.duties import Duties, EndGroup, Look, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate, raised
 from handlers.group.keeping import Keeps, Kept
 from handlers.group.lease import Beat, GroupLease
@@ -31,9 +31,8 @@ from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.group_driver import STORE, THREADS, GroupDriver
 from handlers.group_hands import Ask, GroupTables, Hands, Needs, Wait
+from handlers.group_profiles import GroupProfiles
 from handlers.group_threads import Answered
-from handlers.profile.addresses import ProfileError
-from handlers.profile.behaviour import Profile
 from handlers.profile.parse import MAX_FRAME_BYTES
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
@@ -105,6 +104,7 @@ class _Function:
         self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
         self._duties = Duties(self._roster, lease.token, min(every_ms, BEAT_EVERY_MS), min(often_ms, BEAT_EVERY_MS))
         self._pacing = Pacing(AT_ONCE, YOUNG_MS)
+        self._profiles = GroupProfiles(hands.profiles, hands.pool)
         self._causes: dict[str, Outcome] = {}
         self._still: dict[str, Keeps] = {}
         self._room = SharedRoom(ROOM_BYTES, self._roster.__len__)
@@ -146,7 +146,6 @@ class _Function:
     def turns(self) -> Generator[Wait, set[str], Outcome]:
         """Returns as what it has ended, once none of its streams runs any more, or no time is left."""
         hands = self._hands
-        self._profiles: dict[str, Profile] = {}
         pool = hands.pool(THREADS, STORE)
         self._driver = driver = GroupDriver(
             self.store, hands.secrets, self._clock, hands.bell, pool, hands.open_upstream,
@@ -159,6 +158,7 @@ class _Function:
             rung: set[str] = set()
             while (now_ms := self._clock.now_ms()) < stop_ms:
                 is_busy = self._does_duties(now_ms)
+                self._read(now_ms)
                 is_busy = self._opens(now_ms) or is_busy
                 is_busy = driver.turn(rung) or is_busy
                 is_busy = self._ends() or is_busy
@@ -171,6 +171,7 @@ class _Function:
             wait_s = min(END_S, max(0, stop_ms - self._clock.now_ms()) / 1000)
             driver.close(wait_s)
             self._pool.stop(wait_s)
+            self._profiles.stop()
 
     def _wait_s(self, stop_ms: int) -> float:
         now_ms = self._clock.now_ms()
@@ -179,8 +180,7 @@ class _Function:
             instants.append(self._duties.due_ms)
         if self._roster.to_open(now_ms):
             instants.append(self._pacing.due_ms(now_ms) or now_ms)
-        if self._driver.due_ms is not None:
-            instants.append(self._driver.due_ms)
+        instants += [due_ms for due_ms in (self._driver.due_ms, self._profiles.due_ms) if due_ms is not None]
         return max(0, min(instants) - now_ms) / 1000
 
     # --- streams ------------------------------------------------------------------------------------------------------
@@ -201,12 +201,10 @@ class _Function:
         roster = self._roster
         roster.begins(stream)
         try:
-            profile = self._profile(stream)
+            profile = self._profiles.read(stream)
         except InvalidRequest as error:
-            # Who answered the POST knew the profile, so that was deployed since: the next function has it.
-            is_later = error.is_unknown_profile and roster.has_joined_since(stream)
-            report = Report(raised(error), Progress(0, now_ms))
-            self._has_ended(stream, Kept(Fate.LATER if is_later else Fate.OVER, report))
+            fate = Fate.UNREAD if self._profiles.asks(stream, roster.joined(stream)) else Fate.OVER
+            self._has_ended(stream, Kept(fate, Report(raised(error), Progress(0, now_ms))))
             return
         self._pacing.begins(stream, now_ms)
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
@@ -238,24 +236,23 @@ class _Function:
         return keeps
 
     def _asked_anew(self, now_ms: int) -> None:
-        """Lets no stream rest, or wait for the next function, that was asked to stop or has joined anew."""
+        """Lets no stream rest, or wait for its profile, that was asked to stop or has joined anew."""
         for stream in self._roster.running if self._roster.goes_on else ():
             if not self._still[stream](now_ms):
                 self._driver.wake(stream)
-        for stream in self._roster.later:
+        for stream in self._roster.unread:
             if self.store.stops(stream):
                 self._has_ended(stream, Kept(Fate.OVER, Report(STOPPED, Progress(0, now_ms))))
 
-    def _profile(self, stream: str) -> Profile:
-        """Read once for all streams of the same name, for most of a group have one."""
-        name = stream.partition(":")[0]
-        if name not in self._profiles:
-            self._profiles[name] = self._hands.read_profile(stream)
-        try:
-            self._profiles[name].address_for(stream)
-        except ProfileError as error:
-            raise InvalidRequest(str(error)) from None
-        return self._profiles[name]
+    def _read(self, now_ms: int) -> None:
+        """Begins the streams whose profile has been told, and ends those that have none."""
+        for stream, problem in self._profiles.answered(now_ms):
+            if stream not in self._roster.unread:
+                continue
+            if problem is None:
+                self._roster.ended(stream, Fate.AGAIN)
+            else:
+                self._has_ended(stream, Kept(Fate.OVER, Report(raised(problem), Progress(0, now_ms))))
 
     def _ends(self) -> bool:
         is_busy = False
@@ -299,10 +296,12 @@ class _Function:
         match duty:
             case SendBeat():
                 return functools.partial(self._sends, self._beat(), self.store.lease)
+            case Look():
+                return groups.version
             case ReadMembers(version):
                 return functools.partial(self._members, version, self.store.lease.size)
             case ReadRecords():
-                streams = [*self._roster.running, *self._roster.later]
+                streams = [*self._roster.running, *self._roster.unread]
                 keys = [control_items.key(stream, "lease") for stream in streams]
                 return functools.partial(self._records, keys)
             case Remove(stream, joined):
@@ -345,7 +344,7 @@ class _Function:
             case SendBeat() | EndGroup():
                 _, self.store.lease = answer.value
                 self._duties.answered(now_ms, self.store.lease)
-            case ReadMembers():
+            case ReadMembers() | Look():
                 self._duties.answered(now_ms, answer.value)
             case ReadRecords():
                 self._duties.read()

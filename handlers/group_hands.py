@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
@@ -22,8 +22,6 @@ from handlers.profile.behaviour import Profile
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore, GroupFunction
 
-# The profile of a stream; raises InvalidRequest.
-ReadProfile = Callable[[str], Profile]
 # Tells of a stream that is over: it, the group's execution, and as what it ended.
 Reports = Callable[[str, str, Outcome], None]
 
@@ -44,6 +42,16 @@ class GroupTables:
     def store(self, who: GroupFunction, now_ms: Callable[[], int]) -> GroupedStore:
         """What its streams' connections need kept."""
         return GroupedStore(self.dynamodb, self._sqs, who, now_ms, **self._names)
+
+
+class ReadProfiles(NamedTuple):
+    """The profile of a stream, from the function's own files or as it is deployed now; either raises InvalidRequest.
+
+    What is deployed may not be told either, which is any other error.
+    """
+
+    own: Callable[[str], Profile]
+    deployed: Callable[[str], Profile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ class Hands:
     pool: Callable[[int, str], Threads]
     open_upstream: OpenUpstream
     kept: Callable[[Profile, Invocation, int, Delays, Keeps], Steps[Kept]]
-    read_profile: ReadProfile
+    profiles: ReadProfiles
     log_report: LogReport
     reports: Reports
 

@@ -19,7 +19,7 @@ from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
 from handlers.group_driver import LogReport, open_upstream
 from handlers.group_function import group_steps
-from handlers.group_hands import Ask, GroupTables, Hands, ReadProfile, Reports
+from handlers.group_hands import Ask, GroupTables, Hands, ReadProfiles, Reports
 from handlers.group_threads import Bell, Pool
 from handlers.profile.behaviour import Profile
 from handlers.store.worker import Worker
@@ -31,7 +31,7 @@ def run_group(
     secrets: SecretValues,
     delays: Delays,
     clock: Clock,
-    read_profile: ReadProfile,
+    profiles: ReadProfiles,
     log_report: LogReport,
     reports: Reports,
 ) -> Outcome:
@@ -41,7 +41,7 @@ def run_group(
     def pool(threads: int, name: str) -> Pool:
         return Pool(threads, bell, name)
 
-    hands = Hands(clock, secrets, bell, pool, open_upstream, _kept, read_profile, log_report, reports)
+    hands = Hands(clock, secrets, bell, pool, open_upstream, _kept, profiles, log_report, reports)
     steps = group_steps(invocation, tables, delays, hands)
     move: Callable[[], Any] = functools.partial(next, steps)
     try:

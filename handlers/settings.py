@@ -33,9 +33,9 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PlainAws:
-    """What a request to DynamoDB, S3 or SQS needs; `session_token` is "" where there is none.
+    """What a request to DynamoDB, S3, SQS or Lambda needs; `session_token` is "" where there is none.
 
-    `s3_url` is that of PlainS3.
+    `s3_url` is that of PlainS3, `lambda_url` "" where botocore must find it.
     """
 
     region: str
@@ -45,6 +45,7 @@ class PlainAws:
     session_token: str
     s3_url: str = ""
     sqs_url: str = ""
+    lambda_url: str = ""
 
     def __repr__(self) -> str:
         """Nothing of the secret: a traceback may show this."""
@@ -138,18 +139,20 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
         return None
     region = environment.get("AWS_DEFAULT_REGION") or environment.get("AWS_REGION") or ""
     is_usual = _REGION.fullmatch(region) is not None
-    dynamodb_url, s3_url, sqs_url = (
+    hosts = (("DYNAMODB", "dynamodb"), ("S3", "{bucket}.s3"), ("SQS", "sqs"), ("LAMBDA", "lambda"))
+    dynamodb_url, s3_url, sqs_url, lambda_url = (
         environment.get(f"AWS_ENDPOINT_URL_{service}")
         or environment.get("AWS_ENDPOINT_URL")
         or (f"https://{host}.{region}.amazonaws.com" if is_usual else "")
-        for service, host in (("DYNAMODB", "dynamodb"), ("S3", "{bucket}.s3"), ("SQS", "sqs"))
+        for service, host in hosts
     )
     key_id, secret = environment.get("AWS_ACCESS_KEY_ID", ""), environment.get("AWS_SECRET_ACCESS_KEY", "")
     urls = (dynamodb_url, s3_url.replace("{bucket}", "bucket"), sqs_url)
     if not (region and key_id and secret and all(map(_is_root, urls))):
         return None
     token = environment.get("AWS_SESSION_TOKEN", "")
-    return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url)
+    lambda_url = lambda_url if _is_root(lambda_url) else ""
+    return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url, lambda_url)
 
 
 def load(environment: Mapping[str, str]) -> Settings:

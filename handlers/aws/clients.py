@@ -1,8 +1,8 @@
 """Makes the AWS clients that a function needs: DynamoDB's at the cold start, every other one at its first use.
 
-DynamoDB, the dead-letter queue and the bucket get small clients where the environment says all that they need, as
-Lambda's does, and boto3's otherwise. boto3 is imported where one of its clients is made: the import takes longer than
-the rest of a cold start, and 20 MB.
+DynamoDB, the dead-letter queue, the bucket and Lambda get small clients where the environment says all that they need,
+as a function's does, and boto3's otherwise. boto3 is imported where one of its clients is made: the import takes longer
+than the rest of a cold start, and 20 MB.
 """
 
 from functools import cache
@@ -37,6 +37,16 @@ def bucket(plain: PlainAws | None, *, tries: int) -> Any:
 
     signer = _signer(plain, "s3")
     return PlainS3(plain.s3_url, signer, tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
+
+
+def functions(plain: PlainAws | None, *, read_timeout_s: int) -> Any:
+    """A client with Lambda's call that invokes a function, which it sends once and waits for so long."""
+    if plain is None or not plain.lambda_url:
+        return boto3_client("lambda", 1, read_timeout_s)
+    from handlers.aws.plain_lambda import PlainLambda
+
+    signer = _signer(plain, "lambda")
+    return PlainLambda(plain.lambda_url, signer, connect_timeout_s=CONNECT_S, read_timeout_s=read_timeout_s)
 
 
 def _plain(plain: PlainAws, url: str, service: str, tries: int) -> DynamoDb:

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import urllib3
 
+from handlers.aws.urllib3_errors import not_answered
 from handlers.dynamodb.sigv4 import Signer
 from handlers.framing.frames import encoded
 from handlers.tls import tls
@@ -75,7 +76,7 @@ class PlainS3:
             try:
                 answer = self._exchange(method, bucket, key, body, digest.hexdigest(), size_bytes)
             except urllib3.exceptions.HTTPError as error:
-                failure = _not_answered(self._url, error)
+                failure = not_answered(self._url, error)
                 continue
             if answer.status == 200:
                 return answer.data
@@ -114,17 +115,3 @@ def _refused(operation: str, answer: urllib3.BaseHTTPResponse, retries: int) -> 
     }
     error = {"Code": code[1].decode() if code else str(answer.status), "Message": ""}
     return ClientError({"Error": error, "ResponseMetadata": metadata}, operation)
-
-
-def _not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
-    """botocore's error for one of the transport."""
-    from botocore import exceptions
-
-    # Of these the first is a kind of the second.
-    if isinstance(error, urllib3.exceptions.NewConnectionError):
-        return exceptions.EndpointConnectionError(endpoint_url=url)
-    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
-        return exceptions.ConnectTimeoutError(endpoint_url=url)
-    if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-        return exceptions.ReadTimeoutError(endpoint_url=url)
-    return exceptions.ConnectionClosedError(endpoint_url=url)

@@ -1,6 +1,7 @@
 """Decides what a function asks for its group as a whole, beside the steps of its streams: one request at a time.
 
-    Beat()               every so often: it is alive, and the answer is the group's lease
+    SendBeat()           every so often: it is alive, and the answer is the group's lease
+    Look()               between two beats that are far apart: has anybody joined or left?
     ReadMembers(5)       where the lease's version is another than that of the last reading
     ReadRecords()        of all its streams, after that, and where another function has claimed or marked one
     Remove("a", "…")     a stream that is over: its record lets it go, and then its place is free
@@ -23,6 +24,14 @@ from handlers.group.roster import Roster
 @dataclass(frozen=True, slots=True)
 class SendBeat:
     """Answered by the group's lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Answered by the version of the membership, as it was a moment ago: a later one brings the next beat forward.
+
+    The lease is not taken from it, for a read that is half as dear may be older than what is known.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,11 @@ class EndGroup:
     version: int
 
 
-Duty = SendBeat | ReadMembers | ReadRecords | Remove | EndGroup
+# A beat is a write, a look a tenth of its price.
+LOOK_AFTER_MS = 2_000
+NEVER_MS = 2**63
+
+Duty = SendBeat | Look | ReadMembers | ReadRecords | Remove | EndGroup
 
 
 class Duties:
@@ -64,6 +77,7 @@ class Duties:
         self._every_ms = every_ms
         self._often_ms = often_ms
         self._beat_due_ms = 0
+        self._look_due_ms = NEVER_MS
         self._lease = GroupLease()
         self._turns: frozenset[tuple[int, int]] | None = None  # of others, as of the last reading of the records
         self._over: list[str] = []
@@ -72,8 +86,8 @@ class Duties:
 
     @property
     def due_ms(self) -> int:
-        """Returns when the next beat is due, or what the store refused is asked for again."""
-        return max(self._beat_due_ms, self._rests_until_ms)
+        """Returns when the next beat or look is due, or what the store refused is asked for again."""
+        return max(min(self._beat_due_ms, self._look_due_ms), self._rests_until_ms)
 
     def claimed(self, lease: GroupLease, now_ms: int) -> None:
         """Records the lease as the function's claim found it."""
@@ -91,7 +105,7 @@ class Duties:
             return self._under_way
         return None
 
-    def answered(self, now_ms: int, value: GroupLease | Mapping[str, str] | None) -> None:
+    def answered(self, now_ms: int, value: GroupLease | Mapping[str, str] | int | None) -> None:
         """Records the answer to what is under way; None where the store refused, and it is asked for again."""
         duty, self._under_way = self._under_way, None
         match duty, value:
@@ -99,6 +113,13 @@ class Duties:
                 self._saw(value, now_ms)
                 newer = newer_lives(value, self._token, now_ms)
                 self._beat_due_ms = now_ms + (self._often_ms if newer else self._every_ms)
+                look_ms = now_ms + LOOK_AFTER_MS
+                self._look_due_ms = look_ms if look_ms < self._beat_due_ms else NEVER_MS
+            case Look(), int() | None:
+                # One that failed is not made again: the beat comes soon.
+                self._look_due_ms = NEVER_MS
+                if value is not None and value > self._lease.version:
+                    self._beat_due_ms = now_ms
             case EndGroup(), GroupLease():
                 self._saw(value, now_ms)
             case ReadMembers(version), Mapping():
@@ -130,6 +151,8 @@ class Duties:
             return SendBeat()
         if roster.is_behind:
             return ReadMembers(self._lease.version)
+        if now_ms >= self._look_due_ms:
+            return Look()
         if self._turns != turns_of_others(self._lease, self._token):
             return ReadRecords()
         for stream in [*self._over]:

@@ -30,7 +30,7 @@ class Fate(enum.Enum):
     EXPIRED = "the function's deadline has come"
     STANDBY = "its lane is to start again beside the other"
     OVER = "it is over"
-    LATER = "a function of a later deployment may know its profile"
+    UNREAD = "its profile is asked for"
 
 
 @dataclass(frozen=True, slots=True)

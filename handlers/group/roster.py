@@ -35,7 +35,7 @@ class Part(enum.Enum):
     EXPIRED = "expired"
     STANDBY = "standby"
     OVER = "over"
-    LATER = "later"
+    UNREAD = "unread"
 
 
 _AFTER = {
@@ -44,7 +44,7 @@ _AFTER = {
     Fate.EXPIRED: Part.EXPIRED,
     Fate.STANDBY: Part.STANDBY,
     Fate.OVER: Part.OVER,
-    Fate.LATER: Part.LATER,
+    Fate.UNREAD: Part.UNREAD,
 }
 
 
@@ -61,7 +61,6 @@ class Roster:
         self._is_unseen = False  # a stream was relieved, and the lease was not seen since
         self._listed: int | None = None
         self._members: dict[str, str] = {}  # when each has joined
-        self._found: dict[str, str] = {}  # the same at the first reading
         self._parts: dict[str, Part] = {}
 
     # --- what it learns -----------------------------------------------------------------------------------------------
@@ -84,10 +83,8 @@ class Roster:
         """Records the members as they were read after `version` was, each with when it joined."""
         for stream, joined in members.items():
             has_rejoined = self._members.get(stream) != joined
-            if stream not in self._parts or (has_rejoined and self._parts[stream] in (Part.OVER, Part.LATER)):
+            if stream not in self._parts or (has_rejoined and self._parts[stream] in (Part.OVER, Part.UNREAD)):
                 self._parts[stream] = Part.WANTED
-        if self._listed is None:
-            self._found = dict(members)
         self._listed, self._members = version, dict(members)
         for stream in [one for one, part in self._parts.items() if one not in members and part is not Part.RUNNING]:
             del self._parts[stream]
@@ -132,13 +129,9 @@ class Roster:
         return [stream for stream, part in self._parts.items() if part is Part.RUNNING]
 
     @property
-    def later(self) -> list[str]:
-        """Returns the streams that are left to the next function."""
-        return [stream for stream, part in self._parts.items() if part is Part.LATER]
-
-    def has_joined_since(self, stream: str) -> bool:
-        """Returns whether the member has joined since the function first read them."""
-        return self._found.get(stream) != self._members.get(stream)
+    def unread(self) -> list[str]:
+        """Returns the streams whose profile is asked for."""
+        return [stream for stream, part in self._parts.items() if part is Part.UNREAD]
 
     @property
     def is_behind(self) -> bool:

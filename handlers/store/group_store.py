@@ -49,6 +49,14 @@ class GroupStore:
         """The lease as it stands now, read consistently."""
         return group_lease(self._table.get(self._group, "lease"))
 
+    def version(self) -> int:
+        """The version of the membership as it was a moment ago: not consistently, which costs half."""
+        with translate_errors("GetItem"):
+            response = self._dynamodb.get_item(
+                TableName=self._control_table, Key=control_items.key(self._group, "lease"), ConsistentRead=False
+            )
+        return group_lease(response.get("Item")).version
+
     # --- the group's lease --------------------------------------------------------------------------------------------
 
     def claim(self, execution: str) -> tuple[bool, GroupLease]:

@@ -19,7 +19,8 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
 from handlers.group_function import group_steps
-from handlers.group_hands import Ask, GroupTables, Hands, Needs, Reports
+from handlers.group_hands import Ask, GroupTables, Hands, Needs, ReadProfiles, Reports
+from handlers.group_profiles import PROFILES
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.upstream.reader import Share
@@ -32,16 +33,23 @@ from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from local.replay.virtual_reader import Reader
 from states_language.clock import VirtualClock
 
+# How long a function takes to start that is asked for a profile, in milliseconds.
+STARTS_MS = (100, 1_500)
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every function of the groups finds; `place` is what one of a version finds of a stream."""
+    """What every function of the groups finds; `place` is what one of a version finds of a stream.
+
+    `newest` is the number of the version that is deployed now.
+    """
 
     dynamodb: UnreliableDynamoDB
     tables: GroupTables
     delays: Delays
     reports: Reports
     place: Callable[[str, int], Place | None]
+    newest: Callable[[], int]
 
 
 class VirtualGroup(Running):
@@ -53,15 +61,16 @@ class VirtualGroup(Running):
         super().__init__(clock, around.dynamodb, task, on_end)
         self._around = around
         self._seats: dict[str, Seat] = {}
+        self._told: dict[str, int] = {}  # of streams whose profile it was told: the version that has told it
         self._bell = VirtualBell(self.heard)
         hands = Hands(
             clock=self,
             secrets=SecretValues(_no_client, ""),
             bell=self._bell,
-            pool=lambda threads, name: VirtualPool(clock, self, self._bell, threads, name),
+            pool=self._pool,
             open_upstream=self._open,
             kept=self._kept,
-            read_profile=self._read_profile,
+            profiles=ReadProfiles(self._own, self._deployed),
             log_report=_not_logged,
             reports=around.reports,
         )
@@ -99,8 +108,24 @@ class VirtualGroup(Running):
         for seat in self._seats.values():
             seat.close()
 
-    def _read_profile(self, stream: str) -> Profile:
-        place = self._around.place(stream, self.task.version)
+    def _pool(self, threads: int, name: str) -> VirtualPool:
+        takes = self._starts_another if name == PROFILES else None
+        return VirtualPool(self._clock, self, self._bell, threads, name, takes)
+
+    def _starts_another(self, request: Callable[[], Any]) -> Waits[Any]:
+        """The answer of the function as it is deployed now, which has to start for that."""
+        yield self._clock.now_ms() + self._draws.randrange(*STARTS_MS), False
+        return request()
+
+    def _own(self, stream: str) -> Profile:
+        return self._read(stream, self.task.version)
+
+    def _deployed(self, stream: str) -> Profile:
+        self._told[stream] = self._around.newest()
+        return self._read(stream, self._told[stream])
+
+    def _read(self, stream: str, version: int) -> Profile:
+        place = self._around.place(stream, version)
         if place is None:
             raise InvalidRequest(f"there is no stream {stream!r}")
         return place.profile
@@ -108,7 +133,7 @@ class VirtualGroup(Running):
     def _kept(self, profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
         seat = self._seats.get(who.stream_id)
         if seat is None:
-            place = self._around.place(who.stream_id, self.task.version)
+            place = self._around.place(who.stream_id, self._told.get(who.stream_id, self.task.version))
             assert place is not None, "its profile was read"
             self._seats[who.stream_id] = seat = Seat(self._clock, self, who, place)
             place.clients.append(seat)

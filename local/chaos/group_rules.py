@@ -108,7 +108,10 @@ def _stuck(member: Member) -> list[str]:
 
 
 def _disturbed(member: Member) -> list[str]:
-    """Where a stream that nothing has met was not connected, though others were cut, flooded, joined or left."""
+    """Where a stream that nothing has met was not connected, though others were cut, flooded, joined or left.
+
+    Nor may it join late, whatever was deployed meanwhile.
+    """
     opened = [link.opened_ms for link in member.upstream.links if link.opened_ms is not None]
     if member.own or not opened:
         return []
@@ -117,7 +120,12 @@ def _disturbed(member: Member) -> list[str]:
     faults = [fault for fault in member.group.schedule.faults if shortens or fault.kind != "redeploy"]
     begins = [member.origin_ms + fault.at_ms for fault in faults]
     until_ms = min([member.clock.now_ms(), *begins])
-    return [
+    due_ms = member.answered[0] + EFFECT_MS + PACED_MS
+    late = due_ms < min(until_ms, opened[0])
+    texts = (
+        [f"nothing had met it, and it joined at {at(member, opened[0])}, due at {at(member, due_ms)}"] if late else []
+    )
+    return texts + [
         f"nothing had met it, and it was not connected from {at(member, start)} to {at(member, end)}"
         for start, end in uncovered(member, min(opened), until_ms)
         if end - start > handover_ms(member, start)

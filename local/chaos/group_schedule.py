@@ -20,6 +20,7 @@ from local.chaos.schedule import (
     Schedule,
     bearable,
     in_order,
+    requests,
     stored,
 )
 
@@ -46,6 +47,8 @@ ABANDONED_MS = (15_000, 60_000, 150_000)
 # How often executions are stopped and nobody asks for all streams again, where nobody has stopped them otherwise: the
 # watch has to find that, and comes round within `WATCHED_MS`. In half of these somebody asks for one stream again.
 FORSAKEN, WATCHED_MS = 0.06, 60_000
+# How often the profile of a stream that joins after a redeployment has come with that.
+NEW_PROFILES = 0.5
 RETURNS_MS = (400, 3_000, 15_000, 60_000)
 
 
@@ -83,7 +86,21 @@ def _people(schedule: Schedule) -> Schedule:
     later = random.Random(f"abandoned groups {schedule.seed}")
     if done and done[-1].kind == "abort and post" and later.random() < ABANDONED:
         done[-1] = replace(done[-1], value=later.choice(ABANDONED_MS))
-    return _forsaken(replace(schedule, faults=in_order((*schedule.faults, *done))))
+    return _profiled(_forsaken(replace(schedule, faults=in_order((*schedule.faults, *done)))))
+
+
+def _profiled(schedule: Schedule) -> Schedule:
+    """The schedule, perhaps with streams whose profile was deployed after the functions began that are to connect them.
+
+    Drawn apart, so that all else of a seed is as it was without. Nobody asks for a stream before it has a profile.
+    """
+    drawn = random.Random(f"new profiles of groups {schedule.seed}")
+    deployed_ms = min((fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"), default=LAST_MS)
+    group = [*schedule.group]
+    for at, (one, whole) in enumerate(zip(group, schedule.all, strict=True)):
+        is_later = one.joins_ms == requests(whole)[0][0] > deployed_ms
+        group[at] = replace(one, has_new_profile=is_later and drawn.random() < NEW_PROFILES)
+    return replace(schedule, group=tuple(group))
 
 
 def _forsaken(schedule: Schedule) -> Schedule:

@@ -74,6 +74,7 @@ class Group(World):
             Delays(*(float(settings[name]) for name in names)),
             reports_to(lambda: account.queue, QUEUE_URL),
             self._place,
+            lambda: self.version.number,
         )
 
     @property
@@ -134,7 +135,7 @@ class Group(World):
         return VirtualGroup(self.clock, self._around, task, settle)
 
     def _place(self, stream: str, version: int) -> Place | None:
-        return next((one.place(version) for one in self.members if one.stream == stream), None)
+        return next((one.place(version) for one in self.members if one.stream == stream and version >= one.since), None)
 
 
 class Member(World):
@@ -152,6 +153,8 @@ class Member(World):
         super().__init__(group.account, schedule, own, versions, machine_of, number, stream=schedule.name)
         self.group = group
         self.say = self._says
+        earlier = [fault for fault in schedule.faults if fault.kind == "redeploy" and fault.at_ms < schedule.joins_ms]
+        self.since = 1 + len(earlier) if schedule.has_new_profile else 1  # the version that has its profile first
         self._asked = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.answered: list[int] = []  # when requests were answered

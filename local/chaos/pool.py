@@ -34,9 +34,21 @@ class VirtualBell(Bell):
 
 
 class VirtualPool:
-    """So many threads of `function`; each answer rings `bell` for `name`."""
+    """So many threads of `function`; each answer rings `bell` for `name`.
 
-    def __init__(self, clock: VirtualClock, function: Running, bell: Bell, threads: int, name: str) -> None:
+    `takes` are the pauses of some requests, and their answer; without it they are made of the store.
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        function: Running,
+        bell: Bell,
+        threads: int,
+        name: str,
+        takes: Callable[..., Waits[Any]] | None = None,
+    ) -> None:
+        self._takes = takes or function.slow.ask
         self._clock = clock
         self._function = function
         self._bell = bell
@@ -62,7 +74,7 @@ class VirtualPool:
         while self._free and self._asked:
             self._free -= 1
             whom, requests = self._asked.popleft()
-            self._go_on(whom, self._function.slow.ask(*requests))
+            self._go_on(whom, self._takes(*requests))
 
     def _go_on(self, whom: str, waits: Waits[Any]) -> None:
         """Moves on what is under way, as far as it goes now."""

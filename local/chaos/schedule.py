@@ -52,7 +52,8 @@ class Schedule:
     streams of the account, each with the faults that are its own; `delivery` is where the events of all go next.
 
     `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
-    A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`.
+    A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`, and `has_new_profile` where
+    its profile came with the last redeployment before that.
     """
 
     seed: int
@@ -78,6 +79,7 @@ class Schedule:
     delivery: DeliveryPlan | None = None
     name: str = ""
     joins_ms: int = 0
+    has_new_profile: bool = False
     together: int = 0
     group: tuple[Schedule, ...] = ()
 
@@ -111,6 +113,7 @@ class Schedule:
         traits += [str(self.memory)] if self.resumes and self.memory.forgets else []
         traits += [f"{self.unstorable} events that no table takes"] if self.unstorable else []
         traits += [f"stored in a log, flushed after {self.flush_s:g} s"] if self.store == "log" else []
+        traits += ["a profile of the last deployment"] if self.has_new_profile else []
         traits += ["items in no order"] if self.store == "items" and self.order == "none" else []
         head = f"seed {self.seed}: an upstream that {', '.join(traits)}; an event every {self.events_every_ms} ms"
         if self.name:

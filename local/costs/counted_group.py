@@ -18,7 +18,7 @@ from handlers.connection.steps import Invocation, Report, Steps
 from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
 from handlers.group_function import group_steps
-from handlers.group_hands import Ask, GroupTables, Hands
+from handlers.group_hands import Ask, GroupTables, Hands, ReadProfiles
 from handlers.group_threads import Answered, Bell
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
@@ -132,7 +132,7 @@ class CountedGroup:
             pool=lambda _threads, name: _Prompt(self._bell, name),
             open_upstream=self._open,
             kept=self._kept,
-            read_profile=self._profile,
+            profiles=ReadProfiles(self._profile, self._profile),
             log_report=lambda _profile, _who, report, _blocked_ms: self.reports.append(report),
             reports=_nobody,
         )

@@ -74,9 +74,9 @@ def function_name(name_or_arn: str) -> str:
 
 
 def qualifier(name_or_arn: str) -> str:
-    """Returns the version or alias in a name or an ARN; $LATEST where it names none."""
+    """Returns the version or alias in a name or an ARN; "" where it names none."""
     match = _FUNCTION_NAME.fullmatch(name_or_arn)
-    return (match[2] if match else None) or LATEST
+    return (match[2] if match else None) or ""
 
 
 class Pool:
@@ -130,7 +130,8 @@ class Pool:
         Raises UnknownFunction, and TooManyRequests where no more of them may run.
         """
         name = function_name(name_or_arn)
-        which = self._which(name, qualifier(name_or_arn))
+        wanted = qualifier(name_or_arn)
+        which = self._which(name, wanted or LATEST)
         if self._closed:
             # A machine would retry. It gets no answer, so that nothing is started while the service ends.
             await asyncio.get_running_loop().create_future()
@@ -139,7 +140,7 @@ class Pool:
             raise TooManyRequests("Rate Exceeded.")
         self._busy[name] += 1
         try:
-            return await self._run(which, payload)
+            return await self._run(which, payload, wanted)
         finally:
             self._busy[name] -= 1
 
@@ -164,11 +165,11 @@ class Pool:
             raise UnknownFunction(f"{name}:{wanted}")
         return _Which(f"{name}:{version}", *known)
 
-    async def _run(self, which: _Which, payload: bytes) -> Answer:
+    async def _run(self, which: _Which, payload: bytes, wanted: str) -> Answer:
         name = which.key
         sandbox = self._take_idle(name) or await self._new(which)
         try:
-            answer = await sandbox.invoke(payload)
+            answer = await sandbox.invoke(payload, wanted)
         except BaseException:
             self._discard(sandbox)
             raise

@@ -65,6 +65,7 @@ def _init_phrase(report: bytes, task_root: Path) -> str:
 class _Invocation:
     request_id: str
     payload: bytes
+    arn: str
     answer: "asyncio.Future[Answer]"
 
 
@@ -148,10 +149,14 @@ class Sandbox:
         )  # fmt: skip
         self._tasks = [asyncio.create_task(self._watch(self._process)), asyncio.create_task(self._copy(self._process))]
 
-    async def invoke(self, payload: bytes) -> Answer:
-        """Returns the function's answer to `payload` (JSON); whatever the function does, this does not raise."""
+    async def invoke(self, payload: bytes, qualifier: str = "") -> Answer:
+        """Returns the function's answer to `payload` (JSON); whatever the function does, this does not raise.
+
+        `qualifier` is the version or alias by which it was invoked, "" for none: the function is told that.
+        """
         request_id = str(uuid.uuid4())
-        invocation = _Invocation(request_id, payload, asyncio.get_running_loop().create_future())
+        arn = f"{self._function.arn}:{qualifier}" if qualifier else self._function.arn
+        invocation = _Invocation(request_id, payload, arn, asyncio.get_running_loop().create_future())
         self._current = invocation
         if self.alive:
             self._arm(_INIT_LIMIT_S)
@@ -228,7 +233,7 @@ class Sandbox:
             headers={
                 "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
                 "Lambda-Runtime-Deadline-Ms": str(deadline_ms),
-                "Lambda-Runtime-Invoked-Function-Arn": self._function.arn,
+                "Lambda-Runtime-Invoked-Function-Arn": invocation.arn,
                 "Lambda-Runtime-Trace-Id": f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0",
             },
         )

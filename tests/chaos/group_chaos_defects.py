@@ -21,12 +21,14 @@ from handlers.group.fates import Fate
 from handlers.group.roster import Roster
 from handlers.group_driver import GroupDriver
 from handlers.group_function import _Function
+from handlers.group_profiles import GroupProfiles
 from handlers.group_threads import Answered
 from handlers.store import control_items
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
 from local.chaos.chaotic_upstream import ChaoticUpstream
+from local.chaos.deployments import OTHER_SETTINGS
 from local.chaos.link import Link
 from local.chaos.memory import Memory
 from local.chaos.schedule import POLICIES, Fault
@@ -184,6 +186,11 @@ def ends_the_function(error: Exception) -> Any:
     raise StoreUnavailable(f"a manager has raised: {error}")
 
 
+def asks_nobody(_profiles: GroupProfiles, _stream: str, _joined: str | None) -> bool:
+    """A function takes the profiles that it has for all that there are."""
+    return False
+
+
 REFUSED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429))
 REJECTED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "rejection", 6_000, 403))
 DROPPED = stream("evicts", Fault(20_000, "reset"))
@@ -192,6 +199,9 @@ CUT = (Fault(8_700, "reset"), Fault(8_700, "refusals", 6_000, 429))
 CUT_SOON = stream("evicts", *CUT, joins_ms=8_000, resumes=False, events_every_ms=2_000)
 TWICE = stream("evicts", Fault(9_500, "reset"), Fault(12_000, "reset"))
 LATE = stream("evicts", joins_ms=20_000)
+# With a profile that comes with a redeployment which changes one more thing, how often functions beat.
+NEW = stream("evicts", joins_ms=20_000, has_new_profile=True)
+DEPLOYED = Fault(15_000, "redeploy", 0, 1 << [name for name, _ in OTHER_SETTINGS].index("progress_every_s"))
 # The newer function cannot open it, so that two functions live for long.
 HELD = stream("evicts", Fault(34_000, "no answers", 10_000))
 DELAYED = stream("evicts", Fault(34_000, "no answers", 4_000))
@@ -325,6 +335,18 @@ DEFECTS = (
         "cross-talk",
         {START_MACHINE: start_machine(keeps_alone)},
         group(stream("evicts", joins_ms=20_000), CALM, faults=(Fault(19_000, "throttles", 3_000),)),
+    ),
+    GroupDefect(
+        "a stream of a new profile is rejected unasked",
+        "stuck",
+        {"handlers.group_profiles.GroupProfiles.asks": asks_nobody},
+        group(CALM, NEW, faults=(DEPLOYED,)),
+    ),
+    GroupDefect(
+        "a stream of a new profile waits for the next function",
+        "disturbed",
+        {"handlers.group_profiles.GroupProfiles._ask": lambda *_given: None},
+        group(CALM, NEW, faults=(DEPLOYED,)),
     ),
     GroupDefect(
         "a manager that raises ends the function",

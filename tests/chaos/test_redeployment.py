@@ -11,6 +11,7 @@ from local.chaos.group_world import Group
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
+from local.chaos.seat import Seat
 from local.chaos.simulate import DEPLOYED, Machines, machines, run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, lease, quiet_ms
 from local.chaos.world import World
@@ -120,11 +121,11 @@ def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:
     assert late_holes(run_world(schedule, machines(_says_no_wait), more_ms=MORE_MS)) != []
 
 
-def grouped(*faults: Fault, together: int, late_ms: int) -> Group:
+def grouped(*faults: Fault, together: int, late_ms: int, has_new_profile: bool = False) -> Group:
     """The groups of a stream of each policy and of one that joins late, none of which anything but `faults` meets."""
     one = Schedule(5, "evicts", False, False, 0, True, 0, 1_100, (), together=together)
     streams = [replace(one, policy=policy, name=f"m{number}") for number, policy in enumerate(POLICIES)]
-    late = replace(one, name="late", joins_ms=late_ms)
+    late = replace(one, name="late", joins_ms=late_ms, has_new_profile=has_new_profile)
     world = run_world(replace(one, policy="tolerates", faults=faults, group=(*streams, late)))
     assert isinstance(world, Group)
     return world
@@ -144,6 +145,24 @@ def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
     assert [group_of(world, one.stream) for one in world.members] == ["#1", "#1", "#1", "#2"]
     assert {one.task.version for one in world.functions if one.is_alive} == {2}
     assert (world.definitions[0], set(world.definitions[1:])) == (1, {2})
+
+
+@pytest.mark.parametrize("late_ms", [AT_MS + 20, AT_MS + 2_500])
+def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_ms: int) -> None:
+    """Within 5 s of its POST, by one that began before its profile was deployed; the others keep their connections."""
+    names = changeable(Schedule(5, "tolerates", False, False, 0, True, 0, 1_100, (), together=4))
+    change = Fault(AT_MS, "redeploy", 0, 1 << names.index("reconnect_tries"))
+    world = grouped(change, together=4, late_ms=late_ms, has_new_profile=True)
+    assert violations(world) == []
+    *others, late = world.members
+    joined_ms = world.origin_ms + late_ms
+    first = late.upstream.links[0]
+    assert first.opened_ms is not None
+    assert joined_ms < first.opened_ms <= joined_ms + 5_000
+    assert isinstance(first.client, Seat)
+    assert first.client.function.task.version == 1
+    for one in others:
+        assert [link for link in one.upstream.links if joined_ms < (link.opened_ms or 0) <= first.opened_ms] == []
 
 
 def test_the_execution_of_a_group_is_stopped_by_somebody_and_none_of_its_streams_is_missed() -> None:

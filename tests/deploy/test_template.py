@@ -108,6 +108,7 @@ ALLOWED: dict[str, list[tuple[Any, Any]]] = {
         (["s3:GetObject", "s3:PutObject"], OBJECTS),
         ("secretsmanager:GetSecretValue", arn("secretsmanager", "secret:/streamkeeper/dev/*")),
         ("ssm:GetParameter", arn("ssm", "parameter/streamkeeper/dev/*")),
+        ("lambda:InvokeFunction", arn("lambda", f"function:{NAMES['connection_manager']}:*")),
         logs_of("connection_manager"),
     ],
     "ConnectionControlRole": [

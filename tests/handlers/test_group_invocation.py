@@ -15,9 +15,9 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
 from handlers.driver import Clock
-from handlers.errors import InvalidRequest
+from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.group.fates import Delays
-from handlers.group_hands import GroupTables
+from handlers.group_hands import GroupTables, ReadProfiles
 from handlers.group_invocation import run_group
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
@@ -46,7 +46,11 @@ class Group:
         self.tables = GroupTables(client, lambda: aws.sqs, **names)
         self.records = GroupStore(aws.dynamodb, CONTROL, GROUP)
         self.reported: list[tuple[str, str]] = []
-        self.defects: set[str] = set()
+        # Whose profile the functions that run have not, who has none as it is deployed now, and when that is not told.
+        self.unknown: set[str] = set()
+        self.nowhere: set[str] = set()
+        self.is_mute = False
+        self.asked: list[str] = []
         self.ended: dict[str, Outcome] = {}
         self.server: Server
         self._threads: list[threading.Thread] = []
@@ -83,16 +87,25 @@ class Group:
             SecretValues(no_client, SECRETS),
             DELAYS,
             self.clock,
-            self._profile,
+            ReadProfiles(self._own, self._deployed),
             self._log,
             self._report,
         )
 
+    def _own(self, stream: str) -> Profile:
+        if stream in self.unknown:
+            raise InvalidRequest(f"there is no stream {stream!r}")
+        return self._profile(stream)
+
+    def _deployed(self, stream: str) -> Profile:
+        self.asked.append(stream)
+        if self.is_mute:
+            raise StoreUnavailable("AWS did not answer Invoke")
+        if stream in self.nowhere:
+            raise InvalidRequest(f"there is still no stream {stream!r}")
+        return self._profile(stream)
+
     def _profile(self, stream: str) -> Profile:
-        if stream in self.defects:
-            unknown = InvalidRequest(f"there is no stream {stream!r}")
-            unknown.is_unknown_profile = True
-            raise unknown
         table = {"address": self.server.address + "/{streamId}", "framing": "sse", "allow_private": True}
         policy = stream.partition("-")[0]
         more = {"overlap": policy} if policy in ("evicts", "forbids") else {}
@@ -174,7 +187,8 @@ def test_streams_of_one_function_have_fates_of_their_own(aws: Aws) -> None:
     One that joins is connected beside them, those that leave are closed, and the last one ends the group.
     """
     with group(aws) as one:
-        one.defects.add("nobody")
+        one.unknown.add("nobody")
+        one.nowhere.add("nobody")
         one.join("calm", "evicts-a", "forbids-b", "refuses", "resets", "floods", "nobody")
         one.start("r1")
         calm = ("calm", "evicts-a", "forbids-b")
@@ -196,10 +210,25 @@ def test_streams_of_one_function_have_fates_of_their_own(aws: Aws) -> None:
     assert [beat.is_buried for beat in one.records.read().beats.values()] == [True]
 
 
-def test_a_profile_that_was_deployed_since_is_read_by_the_next_function(aws: Aws) -> None:
-    """A function that began before knows none by that name, and rejects nobody; one that is stopped meanwhile goes."""
+def test_a_profile_that_was_deployed_since_is_asked_for(aws: Aws) -> None:
+    """The function that runs is told it, and connects the stream beside the others, of which none is opened again."""
     with group(aws) as one:
-        one.defects |= {"new", "gone"}
+        one.unknown.add("new")
+        one.join("calm")
+        one.start("r1")
+        until(lambda: one.keys("calm") == [1, 2, 3])
+        one.join("new")
+        until(lambda: one.keys("new") == [1, 2, 3])
+        assert [peer.request.split()[1] for peer in one.server.peers] == [b"/calm", b"/new"]
+        one.leave("calm", "new")
+    assert (one.ended["r1"].status, one.asked, one.reported) == ("stopped", ["new"], [])
+
+
+def test_who_waits_for_a_profile_that_is_not_told_is_not_rejected(aws: Aws) -> None:
+    """The next function has it; one that is stopped meanwhile goes."""
+    with group(aws) as one:
+        one.unknown |= {"new", "gone"}
+        one.is_mute = True
         one.join("calm")
         one.start("r1")
         until(lambda: one.keys("calm") == [1, 2, 3])
@@ -208,13 +237,13 @@ def test_a_profile_that_was_deployed_since_is_read_by_the_next_function(aws: Aws
         one.leave("gone")
         until(lambda: set(one.records.members()) == {"calm", "new"})
         assert one.lease("gone")["ending"] == "StreamEnded"
-        one.defects.clear()
+        one.unknown.clear()
         one.start("r2")
         until(lambda: one.keys("new") == [1, 2, 3])
         until(lambda: "r1" in one.ended)
         one.leave("calm", "new")
     assert (one.ended["r1"].error, one.ended["r2"].status) == ("StreamTakenOver", "stopped")
-    assert one.reported == []
+    assert (sorted(one.asked), one.reported) == (["gone", "new"], [])
 
 
 @pytest.mark.parametrize("policy", ["tolerates", "evicts", "forbids"])

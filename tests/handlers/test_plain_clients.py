@@ -1,4 +1,4 @@
-"""The small clients of S3 and SQS: as boto3's on the embedded AWS, and where requests fail."""
+"""The small clients of S3, SQS and Lambda: as boto3's on the embedded AWS, and where requests fail."""
 
 import datetime
 import hashlib
@@ -9,14 +9,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.aws.clients import boto3_client, bucket, queue
+from handlers.aws.clients import boto3_client, bucket, functions, queue
+from handlers.aws.plain_lambda import PlainLambda
 from handlers.aws.plain_s3 import PlainS3
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
@@ -182,3 +183,86 @@ def test_without_all_that_is_needed_boto3_makes_the_clients(monkeypatch: pytest.
     boto3_client.cache_clear()
     assert [type(make(None, tries=1)).__name__ for make in (queue, bucket)] == ["SQS", "S3"]
     boto3_client.cache_clear()
+
+
+NAMES = st.sampled_from(["manager", "manager:stable", "arn:aws:lambda:eu-central-1:111111111111:function:manager:7"])
+
+
+def lambda_client(url: str, token: str = "") -> PlainLambda:
+    """The client that a function gets in such an environment."""
+    credentials = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": token}
+    environment = {"AWS_ENDPOINT_URL_LAMBDA": url, "AWS_DEFAULT_REGION": "eu-central-1", **credentials}
+    client = functions(plain_aws(environment), read_timeout_s=60)
+    assert isinstance(client, PlainLambda)
+    return client
+
+
+@given(NAMES, st.binary(max_size=100), st.sampled_from(["", "token"]))
+def test_an_invocation_is_signed_as_botocore_signs_it(name: str, payload: bytes, token: str) -> None:
+    """Whatever the function is called by: its path is encoded twice."""
+    sent: list[tuple[str, str, dict[str, str]]] = []
+    client = lambda_client("https://lambda.eu-central-1.amazonaws.com", token)
+
+    def request(method: str, url: str, **more: Any) -> Any:
+        sent.append((method, url, more["headers"]))
+        return mock.Mock(status=200, data=b"", headers={})
+
+    with mock.patch.object(client._http, "request", request):
+        client.invoke(FunctionName=name, Payload=payload)
+    ((method, address, headers),) = sent
+    at = datetime.datetime.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
+    theirs = AWSRequest(method, address, data=payload)
+    with mock.patch("botocore.auth.get_current_datetime", return_value=at):
+        SigV4Auth(BotocoreCredentials("id", "key", token or None), "lambda", "eu-central-1").add_auth(theirs)
+    assert headers["authorization"] == theirs.headers["Authorization"]
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", {}),
+        (b"HTTP/1.1 200 OK\r\nX-Amz-Function-Error: Unhandled\r\n", {"FunctionError": "Unhandled"}),
+    ],
+)
+def test_what_a_function_answers_is_returned(head: bytes, expected: dict[str, str]) -> None:
+    """An error of its own is an answer too."""
+
+    def script(peer: Peer) -> None:
+        read_body(peer)
+        peer.send(head + b"Content-Length: 8\r\nConnection: close\r\n\r\n" + b'{"n": 1}')
+
+    with serving(script) as server:
+        client = lambda_client(server.address)
+        answer = client.invoke(FunctionName="manager:stable", Payload=b"{}")
+        client.close()
+    assert answer.pop("Payload").read() == b'{"n": 1}'
+    assert answer == expected
+    assert server.peers[0].request.startswith(b"POST /2015-03-31/functions/manager%3Astable/invocations HTTP/1.1")
+
+
+@pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
+def test_a_refused_invocation_is_sent_once(status: int) -> None:
+    """Whoever asked does not know whether it ran, so this does not ask again; AWS's name for it is the error's code."""
+    head = (
+        b"HTTP/1.1 %d X\r\nx-amzn-ErrorType: SomeException:http://x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+
+    def script(peer: Peer) -> None:
+        read_body(peer)
+        peer.send(head % status + b"Connection: close\r\n\r\n")
+
+    with serving(script) as server:
+        client = lambda_client(server.address)
+        with pytest.raises(ClientError) as caught:
+            client.invoke(FunctionName="manager", Payload=b"{}")
+        client.close()
+        assert len(server.peers) == 1
+    assert caught.value.response["Error"]["Code"] == "SomeException"
+    with pytest.raises(BotoCoreError):  # nobody listens there any more
+        lambda_client(server.address).invoke(FunctionName="manager", Payload=b"{}")
+
+
+def test_lambda_is_boto3s_where_the_environment_does_not_say_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a region whose endpoints are named otherwise, or without credentials there."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    assert functions(None, read_timeout_s=10).meta.service_model.service_name == "lambda"

@@ -311,9 +311,9 @@ PLAIN = {"AWS_DEFAULT_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_S
 def test_the_environment_of_a_function_is_plain() -> None:
     """Region, endpoint and credentials come from the SDK's own variables, and the secret does not show itself."""
     token = {"AWS_SESSION_TOKEN": "secret-token"}
-    hosts = [f"https://{host}.eu-central-1.amazonaws.com" for host in ("dynamodb", "{bucket}.s3", "sqs")]
+    hosts = [f"https://{host}.eu-central-1.amazonaws.com" for host in ("dynamodb", "{bucket}.s3", "sqs", "lambda")]
     assert plain_aws({**PLAIN, **token}) == PlainAws(
-        "eu-central-1", hosts[0], "id", "secret-key", "secret-token", s3_url=hosts[1], sqs_url=hosts[2]
+        "eu-central-1", hosts[0], "id", "secret-key", "secret-token", *hosts[1:]
     )
     named = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:2"}
     plain = plain_aws({**PLAIN, **named})

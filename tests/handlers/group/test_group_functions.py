@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from handlers.group.duties import LOOK_AFTER_MS
 from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
 from handlers.store import control_items
 from tests.examples import examples
@@ -152,6 +153,22 @@ def test_a_join_and_a_leave_take_effect_within_a_beat(
     for stream in others:
         gaps = [to_ms - from_ms for from_ms, to_ms in world.upstreams[stream].gaps[1:]]
         assert max(gaps, default=0) <= (300 if "forbids" in stream else 0), (stream, gaps)
+
+
+@given(st.integers(1, 40_000), st.booleans())
+@settings(max_examples=examples(40))
+@example(2_001, False)
+def test_between_beats_that_are_far_apart_a_look_is_enough(after_ms: int, leaves: bool) -> None:
+    """As in `prod`, whose functions beat every 4 s: a join or a leave has taken effect after the next look or beat."""
+    moved = STREAMS[after_ms % 5]
+    world = World(POLICIES)
+    world.every_ms = 5_000
+    world.join(*(STREAMS if leaves else [stream for stream in STREAMS if stream != moved]))
+    world.start("r1")
+    asked_ms = 5_000 + after_ms
+    world.at(asked_ms, lambda: world.leave(moved) if leaves else world.join(moved))
+    world.run(asked_ms + LOOK_AFTER_MS)
+    assert world.holders(moved) == ([] if leaves else ["r1"])
 
 
 @given(st.integers(1, LIFE_MS - 5 * MARGIN_MS), st.booleans())

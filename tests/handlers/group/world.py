@@ -152,7 +152,7 @@ class World:
         self.now_ms = START_MS
         self.profile = profile
         self.tables = MemoryDynamoDB(EVENTS, CONTROL)
-        self.overlap_max_ms, self.waits_less = NEVER_LATE_MS, True
+        self.overlap_max_ms, self.waits_less, self.every_ms = NEVER_LATE_MS, True, EVERY_MS
         self.upstreams = {
             f"{policy}:{name}": Upstream(policy, lambda: self.now_ms) for name, policy in policies.items()
         }
@@ -312,8 +312,8 @@ class VirtualGroup(CountedGroup):
     def __init__(self, world: World, request_id: str, died: str, lane: str) -> None:
         self.world, self.lane, self.frozen_until_ms = world, lane, 0
         self.who = Invocation(
-            GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, EVERY_MS, world.overlap_max_ms,
-            died=died, waits_less=world.waits_less,
+            GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, world.every_ms,
+            world.overlap_max_ms, died=died, waits_less=world.waits_less,
         )  # fmt: skip
         upstreams = {stream: Door(upstream, self.who) for stream, upstream in world.upstreams.items()}
         settings = {name: getattr(DELAYS, name) for name in DELAYS.__slots__} | {"ledger_keep_days": 0}

@@ -12,7 +12,7 @@ from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
 from handlers.driver import Clock
 from handlers.group.fates import Delays
-from handlers.group_hands import GroupTables
+from handlers.group_hands import GroupTables, ReadProfiles
 from handlers.group_invocation import run_group
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
@@ -84,7 +84,9 @@ def really(store: str) -> Counts:
             SecretValues(lambda _: None, "/none/"),
             DELAYS,
             clock,
-            lambda _stream: profile(server.address, store),
+            ReadProfiles(
+                lambda _stream: profile(server.address, store), lambda _stream: profile(server.address, store)
+            ),
             lambda *_: None,
             lambda *_: None,
         )

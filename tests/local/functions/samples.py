@@ -36,7 +36,7 @@ def busy(event, lambda_context):
             pass
 
 def environment(event, lambda_context):
-    return dict(os.environ)
+    return dict(os.environ) | {"invoked": lambda_context.invoked_function_arn}
 
 def speak(event, lambda_context):
     print("spoken")

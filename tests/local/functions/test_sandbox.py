@@ -108,3 +108,16 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
     assert until(lambda: not running(child))
+
+
+def test_a_function_is_told_by_what_it_was_invoked(tmp_path: Path) -> None:
+    """Its ARN, with the alias or the version where one was named; the same sandbox serves both."""
+    arn = "arn:aws:lambda:us-east-1:000000000000:function:environment"
+
+    async def body(functions: Pool) -> None:
+        for name, invoked in (("environment", arn), (arn, arn), (f"{arn}:$LATEST", f"{arn}:$LATEST")):
+            answer = await functions.invoke(name, b"{}")
+            assert json.loads(answer.payload)["invoked"] == invoked
+        assert len(functions.sandboxes) == 1
+
+    in_sandbox(tmp_path, body)

@@ -1,0 +1,97 @@
+"""The profiles of a group's streams: read once a name, and asked for where the function's own is missing or wrong.
+
+A function knows the profiles that were deployed before it began. A stream whose profile is not among them joins while
+it runs, and whoever answered the POST knew it. So nobody is rejected for a profile before the function has asked for it
+as it is deployed now. It asks once for all streams of a name that wait, and once more where a stream joins anew.
+
+    read("new:1")                      InvalidRequest
+    asks("new:1", joined)              True, and the stream waits
+    answered(…)                        ("new:1", None): it is begun, and read("new:1") is the profile
+                                       ("new:1", InvalidRequest): there is none either
+
+Invariant: of a name one question is under way; one that failed is put again, at most every so often.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+from handlers.errors import InvalidRequest
+from handlers.group_driver import Threads
+from handlers.group_hands import ReadProfiles
+from handlers.profile.addresses import ProfileError
+from handlers.profile.behaviour import Profile
+
+PROFILES = "profiles"
+AGAIN_MS = 15_000
+
+
+class GroupProfiles:
+    """Those of one function; `threads` makes the thread that asks, where one is needed."""
+
+    def __init__(self, read: ReadProfiles, threads: Callable[[int, str], Threads]) -> None:
+        self._read = read
+        self._make_threads = threads
+        self._threads: Threads | None = None
+        self._known: dict[str, Profile] = {}
+        self._waiting: dict[str, dict[str, str | None]] = {}  # by name, the streams, and when they had joined
+        self._told: dict[str, str | None] = {}  # when the streams had joined that were answered
+        self._again_ms: dict[str, int] = {}  # by name, when a question that failed is put again
+
+    def read(self, stream: str) -> Profile:
+        """Returns the stream's profile; raises InvalidRequest where it is not known, or not for this stream."""
+        name = _name(stream)
+        if name not in self._known:
+            self._known[name] = self._read.own(stream)
+        try:
+            self._known[name].address_for(stream)
+        except ProfileError as error:
+            raise InvalidRequest(str(error)) from None
+        return self._known[name]
+
+    def asks(self, stream: str, joined: str | None) -> bool:
+        """Returns whether the stream is to wait for an answer; not where it has had one since it joined."""
+        if stream in self._told and self._told[stream] == joined:
+            return False
+        name = _name(stream)
+        if name not in self._waiting:
+            self._ask(name, stream)
+        self._waiting.setdefault(name, {})[stream] = joined
+        return True
+
+    def answered(self, now_ms: int) -> Iterator[tuple[str, InvalidRequest | None]]:
+        """Takes the streams that wait no more, each with why it has no profile; puts again what is due."""
+        for name, answer in [] if self._threads is None else list(self._threads.answered()):
+            if answer.error is not None and not isinstance(answer.error, InvalidRequest):
+                self._again_ms[name] = now_ms + AGAIN_MS
+                continue
+            if answer.error is None:
+                self._known[name] = answer.value
+            streams = self._waiting.pop(name)
+            self._told |= streams
+            for stream in streams:
+                yield stream, answer.error
+        for name in [name for name, again_ms in self._again_ms.items() if again_ms <= now_ms]:
+            del self._again_ms[name]
+            self._ask(name, next(iter(self._waiting[name])))
+
+    @property
+    def due_ms(self) -> int | None:
+        """Returns when a question is put again; None where none has failed."""
+        return min(self._again_ms.values(), default=None)
+
+    def stop(self) -> None:
+        """Lets the thread end after what it does now."""
+        if self._threads is not None:
+            self._threads.stop(0)
+
+    def _ask(self, name: str, stream: str) -> None:
+        if self._threads is None:
+            self._threads = self._make_threads(1, PROFILES)
+        self._threads.ask(name, functools.partial(self._read.deployed, stream))
+
+
+def _name(stream: str) -> str:
+    """The profile's, which is that of most streams of a group."""
+    return stream.partition(":")[0]

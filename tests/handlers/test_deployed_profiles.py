@@ -1,0 +1,173 @@
+"""A function is told a profile as the function that is deployed now has it: what one answers, what the other asks."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.deployed_profiles import ask, read_profile, told
+from handlers.errors import InvalidRequest, StoreUnavailable
+from handlers.settings import Settings, load
+
+ARN = "arn:aws:lambda:eu-central-1:111111111111:function:manager:stable"
+VARIABLES = [
+    "EVENTS_TABLE",
+    "CONTROL_TABLE",
+    "DEAD_LETTER_QUEUE_URL",
+    "MARGIN_S",
+    "LEASE_EVERY_S",
+    "PROGRESS_EVERY_S",
+    "WAIT_S",
+    "KEEP_DAYS",
+    "LEDGER_KEEP_DAYS",
+    "METRICS_BY",
+    "POWERTOOLS_METRICS_NAMESPACE",
+    "SECRETS_PREFIX",
+]
+SOUND = """
+address = "${UPSTREAM_PRICES}/{name}?key=${secret:prices}"
+framing = "sse"
+allow_private = true
+"""
+
+
+def settings(folder: Path, **upstreams: str) -> Settings:
+    """Those of a function whose profiles lie in `folder`."""
+    environment = dict.fromkeys(VARIABLES, "1") | {"METRICS_BY": "stage", "STREAMS_DIR": str(folder)}
+    environment["DEAD_LETTER_QUEUE_URL"] = "https://sqs.eu-central-1.amazonaws.com/1/dead"
+    return replace(load(environment), upstreams=upstreams)
+
+
+class Functions:
+    """Lambda, where the function that has `settings` is deployed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.invoked: list[str] = []
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
+        """Its answer."""
+        self.invoked.append(FunctionName)
+        return answer(told(json.loads(Payload), self._settings))
+
+
+class Answering:
+    """Lambda, which gives one answer or raises it."""
+
+    def __init__(self, said: Any) -> None:
+        self._said = said
+
+    def invoke(self, **_request: Any) -> Any:
+        """The answer."""
+        if isinstance(self._said, Exception):
+            raise self._said
+        return self._said
+
+
+def answer(said: object, **more: str) -> dict[str, Any]:
+    return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(said).encode()), **more}
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Settings:
+    """A function that has no profile and no variable."""
+    (tmp_path / "older").mkdir()
+    return settings(tmp_path / "older")
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Settings:
+    """The function that is deployed now."""
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "prices.toml").write_text(SOUND)
+    return settings(tmp_path / "newer", UPSTREAM_PRICES="http://127.0.0.1:8080")
+
+
+def test_a_profile_is_the_one_that_is_deployed(older: Settings, newer: Settings) -> None:
+    """With the variables that came with it; it is asked for by the name that the function was invoked by."""
+    functions = Functions(newer)
+    profile = ask(functions, ARN, "prices:eur", older)
+    assert profile == read_profile("prices:eur", newer)
+    assert profile.address_for("prices:eur").startswith("http://127.0.0.1:8080/eur?key=")
+    assert functions.invoked == [ARN]
+
+
+def test_what_is_told_is_the_file(newer: Settings) -> None:
+    """So no secret is in it: the name of one stands there."""
+    assert told({"profile": "prices"}, newer) == {
+        "text": SOUND,
+        "upstreams": {"UPSTREAM_PRICES": "http://127.0.0.1:8080"},
+    }
+
+
+@pytest.mark.parametrize("event", [None, [], "profile", {}, {"profile": None}, {"profile": 7}, {"Profile": "prices"}])
+def test_any_other_event_asks_for_no_profile(newer: Settings, event: object) -> None:
+    """It is a lane's, or wrong."""
+    assert told(event, newer) is None
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A function without a profile; there is one beside its folder."""
+    folder = tmp_path_factory.mktemp("streams")
+    (folder / "none").mkdir()
+    (folder / "prices.toml").write_text(SOUND)
+    return settings(folder / "none", UPSTREAM_PRICES="http://127.0.0.1:8080")
+
+
+@given(st.text(max_size=300) | st.sampled_from(["../prices", "./../prices", "..", "prices/../../prices", "/prices"]))
+def test_no_name_reaches_another_file(beside: Settings, name: str) -> None:
+    """Whatever it holds: a name that is none is a problem, and is said as the stream's would be."""
+    assert set(told({"profile": name}, beside) or {}) == {"problem"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "there is no stream 'prices': no profile is named 'prices'"),
+        ("address = secret-value", "the profile 'prices' is not valid TOML"),
+        (b"address = '\xff'", "the profile 'prices' is not valid TOML"),
+        ('framing = "sse"', "the profile 'prices': address is missing"),
+    ],
+)
+def test_a_stream_that_has_no_sound_profile_is_told_why(
+    older: Settings, newer: Settings, text: str | bytes | None, problem: str
+) -> None:
+    """In the sentence that it would be rejected with by the next function."""
+    path = newer.streams_dir / "prices.toml"
+    path.unlink()
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(InvalidRequest) as caught:
+        ask(Functions(newer), ARN, "prices", older)
+    assert str(caught.value).startswith(problem)
+    assert "secret-value" not in str(caught.value)
+    with pytest.raises(InvalidRequest) as own:
+        read_profile("prices", newer)
+    assert str(own.value) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        answer({"errorType": "InvalidRequest", "errorMessage": "secret-value"}, FunctionError="Unhandled"),
+        answer({"text": SOUND + "of_a_later_version = 1\n", "upstreams": {"UPSTREAM_PRICES": "http://127.0.0.1:1"}}),
+        answer({"text": "secret-value", "upstreams": {}}),
+        answer({"text": 7, "upstreams": {}}),
+        answer({"status": "stopped"}),
+        answer(None),
+        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "secret-value"}}, "Invoke"),
+        ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "secret-value"}}, "Invoke"),
+    ],
+)
+def test_what_is_not_told_rejects_nobody(older: Settings, said: Any) -> None:
+    """A function of another version, or none that answers: the stream waits, and nothing of the answer is quoted."""
+    with pytest.raises(StoreUnavailable) as caught:
+        ask(Answering(said), ARN, "prices:eur", older)
+    assert "secret-value" not in str(caught.value)

@@ -1,0 +1,153 @@
+"""The profiles of a group's streams: which questions a function puts about them, and who waits for the answers."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.errors import InvalidRequest, StoreUnavailable
+from handlers.group_hands import ReadProfiles
+from handlers.group_profiles import AGAIN_MS, GroupProfiles
+from handlers.group_threads import Answered
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+
+
+class Thread:
+    """Makes what it is asked for when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: deque[tuple[str, Callable[[], Any]]] = deque()
+        self._answers: deque[tuple[str, Answered]] = deque()
+        self.is_stopped = False
+
+    def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
+        """Remembers the request."""
+        self.asked.append((whom, requests[0]))
+
+    def works(self) -> None:
+        """Makes all of them."""
+        while self.asked:
+            whom, request = self.asked.popleft()
+            try:
+                self._answers.append((whom, Answered(request())))
+            except Exception as error:
+                self._answers.append((whom, Answered(error=error)))
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """The answers."""
+        while self._answers:
+            yield self._answers.popleft()
+
+    def stop(self, wait_s: float) -> None:
+        """Nothing runs."""
+        self.is_stopped = wait_s == 0
+
+
+class Deployed:
+    """The profiles of a function, and those that are deployed now; `made` is the thread that it asked for."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, Profile] = {}
+        self.now: dict[str, Profile] = {}
+        self.is_mute = False
+        self.thread = Thread()
+        self.threads: list[str] = []
+        self.questions: list[str] = []
+        self.profiles = GroupProfiles(ReadProfiles(self._own, self._deployed), self._thread)
+
+    def _thread(self, _count: int, name: str) -> Thread:
+        self.threads.append(name)
+        return self.thread
+
+    def _own(self, stream: str) -> Profile:
+        return found(self.own, stream)
+
+    def _deployed(self, stream: str) -> Profile:
+        self.questions.append(stream)
+        if self.is_mute:
+            raise StoreUnavailable("AWS did not answer Invoke")
+        return found(self.now, stream)
+
+    def answers(self, now_ms: int = 0) -> dict[str, str]:
+        """What follows once the thread has worked: by stream, why it has no profile."""
+        self.thread.works()
+        return {stream: str(problem or "") for stream, problem in self.profiles.answered(now_ms)}
+
+
+def found(profiles: dict[str, Profile], stream: str) -> Profile:
+    name = stream.partition(":")[0]
+    if name not in profiles:
+        raise InvalidRequest(f"no profile is named {name!r}")
+    return profiles[name]
+
+
+def profile(name: str, address: str = "https://example.com/") -> Profile:
+    return parse(name, {"address": address, "framing": "sse"}, {})
+
+
+def test_nothing_is_asked_for_what_the_function_has() -> None:
+    """Nor is a thread made for that."""
+    deployed = Deployed()
+    deployed.own["a"] = profile("a")
+    assert deployed.profiles.read("a:1") is deployed.own["a"]
+    assert (deployed.answers(), deployed.threads, deployed.profiles.due_ms) == ({}, [], None)
+    deployed.profiles.stop()
+    assert not deployed.thread.is_stopped
+
+
+def test_streams_of_a_name_share_a_question() -> None:
+    """And each is told the answer once."""
+    deployed = Deployed()
+    for stream in ("a:1", "a:2", "b"):
+        with pytest.raises(InvalidRequest, match="no profile is named"):
+            deployed.profiles.read(stream)
+        assert deployed.profiles.asks(stream, "joined")
+    deployed.now["a"] = profile("a")
+    assert deployed.answers() == {"a:1": "", "a:2": "", "b": "no profile is named 'b'"}
+    assert (deployed.questions, deployed.threads) == (["a:1", "b"], ["profiles"])
+    assert deployed.profiles.read("a:2") is deployed.now["a"]
+    assert deployed.answers() == {}
+    deployed.profiles.stop()
+    assert deployed.thread.is_stopped
+
+
+def test_who_has_no_address_in_the_deployed_profile_either_is_not_asked_for_twice() -> None:
+    """Until it joins anew: then there may be another one."""
+    deployed = Deployed()
+    deployed.now["a"] = profile("a", "https://example.com/{name}")
+    assert deployed.profiles.asks("a", "first")
+    assert deployed.answers() == {"a": ""}
+    with pytest.raises(InvalidRequest):
+        deployed.profiles.read("a")
+    assert not deployed.profiles.asks("a", "first")
+    assert deployed.profiles.asks("a", "second")
+    deployed.now["a"] = profile("a")
+    assert deployed.answers() == {"a": ""}
+    assert deployed.profiles.read("a") is deployed.now["a"]
+
+
+@given(st.lists(st.integers(1, 2 * AGAIN_MS), min_size=1, max_size=20))
+def test_a_question_that_failed_is_put_again(steps_ms: list[int]) -> None:
+    """At the first look so much later, and no sooner; whoever joins meanwhile waits for the same answer."""
+    deployed, now_ms, failed_ms, expected = Deployed(), 0, 0, 1
+    deployed.is_mute = True
+    assert deployed.profiles.asks("a:0", "joined")
+    assert deployed.answers(now_ms) == {}
+    for number, step_ms in enumerate(steps_ms, 1):
+        now_ms += step_ms
+        assert deployed.profiles.due_ms == failed_ms + AGAIN_MS
+        assert deployed.profiles.asks(f"a:{number}", "joined")
+        assert deployed.answers(now_ms) == {}
+        if now_ms >= failed_ms + AGAIN_MS:
+            failed_ms, expected = now_ms, expected + 1
+            assert deployed.answers(now_ms) == {}  # it was put, and fails
+        assert len(deployed.questions) == expected
+    deployed.is_mute = False
+    deployed.now["a"] = profile("a")
+    assert deployed.answers(failed_ms + AGAIN_MS) == {}  # it is put
+    assert set(deployed.answers(failed_ms + AGAIN_MS)) == {f"a:{number}" for number in range(len(steps_ms) + 1)}
+    assert deployed.profiles.due_ms is None

@@ -1,0 +1,90 @@
+"""A profile that is deployed while a group's function runs: that function connects its streams, and disturbs no other.
+
+The function lives for minutes here, so no handover helps it. The run enforces the permissions.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.harness import running
+from tests.local.support import until
+from tests.projects import changed, copied
+from tests.real.upstream import serving
+
+CALM = ["demo:calm", "demo-exclusive:calm", "demo-log:calm"]
+NEW, MENDED = "mine:new", "worse:mended"
+# Nobody hands over before the test has ended.
+LIFE = (("function_timeout_s: 8 ", "function_timeout_s: 600 "), ("wait_s: 4 ", "wait_s: 500 "))
+PLACES = ("streams_per_function: 1 ", "streams_per_function: 8 ")
+
+
+@dataclass(frozen=True)
+class Story:
+    """The connections of each stream, what is stored of the new ones, how all stand, and what was printed."""
+
+    connections: dict[str, list[dict[str, Any]]]
+    numbers: dict[str, list[int]]
+    statuses: list[str]
+    log: str
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """Three streams, then one of a profile that is new, and one of a profile that was broken when they began."""
+    folder = tmp_path_factory.mktemp("new-profile")
+    project = copied(folder / "project")
+    for change in (*LIFE, PLACES):
+        changed(project / "env" / "test.yml", change)
+    profiles = project / "env" / "streams"
+    sound = (profiles / "demo.toml").read_text().replace("/{streamId}", "/demo:{name}")
+    (profiles / "worse.toml").write_text("framing = 7\n")
+    with (
+        serving(lambda _who, _count: None) as (_, port),
+        running(folder, project, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service,
+    ):
+
+        def numbers(stream: str) -> list[int]:
+            return sorted(json.loads(item["data"])["n"] for item in service.items("events", stream))
+
+        def is_running(stream: str) -> bool:
+            return bool(service.ask("GET", stream)[1]["status"] == "running")
+
+        for stream in CALM:
+            service.post(stream)
+        assert until(lambda: all(is_running(stream) for stream in CALM), 60), service.log
+        assert service.ask("POST", MENDED)[0] == 422
+        (profiles / "mine.toml").write_text(sound)
+        (profiles / "worse.toml").write_text(sound)
+        for name in ("mine", "worse"):
+            assert until(lambda name=name: f"profile {name} is usable" in service.log, 30), service.log  # type: ignore[misc]
+        for stream in (NEW, MENDED):
+            service.post(stream)
+        assert until(lambda: all(len(numbers(stream)) > 5 for stream in (NEW, MENDED)), 60), service.log
+        streams = [*CALM, NEW, MENDED]
+        found = {stream: service.connections(stream) for stream in streams}
+        yield Story(
+            connections=found,
+            numbers={stream: numbers(stream) for stream in (NEW, MENDED)},
+            statuses=[service.ask("GET", stream)[1]["status"] for stream in streams],
+            log=service.log,
+        )
+
+
+def test_the_function_that_runs_connects_the_streams(story: Story) -> None:
+    """All five are kept by the one that began before the profiles were there, in one connection each."""
+    (function,) = {one["request_id"] for connections in story.connections.values() for one in connections}
+    assert function
+    assert [len(connections) for connections in story.connections.values()] == [1] * 5
+    assert story.statuses == ["running"] * 5
+
+
+def test_nobody_is_rejected_or_refused(story: Story) -> None:
+    """Not for a while either: no dead letter, no permission that lacks, and the events come without a hole."""
+    assert not re.search("rejected|not authorized|AccessDenied|ALERT", story.log)
+    for numbers in story.numbers.values():
+        assert numbers == [*range(numbers[0], numbers[-1] + 1)]
