@@ -61,8 +61,8 @@ class EndGroup:
     version: int
 
 
-# A beat is a write, a look a tenth of its price.
-LOOK_AFTER_MS = 2_000
+# A look is half way between two beats, where it is so far from either: a beat is a write, a look a tenth of its price.
+LOOK_LEAST_MS = 1_000
 NEVER_MS = 2**63
 
 Duty = SendBeat | Look | ReadMembers | ReadRecords | Remove | EndGroup
@@ -113,8 +113,8 @@ class Duties:
                 self._saw(value, now_ms)
                 newer = newer_lives(value, self._token, now_ms)
                 self._beat_due_ms = now_ms + (self._often_ms if newer else self._every_ms)
-                look_ms = now_ms + LOOK_AFTER_MS
-                self._look_due_ms = look_ms if look_ms < self._beat_due_ms else NEVER_MS
+                half_ms = self._every_ms // 2
+                self._look_due_ms = NEVER_MS if newer or half_ms < LOOK_LEAST_MS else now_ms + half_ms
             case Look(), int() | None:
                 # One that failed is not made again: the beat comes soon.
                 self._look_due_ms = NEVER_MS

@@ -8,7 +8,6 @@ from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from handlers.group.duties import LOOK_AFTER_MS
 from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
 from handlers.store import control_items
 from tests.examples import examples
@@ -167,7 +166,7 @@ def test_between_beats_that_are_far_apart_a_look_is_enough(after_ms: int, leaves
     world.start("r1")
     asked_ms = 5_000 + after_ms
     world.at(asked_ms, lambda: world.leave(moved) if leaves else world.join(moved))
-    world.run(asked_ms + LOOK_AFTER_MS)
+    world.run(asked_ms + BEAT_EVERY_MS // 2)
     assert world.holders(moved) == ([] if leaves else ["r1"])
 
 
