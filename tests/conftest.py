@@ -5,9 +5,11 @@ come first: then no process is left alone with one of them at the end. What the 
 have ended: a run of several processes fails for a request that no role of the template allows.
 """
 
+import fcntl
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,23 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two processes for each core: many tests wait for a process or a socket."""
     return min(MOST_PROCESSES, (os.cpu_count() or 2) * 2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Lets as many processes collect at a time as there are cores; the others find compiled what those have."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if not worker.isdecimal():
+        return (yield)
+    count, cores = int(os.environ["PYTEST_XDIST_WORKER_COUNT"]), os.cpu_count() or 2
+    place = int(worker) * min(cores, count) // count
+    name = f"streamkeeper-collects-{os.environ['PYTEST_XDIST_TESTRUNUID']}-{place}"
+    with open(Path(tempfile.gettempdir()) / name, "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        try:
+            return (yield)
+        finally:
+            Path(turn.name).unlink(missing_ok=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -110,17 +110,17 @@ def test_an_event_is_an_item_and_an_index_entry() -> None:
     assert million[2].stream_month["events"] == pytest.approx(1.25 * 0.001 * month.MONTH_S / MILLION, rel=0.1)
 
 
-def test_an_event_that_no_index_has_is_an_item() -> None:
+@pytest.mark.parametrize(("size", "units"), [pytest.param(200, 1, marks=pytest.mark.long), (1200, 2)])
+def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
     """Half as many units below 1 KB, and one for each KB begun; all else is as with an order, but the entry's bytes."""
-    for size, units in ((200, 1), (1200, 2)):
-        asked: dict[str, Any] = {"events_per_s": 20, "event_bytes": size}
-        flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
-        assert flow.counts.write_units(NAMES["events_table"]) == units * flow.events
-        assert ordered.counts.write_units(NAMES["events_table"]) == (units + 1) * ordered.events
-        assert flow.counts.by_kind.keys() == ordered.counts.by_kind.keys()
-        assert flow.counts.stored_bytes[NAMES["control_table"]] == ordered.counts.stored_bytes[NAMES["control_table"]]
-        half = (costs(**asked, order="none").million_events or {})["events"]
-        assert half == pytest.approx((costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01)
+    asked: dict[str, Any] = {"events_per_s": 20, "event_bytes": size}
+    flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
+    assert flow.counts.write_units(NAMES["events_table"]) == units * flow.events
+    assert ordered.counts.write_units(NAMES["events_table"]) == (units + 1) * ordered.events
+    assert flow.counts.by_kind.keys() == ordered.counts.by_kind.keys()
+    assert flow.counts.stored_bytes[NAMES["control_table"]] == ordered.counts.stored_bytes[NAMES["control_table"]]
+    half = (costs(**asked, order="none").million_events or {})["events"]
+    assert half == pytest.approx((costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01)
 
 
 def test_a_million_events_in_a_log_cost_cents() -> None:
