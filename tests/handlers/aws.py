@@ -42,7 +42,7 @@ ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {"generation": "N"}}
 @cache
 def _client(service: str, endpoint: str) -> Any:
     """One client for all tests: to make it takes longer than most of them."""
-    config = Config(parameter_validation=False, retries={"total_max_attempts": 3})
+    config = Config(parameter_validation=False, retries={"total_max_attempts": 1})
     return boto3.client(service, endpoint_url=endpoint, config=config)
 
 
