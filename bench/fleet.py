@@ -176,10 +176,11 @@ async def measure(options: argparse.Namespace) -> Row:
         if connected < options.streams:
             raise UserError(f"{connected} of {options.streams} streams are connected after {CONNECTED_S} s.")
         watched = await _watched(peers, options.seconds)
+        # Before the comparison, which takes the service's own processor for a while.
+        after = await peers.ask("look")
         await peers.ask("quiet")
         client = service.client("dynamodb")
         left, strange, twice, sent = await _compared(peers, client)
-        after = await peers.ask("look")
     usd = await asyncio.to_thread(_usd_month, options)
     minutes = options.streams * watched["seconds"] / 60
     return Row(
@@ -264,7 +265,8 @@ async def _watched(peers: Peers, seconds: float) -> dict[str, Any]:
         now = await peers.ask("look")
         _says(
             f"{time.monotonic() - begun_s:.0f} of {seconds:g} s: {now['connected']} connected, "
-            f"{now['openings'] - before['openings']} openings, {now['sent'] - before['sent']} events"
+            f"{now['openings'] - before['openings']} openings, {now['sent'] - before['sent']} events, "
+            f"{now['gaps']} gaps"
         )
     requests = Counter(now["requests"])
     requests.subtract(before["requests"])
