@@ -61,6 +61,8 @@ plain = plain_aws(os.environ)
 client = dynamodb(plain, tries=TRIES)
 # The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
 sqs = functools.cache(lambda: queue(plain, tries=TRIES))
+# Only a group's function that lacks a profile invokes another.
+lambdas = functools.cache(lambda: functions(plain, read_timeout_s=TOLD_WITHIN_S))
 places: dict[str, Any] = {
     "events_table": settings.events_table,
     "control_table": settings.control_table,
@@ -124,7 +126,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
 
     def ask_deployed(stream_id: str) -> Profile:
         try:
-            return ask(functions(plain, read_timeout_s=TOLD_WITHIN_S), function_arn, stream_id, settings)
+            return ask(lambdas(), function_arn, stream_id, settings)
         except errors.StoreUnavailable as error:
             logger.warning(str(error), extra={"stream_id": stream_id})
             raise

@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,9 @@ from hypothesis import strategies as st
 from handlers.deployed_profiles import ask, read_profile, told
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.settings import Settings, load
+from tests.handlers.test_settings import environment
 
 ARN = "arn:aws:lambda:eu-central-1:111111111111:function:manager:stable"
-VARIABLES = [
-    "EVENTS_TABLE",
-    "CONTROL_TABLE",
-    "DEAD_LETTER_QUEUE_URL",
-    "MARGIN_S",
-    "LEASE_EVERY_S",
-    "PROGRESS_EVERY_S",
-    "WAIT_S",
-    "KEEP_DAYS",
-    "LEDGER_KEEP_DAYS",
-    "METRICS_BY",
-    "POWERTOOLS_METRICS_NAMESPACE",
-    "SECRETS_PREFIX",
-]
 SOUND = """
 address = "${UPSTREAM_PRICES}/{name}?key=${secret:prices}"
 framing = "sse"
@@ -39,9 +25,7 @@ allow_private = true
 
 def settings(folder: Path, **upstreams: str) -> Settings:
     """Those of a function whose profiles lie in `folder`."""
-    environment = dict.fromkeys(VARIABLES, "1") | {"METRICS_BY": "stage", "STREAMS_DIR": str(folder)}
-    environment["DEAD_LETTER_QUEUE_URL"] = "https://sqs.eu-central-1.amazonaws.com/1/dead"
-    return replace(load(environment), upstreams=upstreams)
+    return load(environment(folder.parent, STREAMS_DIR=str(folder), **upstreams))
 
 
 class Functions:
