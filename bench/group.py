@@ -29,7 +29,7 @@ from handlers.store.group_store import GroupStore
 from handlers.store.segment_items import is_segment, stored_events
 from local.checkout import ROOT
 from local.functions.sandbox import Sandbox
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from local.stack import Function
 
 GROUP, EXECUTION = "#1", "E1"

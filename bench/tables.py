@@ -1,7 +1,7 @@
 """`python -m bench.tables`: serves DynamoDB over HTTP in a process of its own, so that only its client is measured.
 
-The tables are those of local/replay/table.py, which tests compare with the embedded AWS. Signatures are not checked.
-`--items-per-s` throttles the statements above that rate one by one, as AWS does.
+The tables are those of local/simulation/tables.py, which tests compare with the embedded AWS. Signatures are not
+checked. `--items-per-s` throttles the statements above that rate one by one, as AWS does.
 Invariant: the first line that it prints is its port; a response is sent after the items are in the table.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 
 TABLES = ("events", "control")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)

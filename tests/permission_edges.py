@@ -20,12 +20,12 @@ from typing import Any
 from botocore.handlers import BUILTIN_HANDLERS
 
 from handlers.dynamodb.client import DynamoDb
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
-from local.chaos.unreliable_queue import UnreliableQueue
 from local.permissions import needs
 from local.permissions.guard import of_task
 from local.permissions.roles import Need
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
+from local.simulation.unreliable_queue import UnreliableQueue
+from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language import TaskCall
 from states_language.execution import Execution
 

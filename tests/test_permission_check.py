@@ -13,8 +13,8 @@ from handlers.errors import StoreUnavailable
 from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
 from local.permissions import roles
-from local.replay.table import MemoryDynamoDB
 from local.service import osls
+from local.simulation.tables import MemoryDynamoDB
 from local.stages import ROOT
 from tests import permission_check, permission_edges
 from tests.permission_check import NAMES, STAGE
@@ -117,7 +117,7 @@ def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
     """Where one of its processes saw a request that no role allows; it names the test."""
     (tmp_path / "test_one.py").write_text(f"""
 from handlers.store.stream_records import StreamRecords
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 
 def test_one():
     StreamRecords(MemoryDynamoDB("{EVENTS}"), "{EVENTS}").stop("a", "2026-01-01T00:00:00.000Z", may_start=True)

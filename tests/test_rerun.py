@@ -98,7 +98,7 @@ def test_what_no_role_allows_is_not_forgiven(tmp_path: Path) -> None:
     """Neither beside a test that passes alone."""
     asks = """
 from handlers.store.stream_records import StreamRecords
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 
 def test_asks():
     name = "streamkeeper-test-events"

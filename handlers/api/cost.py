@@ -1,8 +1,9 @@
 """Builds what `GET /connections/{streamId}/cost` shows: about what a stream has cost since it was last started.
 
-It multiplies what the records say, hours and stored events, by the rates that `python -m local.costs.page` writes into
-rates.json: the cost model's amounts for the stage `prod`. Where the records do not reach back to the start, the events
-before them are taken to have come as often as those after. Invariant: it is called an estimate, and says by what.
+It multiplies what the records say, hours and stored events, by the rates that `python -m local.costs.cost_pages` writes
+into rates.json: the cost model's amounts for the stage `prod`. Where the records do not reach back to the start, the
+events before them are taken to have come as often as those after. Invariant: it is called an estimate, and says by
+what.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from handlers.store.connection_store import Store
 from handlers.store.event_items import stream_of
 from local.chaos.delivery import Delivery
 from local.chaos.deployments import QUEUE_URL
-from local.chaos.table_stream import TableStream
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
-from local.chaos.unreliable_queue import UnreliableQueue
-from local.replay.dynamodb_expressions import Item
-from local.replay.table import Key, MemoryDynamoDB
+from local.simulation.dynamodb_expressions import Item
+from local.simulation.table_stream import TableStream
+from local.simulation.tables import Key, MemoryDynamoDB
+from local.simulation.unreliable_queue import UnreliableQueue
+from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language import Execution
 from states_language.clock import VirtualClock
 
@@ -33,7 +33,7 @@ class Account:
         self.events_table, self.control_table = names["events_table"], names["control_table"]
         self.tables = MemoryDynamoDB(self.events_table, self.control_table, on_change=self._changed)
         self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
-        self.queue = UnreliableQueue(self.clock, self.dynamodb)
+        self.queue = UnreliableQueue(self.clock, self.dynamodb, QUEUE_URL)
         self.stream = TableStream(self.clock)  # of the events table
         self.delivery: Delivery | None = None  # what came of it, when the run is over
         self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late

@@ -25,11 +25,11 @@ from handlers.store import control_items
 from handlers.store.event_reader import EventReader
 from handlers.store.key_reader import key_at, position_of
 from handlers.store.stream_records import StreamRecords
-from local.chaos.executions import end_word, over_as
+from local.chaos.execution_ends import end_word, over_as
 from local.chaos.losses import ledger, ledger_rows
 from local.chaos.schedule import SLOW_MS, requests
-from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
+from local.simulation.unreliable_tables import LATEST_MS
 
 # How long passes between two questions, and how many entries a page may have.
 LEAST_MS, MOST_MS = 6_000, 20_000

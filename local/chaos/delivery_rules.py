@@ -15,7 +15,7 @@ from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
 from handlers.store.segment_items import LOG_SUFFIX, is_segment, stored_events
 from local.chaos.delivery import Delivery
-from local.chaos.table_stream import Write
+from local.simulation.table_stream import Write
 
 COUNTED = ("undelivered", "overtaken", "forged", "buried")
 Name = tuple[str, str]  # stream and key

@@ -24,7 +24,7 @@ from local.chaos.link import Link
 from local.chaos.notes import Notes
 from local.chaos.running import Running
 from local.chaos.slow_requests import Task, Waits
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language.clock import VirtualClock
 
 CLOSED_HERE = Closed("closed_here")

@@ -29,8 +29,8 @@ from local.chaos.pool import VirtualBell, VirtualPool
 from local.chaos.running import Running
 from local.chaos.seat import Place, Seat
 from local.chaos.slow_requests import Task, Waits
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
 from local.replay.virtual_reader import Reader
+from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language.clock import VirtualClock
 
 # How long a function takes to start that is asked for a profile, in milliseconds.

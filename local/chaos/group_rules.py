@@ -6,7 +6,7 @@ calm stream is blamed for nothing that only others met.
 
 from __future__ import annotations
 
-from local.chaos.executions import outdated, overdue, unnamed
+from local.chaos.execution_ends import outdated, overdue, unnamed
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered
 from local.chaos.rests import most_ms

@@ -8,8 +8,8 @@ from __future__ import annotations
 from handlers.store.group_items import group_lease
 from local.chaos.account import Account
 from local.chaos.table_watch import Holder
-from local.replay.dynamodb_expressions import Item
-from local.replay.table import Key
+from local.simulation.dynamodb_expressions import Item
+from local.simulation.tables import Key
 
 
 class GroupWatch:

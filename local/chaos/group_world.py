@@ -30,7 +30,7 @@ from local.chaos.schedule import Fault, Schedule
 from local.chaos.seat import Place
 from local.chaos.slow_requests import Task
 from local.chaos.world import World
-from local.replay.shared_tasks import request
+from local.simulation.shared_tasks import request
 from states_language import Machine, TaskCall, TaskFailure
 from states_language.timestamps import written
 

@@ -7,7 +7,7 @@ violation names its kind, one of `COUNTED`, and its place in time.
 from __future__ import annotations
 
 from local.chaos import delivery_rules, group_rules, stream_rules
-from local.chaos.executions import outdated, over_as, overdue, unnamed
+from local.chaos.execution_ends import outdated, over_as, overdue, unnamed
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered
 from local.chaos.rests import most_ms

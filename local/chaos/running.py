@@ -12,7 +12,7 @@ from handlers.connection.effects import Outcome
 from handlers.connection.steps import Await, Step
 from local.chaos.link import Link
 from local.chaos.slow_requests import Killed, SlowRequests, Task, Waits
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language.clock import Timer, VirtualClock
 
 

@@ -16,7 +16,7 @@ from handlers.connection.inputs import StoreFailed
 from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
 from handlers.store.worker import hard_stop_ms
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB, nothing
+from local.simulation.unreliable_tables import UnreliableDynamoDB, nothing
 from states_language.clock import Clock
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from local.chaos.losses import lease_ttl_ms, missing
 from local.chaos.orphan_watch import LOOK_EVERY_MS
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
-from local.chaos.unreliable_dynamodb import LATEST_MS
 from local.chaos.world import World
+from local.simulation.unreliable_tables import LATEST_MS
 
 COUNTED = (
     "lost",

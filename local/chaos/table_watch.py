@@ -17,10 +17,10 @@ from handlers.store.event_items import PLACES, partition_keys, place_of, stream_
 from handlers.store.segment_items import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
 from local.chaos.link import Link
-from local.chaos.unreliable_queue import whole_events
 from local.chaos.wire import Wire
-from local.replay.dynamodb_expressions import Item
-from local.replay.table import Key
+from local.simulation.dynamodb_expressions import Item
+from local.simulation.tables import Key
+from local.simulation.unreliable_queue import whole_events
 from states_language import Execution
 
 # How far behind the newest event one may be written: a reader asks again from there (docs/store.md).

@@ -15,7 +15,7 @@ from urllib3 import exceptions
 
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.opening import RedirectRefused
-from local.chaos.virtual_sinks import QUICK_MS, SLOW_MS, VirtualSinks
+from local.simulation.virtual_sinks import QUICK_MS, SLOW_MS, VirtualSinks
 
 SECRET = "whsec_c3RyZWFta2VlcGVyLWNoYW9z"  # of no server
 LABEL = "webhook:hook.invalid"

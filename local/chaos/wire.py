@@ -19,11 +19,11 @@ import random
 import re
 from typing import Any
 
+from local.simulation.unreliable_tables import REFUSED
+
 KEYS = ("id", "path", "hash")
 # Why some events cannot be stored, and which: every so manieth, from that one on.
 UNSTORABLE = {"refused": (7, 3), "large": (40, 20)}
-# What a table refuses.
-REFUSED = "and no table takes it"
 # No text of letters is smaller: compressed it has three quarters of its length, and an item 400 KB at most.
 LARGE = base64.b64encode(random.Random(0).randbytes(420_000)).decode()
 # The name of an event that announces a loss.

@@ -29,7 +29,7 @@ from local.chaos.schedule import Fault, Schedule
 from local.chaos.slow_requests import Task
 from local.chaos.table_watch import Watch
 from local.chaos.wire import Wire
-from local.replay.shared_tasks import request, setter
+from local.simulation.shared_tasks import request, setter
 from states_language import Execution, Machine, TaskCall, TaskFailure
 from states_language.clock import Timer
 from states_language.timestamps import written

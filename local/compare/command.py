@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from local import collection, stages
-from local.compare import backoff, checkpoints, faults
+from local.compare import backoff_kinds, checkpoints, fault_kinds
 from local.compare.result import Result, Strategy
 from local.compare.strategies import STRATEGIES
 from local.costs import prices
@@ -108,12 +108,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _backoff(arguments: argparse.Namespace) -> int:
-    path, found = checked(arguments.picture), backoff.simulated(_whole("--seed", arguments.seed, 0, 2**53))
-    lines = backoff.rows(found)
+    path, found = checked(arguments.picture), backoff_kinds.simulated(_whole("--seed", arguments.seed, 0, 2**53))
+    lines = backoff_kinds.rows(found)
     if path is not None:
-        write(path, backoff.picture(found), backoff.heading(), _html(lines))
-    shown = "\n".join([backoff.heading(), "", *_aligned(lines)])
-    print(json.dumps(backoff.as_json(found)) if arguments.json else shown)
+        write(path, backoff_kinds.picture(found), backoff_kinds.heading(), _html(lines))
+    shown = "\n".join([backoff_kinds.heading(), "", *_aligned(lines)])
+    print(json.dumps(backoff_kinds.as_json(found)) if arguments.json else shown)
     return 0
 
 
@@ -188,7 +188,7 @@ def question(arguments: argparse.Namespace) -> Question:
         upstream=upstream,
         seed=seed,
     )
-    return Question(faults.with_faults(source, arguments.faults), arguments.faults)
+    return Question(fault_kinds.with_faults(source, arguments.faults), arguments.faults)
 
 
 def until_ms(asked: Question) -> int:

@@ -37,8 +37,8 @@ from aws_durable_execution_sdk_python_testing.observer import ExecutionObserver
 from aws_durable_execution_sdk_python_testing.stores.memory import InMemoryExecutionStore
 
 from local.compare.durable import OPERATIONS, handler_on
+from local.compare.played_world import World
 from local.compare.result import Result
-from local.compare.world import World
 from local.replay.command import INPUT
 from local.replay.scenario import Scenario
 from states_language import TaskFailure

@@ -24,10 +24,10 @@ from local.costs.steady_upstream import Client
 from local.replay.command import Latencies
 from local.replay.scenario import Scenario
 from local.replay.scripted_upstream import Link, ScriptedUpstream
-from local.replay.started_executions import VirtualExecutions
 from local.replay.tasks import RunningInvocation, VirtualSandbox
 from local.replay.virtual_invocation import VirtualConnection
 from local.replay.virtual_reader import Reader
+from local.simulation.started_executions import VirtualExecutions
 from states_language.clock import Clock
 
 STREAMS = 100

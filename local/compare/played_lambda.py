@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from local.compare import self_invoke
+from local.compare.played_world import World
 from local.compare.result import Result
-from local.compare.world import World
 from local.replay.command import INPUT
 from local.replay.scenario import Scenario
 from states_language import TaskFailure

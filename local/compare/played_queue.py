@@ -15,11 +15,11 @@ from botocore.exceptions import ClientError
 
 from local.compare import by_queue
 from local.compare.played_lambda import ended_within, killed
+from local.compare.played_world import World
 from local.compare.result import Result
-from local.compare.virtual_queue import VirtualQueue
-from local.compare.world import World
 from local.replay.command import INPUT
 from local.replay.scenario import Scenario
+from local.simulation.virtual_queue import VirtualQueue
 from timeline.spans import Span
 
 COPIES = 0.01

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from handlers.profile.deliver_field import KINDS
-from local.costs import delivered, model, month, prices, standing
+from local.costs import delivered, model, month, prices, stage_costs
 from local.costs.model import Costs, Load
 from local.costs.prices import Prices
 from local.user_error import UserError
@@ -156,7 +156,7 @@ def _number(option: str, value: str, least: float, most: float) -> float:
 def _need_room(load: Load, settings: Any) -> None:
     """Raises UserError where one function cannot store so many events."""
     memory_mb, together = settings["memory_mb"], load.together
-    most = standing.events_per_s(memory_mb, load.event_bytes)
+    most = stage_costs.events_per_s(memory_mb, load.event_bytes)
     if load.events_per_s * together <= most:
         return
     about = f"about {most:,.0f} events of {load.event_bytes} bytes"

@@ -15,14 +15,14 @@ from handlers.profile.behaviour import Profile
 from handlers.store.connection_store import Store
 from local import stages
 from local.costs.counted_invocation import CountedInvocation
+from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.steady_upstream import SteadyUpstream
-from local.costs.tables import control_table, events_table
 from local.replay.command import INPUT, Latencies
 from local.replay.scenario import Scenario, Upstream
 from local.replay.scripted_upstream import ScriptedUpstream
-from local.replay.started_executions import VirtualExecutions
 from local.replay.tasks import RunningInvocation, VirtualSandbox
+from local.simulation.started_executions import VirtualExecutions
 from states_language import Machine, load
 from states_language.clock import Clock, VirtualClock
 

@@ -21,7 +21,7 @@ from handlers.deliver.invocation import Delivered, Hands, deliver
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import event_item
-from local.costs import standing
+from local.costs import stage_costs
 from local.costs.month import MONTH_S
 from local.costs.prices import GB, HOURS, MILLION, Prices
 from local.stream_records import Record, plain
@@ -57,7 +57,7 @@ class Calls:
 
 def calls(flow: Flow, *, is_patient: bool) -> Calls:
     """How often the function is called: for each shard that has something when it is polled."""
-    shards = min(flow.streams, int(standing.measured()["delivery_shards"]))
+    shards = min(flow.streams, int(stage_costs.measured()["delivery_shards"]))
     writes_per_s = flow.streams * flow.writes_per_s / shards
     if not writes_per_s:
         return Calls(0, 0, 0)
@@ -96,12 +96,12 @@ def _call_usd(
     names = [f"replay:{number}" for number in range(streams)]
     batches = {kind: _batches(kind, records(names, events, flow.event_bytes)) for kind in kinds}
     requests = sum(map(len, batches.values()))
-    figures = standing.measured()
+    figures = stage_costs.measured()
     cpu_ms = figures["delivery_cpu_ms_per_call"] + figures["delivery_cpu_ms_per_event"] * events * len(kinds)
     cpu_ms += figures["delivery_cpu_ms_per_request"] * requests
     memory_mb = float(settings["control_memory_mb"])
     counts = streams * len(kinds)
-    busy_ms = cpu_ms * max(1.0, standing.MB_PER_CORE / memory_mb)
+    busy_ms = cpu_ms * max(1.0, stage_costs.MB_PER_CORE / memory_mb)
     busy_ms += figures["delivery_wait_ms_per_request"] * (requests + counts)
     function_usd = busy_ms / 1000 * memory_mb / 1024 * prices.usd("lambda", "gb_second_arm64")
     function_usd += prices.usd("lambda", "million_requests") + counts * prices.usd("dynamodb", "million_write_units")

@@ -19,8 +19,8 @@ from local.costs.metered import Counts
 from local.costs.steady_upstream import SteadyUpstream
 from local.replay.command import Latencies
 from local.replay.scenario import Scenario
-from local.replay.started_executions import VirtualExecutions
 from local.replay.tasks import RunningInvocation
+from local.simulation.started_executions import VirtualExecutions
 from states_language import Machine
 from states_language.clock import VirtualClock
 

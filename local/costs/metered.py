@@ -1,8 +1,8 @@
 """Counts what requests to DynamoDB are billed: the client and the tables behind it, in memory.
 
 `MeteredDynamoDb` is the client that the function ships with, to the last byte of a request's body. In place of a
-socket it has `Meter`, which reads the body, lets the tables of local/replay/table.py answer, and counts the units by
-the rules of `units.py`. Invariant: every request that the tables answer, or whose condition they refuse, is counted
+socket it has `Meter`, which reads the body, lets the tables of local/simulation/tables.py answer, and counts the units
+by the rules of `units.py`. Invariant: every request that the tables answer, or whose condition they refuse, is counted
 once; how it is counted changes no answer.
 """
 
@@ -17,9 +17,9 @@ from botocore.exceptions import ClientError
 
 from handlers.dynamodb.client import DynamoDb, binary
 from handlers.dynamodb.sigv4 import Credentials, Signer
-from local.costs.tables import Table
+from local.costs.deployed_tables import Table
 from local.costs.units import Item, item_bytes, read_units, refused_units, stored_bytes, write_units
-from local.replay.table import Key, MemoryDynamoDB
+from local.simulation.tables import Key, MemoryDynamoDB
 
 _EVENT = "event"
 CONDITION = "ConditionalCheckFailedException"

@@ -16,7 +16,7 @@ from typing import Any
 from handlers.connection.steps import Report
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
-from local.costs import delivered, standing
+from local.costs import delivered, stage_costs
 from local.costs.counted_run import NAMES, Counted, Stream, count, machine_of
 from local.costs.group_run import count_group
 from local.costs.month import MONTH_S, Month, Months
@@ -109,16 +109,16 @@ def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = _lambda_usd(used, settings, prices) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
-    parts["logs"] = standing.connection_log_usd(used.invocations, prices) / together
-    parts["watch"] = standing.watch_stream_usd(prices, together)
+    parts["logs"] = stage_costs.connection_log_usd(used.invocations, prices) / together
+    parts["watch"] = stage_costs.watch_stream_usd(prices, together)
     reports = [_that_stored(report) for report in idle.reports] if load.events_per_s else idle.reports
     length_s = idle.length_ms / 1000
-    parts["metrics"] = standing.stream_metrics_usd(reports, length_s, settings, prices) / load.streams
+    parts["metrics"] = stage_costs.stream_metrics_usd(reports, length_s, settings, prices) / load.streams
     added = _requests_usd(flow, settings, prices)
     share = _share(load, flow)
     for name, usd in _requests_usd(idle, settings, prices).items():
         parts[name] += usd + share * added[name]
-    fixed = standing.fixed_usd(settings, prices)
+    fixed = stage_costs.fixed_usd(settings, prices)
     if load.deliver:
         parts |= delivered.usd(load.deliver, _delivered(load, flow), settings, prices)
         fixed |= delivered.fixed_usd(load.deliver, settings, prices)
@@ -228,8 +228,8 @@ def _requests_usd(counted: Counted, settings: Mapping[str, Any], prices: Prices)
     events, control = NAMES["events_table"], NAMES["control_table"]
     grown = {table: size * times for table, size in counts.stored_bytes.items()}
     is_backed_up = settings["point_in_time_recovery"]
-    stored_usd = standing.stored_usd(grown.get(events, 0), settings["keep_days"], is_backed_up, prices)
-    stored_usd += standing.stored_usd(grown.get(control, 0), settings["ledger_keep_days"], is_backed_up, prices)
+    stored_usd = stage_costs.stored_usd(grown.get(events, 0), settings["keep_days"], is_backed_up, prices)
+    stored_usd += stage_costs.stored_usd(grown.get(control, 0), settings["ledger_keep_days"], is_backed_up, prices)
     return {
         "events": counts.write_units(events) * times * write_usd,
         "control_writes": counts.write_units(control) * times * write_usd,

@@ -7,7 +7,7 @@ from handlers.group.lease import Beat
 from handlers.rounds import Rounds, Turn
 from handlers.store.group_items import beat_name, beat_value
 from handlers.store.leases import Leases
-from local.costs.tables import control_table
+from local.costs.deployed_tables import control_table
 from local.costs.units import Item, item_bytes
 from local.costs.units import read_units as billed_units
 

@@ -31,8 +31,8 @@ from local.printable import columns_of, in_marks_of, printable_lines
 from local.replay import scenario
 from local.replay.scenario import Scenario
 from local.replay.scripted_upstream import ScriptedUpstream
-from local.replay.started_executions import VirtualExecutions
 from local.replay.tasks import VirtualSandbox
+from local.simulation.started_executions import VirtualExecutions
 from local.user_error import UserError
 from states_language import DefinitionError, Execution, Machine, load
 from states_language.clock import VirtualClock

@@ -17,12 +17,12 @@ from handlers.connection.effects import Outcome
 from handlers.connection.lifetime import longest_overlap_ms
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
-from local.replay.dynamodb_expressions import Item
 from local.replay.scripted_upstream import Link, ScriptedUpstream
-from local.replay.shared_tasks import request, setter, store_on
-from local.replay.started_executions import VirtualExecutions
-from local.replay.table import Key, MemoryDynamoDB
 from local.replay.virtual_invocation import VirtualConnection, VirtualInvocation
+from local.simulation.dynamodb_expressions import Item
+from local.simulation.shared_tasks import request, setter, store_on
+from local.simulation.started_executions import VirtualExecutions
+from local.simulation.tables import Key, MemoryDynamoDB
 from states_language import TaskCall, TaskFailure
 from states_language.clock import Clock
 from timeline.coverage import Connection

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from handlers.store.control_items import key, number
 from local import stages
 from local.costs.units import READ_BYTES, WRITE_BYTES, item_bytes
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
 

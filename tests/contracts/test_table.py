@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.listener import bind
-from local.replay.table import MemoryDynamoDB
 from local.service.embedded_aws import EmbeddedAws, lock
+from local.simulation.tables import MemoryDynamoDB
 from tests.examples import examples
 
 TABLE = "contract"

@@ -26,9 +26,9 @@ from handlers.store.connection_store import Store
 from local.chaos.function import VirtualFunction
 from local.chaos.link import Link
 from local.chaos.slow_requests import NOTHING_ASKED, SlowRequests, Task, Waits
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
-from local.replay.table import MemoryDynamoDB
 from local.replay.virtual_invocation import VirtualInvocation
+from local.simulation.tables import MemoryDynamoDB
+from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from tests.handlers.aws import SECRETS
 from tests.handlers.connection.performer import PlainPerformer, Script

@@ -18,7 +18,7 @@ import pytest
 from handlers import errors, invocation
 from handlers.connection.steps import Invocation
 from handlers.settings import load
-from local.costs import standing
+from local.costs import stage_costs
 from tests.chaos import chaos_defects
 from tests.chaos.teeth import OF_THE_ENTRY
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
@@ -227,7 +227,7 @@ def test_a_connection_logs_no_more_than_is_priced(
             call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
     error = "".join(traceback.format_exception(raised.value))
     logged = len(capsys.readouterr().out) + len(error) + PLATFORM_BYTES
-    priced = standing.measured()["log_bytes_per_connection"]
+    priced = stage_costs.measured()["log_bytes_per_connection"]
     assert priced / 2 < logged < priced
 
 

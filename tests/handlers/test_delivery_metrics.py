@@ -6,7 +6,7 @@ from typing import Any
 from handlers.connection_metrics import By
 from handlers.delivery_metrics import NAMES, documents
 from handlers.store.delivery_records import Count, Place
-from local.costs import standing
+from local.costs import stage_costs
 
 BY: tuple[By, ...] = ("stage", "profile", "stream")
 QUEUE, HOOK = Place("prices:eur", "sqs:orders.fifo"), Place("prices:usd", "webhook:hooks.example.org")
@@ -62,6 +62,6 @@ def test_a_stage_of_few_streams_keeps_all_of_each_stream_and_sink_on_request() -
 
 def test_a_document_is_no_longer_than_what_is_priced() -> None:
     """Of an ordinary stream and sink."""
-    priced = standing.measured()["delivery_log_bytes_per_document"]
+    priced = stage_costs.measured()["delivery_log_bytes_per_document"]
     for by in BY:
         assert priced / 2 < max(len(json.dumps(one, separators=(",", ":"))) for one in described(by)) < priced

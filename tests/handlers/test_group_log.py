@@ -12,7 +12,7 @@ from handlers.connection_metrics import document_of
 from handlers.group_log import GroupLog
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from local.costs import standing
+from local.costs import stage_costs
 
 WHO = Invocation("#1", "A", "arn", "r1", 900_000, 20_000, 2_000, 5_000, 0)
 
@@ -71,4 +71,4 @@ def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
     )
     assert said == found | {"group": "#123"}
     found = said
-    assert len(json.dumps(found)) < standing.measured()["log_bytes_per_connection"] / 5
+    assert len(json.dumps(found)) < stage_costs.measured()["log_bytes_per_connection"] / 5

@@ -17,7 +17,7 @@ from handlers.connection.steps import Invocation, Report
 from handlers.profile.parse import parse
 from handlers.store import control_items
 from handlers.store.connection_store import Store
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.connection.performer import Action, PlainPerformer, Script
 
 LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]

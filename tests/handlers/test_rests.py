@@ -16,7 +16,7 @@ from handlers.profile.parse import parse
 from handlers.store.connection_store import Store
 from handlers.store.event_items import partition_key
 from handlers.store.requests import Requests
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from tests.chaos import chaos_defects
 from tests.chaos.teeth import OF_THE_RESTS
 from tests.handlers.connection.performer import Action, PlainPerformer, Script

@@ -19,7 +19,7 @@ from handlers.alerts import MOST_OF_GROUP, damaged, lines, unconnected, with_str
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.errors import StoreUnavailable
 from handlers.settings import SettingsError, load_watch
-from local.costs.standing import WATCH_METRICS, measured
+from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
 from local.stack import read
 from tests.handlers.aws import Aws, Client, fails_with, never_arrives

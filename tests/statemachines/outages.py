@@ -7,7 +7,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from local import stages
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from states_language import Execution, Machine, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from states_language.timestamps import written

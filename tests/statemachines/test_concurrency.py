@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from local.bounds import ALLOWED
-from local.replay.shared_tasks import setter
+from local.simulation.shared_tasks import setter
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
 from tests.statemachines.outages import HOUR_MS, LIFE_MS, World

@@ -7,7 +7,7 @@ import pytest
 from handlers.group.lease import GroupLease
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore, GroupFunction
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import NAMES, definition

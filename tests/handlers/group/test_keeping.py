@@ -12,7 +12,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store.connection_store import Store
 from handlers.store.event_items import partition_keys
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.group.performer import GroupPerformer, Script
 
 EVENTS, CONTROL = "events", "control"

@@ -23,7 +23,7 @@ from handlers.store.group_store import GroupStore
 from handlers.store.segment_items import is_segment, log_key, stored_events
 from local.costs.counted_group import CountedGroup, Group
 from local.costs.steady_upstream import Client
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from states_language.clock import Timer
 from tests.handlers.group.performer import DELAYS
 

@@ -13,7 +13,7 @@ from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
 from handlers.store.segment_reader import SegmentReader
 from handlers.store.segment_writer import SegmentWriter
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import is_sent_twice
 from tests.handlers.connection.managers import profile
 from tests.handlers.store.events import noise

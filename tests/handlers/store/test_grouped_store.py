@@ -14,7 +14,7 @@ from handlers.store import control_items
 from handlers.store.control_record import cursor, to_record
 from handlers.store.group_items import beat_name, beat_value, live_of_member
 from handlers.store.grouped_store import GroupedStore, GroupFunction
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 
 CONTROL, GROUP, STREAM, EXECUTION, REQUEST = "control", "#1", "prices", "E1", "r1"
 NOW_MS = 1_000_000

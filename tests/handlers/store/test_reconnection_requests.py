@@ -12,8 +12,8 @@ import pytest
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
-from local.replay.shared_tasks import store_on
-from local.replay.table import MemoryDynamoDB
+from local.simulation.shared_tasks import store_on
+from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.connection.managers import event
 from tests.handlers.connection.performer import PlainPerformer, Script
 

@@ -24,8 +24,8 @@ from handlers.errors import StoreUnavailable
 from handlers.store.connection_store import Store
 from handlers.store.ledger_records import LOOK_BACK
 from handlers.store.requests import Requests
-from local.replay.shared_tasks import store_on
-from local.replay.table import MemoryDynamoDB
+from local.simulation.shared_tasks import store_on
+from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.connection.managers import connected, drained, fresh, profile
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}

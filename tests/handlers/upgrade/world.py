@@ -20,7 +20,7 @@ from handlers.group import is_group
 from handlers.store import control_items
 from handlers.store.upgrade_records import UpgradeRecords
 from handlers.upgrade.work import Clients, Work, step
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import NAMES, definition

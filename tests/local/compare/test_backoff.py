@@ -11,41 +11,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.cli import main
-from local.compare import backoff
+from local.compare import backoff_kinds
 from tests.examples import examples
 from tests.local.support import PROJECT
 
 
 @settings(max_examples=examples(15))
-@given(st.sampled_from(sorted(backoff.KINDS)), st.integers(0, 10**9))
+@given(st.sampled_from(sorted(backoff_kinds.KINDS)), st.integers(0, 10**9))
 def test_every_stream_recovers_once(kind: str, seed: int) -> None:
     """Every try is a first one of a stream, refused, or made during the outage; nobody is answered in the outage."""
-    found = backoff.simulate(kind, seed)
-    in_outage = sum(found.calls_s[: backoff.OUTAGE_S])
-    assert found.calls == in_outage + found.refused + backoff.STREAMS
+    found = backoff_kinds.simulate(kind, seed)
+    in_outage = sum(found.calls_s[: backoff_kinds.OUTAGE_S])
+    assert found.calls == in_outage + found.refused + backoff_kinds.STREAMS
     assert found.half_ms is not None
     assert found.last_ms is not None
-    assert backoff.CONNECT_MS <= found.half_ms <= found.last_ms
-    assert backoff.simulate(kind, seed) == found
+    assert backoff_kinds.CONNECT_MS <= found.half_ms <= found.last_ms
+    assert backoff_kinds.simulate(kind, seed) == found
 
 
 def test_what_a_kind_is() -> None:
     """Without back-off all try each second and a connect; without jitter all stay together."""
-    none, exponential = backoff.simulate("none"), backoff.simulate("exponential")
+    none, exponential = backoff_kinds.simulate("none"), backoff_kinds.simulate("exponential")
     # 1.05 s apart from 0 on: 58 rounds begin in the outage of 60 s.
-    assert sum(none.calls_s[: backoff.OUTAGE_S]) == 58 * backoff.STREAMS
+    assert sum(none.calls_s[: backoff_kinds.OUTAGE_S]) == 58 * backoff_kinds.STREAMS
     assert {count % 100 for count in exponential.calls_s} == {0}
-    assert exponential.peak_calls_s == backoff.STREAMS
+    assert exponential.peak_calls_s == backoff_kinds.STREAMS
 
 
 @settings(max_examples=examples(10))
 @given(st.integers(0, 10**9))
 def test_the_default_has_half_of_the_streams_back_first(seed: int) -> None:
     """Of the kinds that spread their calls, full jitter has; docs/strategies.md says so."""
-    found = {one.kind: one for one in backoff.simulated(seed)}
+    found = {one.kind: one for one in backoff_kinds.simulated(seed)}
     spread = [found[kind].half_ms or 0 for kind in ("equal", "decorrelated")]
-    assert (found[backoff.DEFAULT].half_ms or 0) < min(spread)
-    assert found[backoff.DEFAULT].refused < found["none"].refused / 10
+    assert (found[backoff_kinds.DEFAULT].half_ms or 0) < min(spread)
+    assert found[backoff_kinds.DEFAULT].refused < found["none"].refused / 10
 
 
 def retriers(node: Any) -> Iterator[dict[str, Any]]:
@@ -69,5 +69,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "full (default)" in capsys.readouterr().out
     assert main(["compare", "--what", "backoff", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["kind"] for one in found["backoff"]] == list(backoff.KINDS)
+    assert [one["kind"] for one in found["backoff"]] == list(backoff_kinds.KINDS)
     assert f"{found['backoff'][0]['calls']:,} calls" in (tmp_path / "out.html").read_text()

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.cli import main
-from local.compare import backoff, page
+from local.compare import backoff_kinds
+from local.compare import strategies_page as page
 from local.compare.command import MEASURED_MS, rows
 from local.compare.result import Strategy
 from local.compare.strategies import MACHINES, STRATEGIES, by_group
@@ -151,11 +152,14 @@ def test_the_picture_and_its_table(
 
 def test_the_page_says_what_the_command_says(measured: tuple[dict[str, Any], str]) -> None:
     """What is cheap to run again: the measured experiment, the back-off, and a rough day of most strategies."""
-    text, question = (PROJECT / page.PAGE).read_text(encoding="utf-8"), page.asked(page.QUESTIONS["rough"])
+    text, question = (
+        (PROJECT / page.PAGE).read_text(encoding="utf-8"),
+        page.asked(page.QUESTIONS["rough"]),
+    )
     memory_mb, listed = question.source.settings["memory_mb"], prices.read()
     cheap = [one for one in STRATEGIES if one.name not in ("durable", GROUP)]
     day = [one.run(question.source).as_json(memory_mb, listed) for one in cheap]
-    for name, table in (("rough", rows(day)), ("backoff", backoff.rows(backoff.simulated()))):
+    for name, table in (("rough", rows(day)), ("backoff", backoff_kinds.rows(backoff_kinds.simulated()))):
         said = text[text.index(f"<!-- compare: {name} -->") :].partition("<!-- /compare -->")[0]
         assert [line for line in page.lines_of(table) if line not in said] == []
     assert page.table_in(text, "measured", rows(measured[0]["strategies"])) == text
@@ -163,7 +167,7 @@ def test_the_page_says_what_the_command_says(measured: tuple[dict[str, Any], str
 
 @pytest.mark.long
 def test_the_page_says_all_that_the_command_says() -> None:
-    """`python -m local.compare.page` writes docs/strategies.md and its picture."""
+    """`python -m local.compare.strategies_page` writes docs/strategies.md and its picture."""
     assert [path.name for path, text in page.written().items() if path.read_text(encoding="utf-8") != text] == []
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from handlers.group_function import YOUNG_MS
-from local.compare import page, played_group
+from local.compare import played_group
+from local.compare import strategies_page as page
 from local.compare.result import Result
 from local.compare.strategies import MACHINES, by_group, by_machine
 

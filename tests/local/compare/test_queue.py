@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.compare import played_queue
-from local.compare.virtual_queue import VirtualQueue
+from local.simulation.virtual_queue import VirtualQueue
 from states_language.clock import VirtualClock
 from tests.examples import examples
 from tests.local.compare.test_durable import SHORT, scenario

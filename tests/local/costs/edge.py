@@ -9,8 +9,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from bench.tables import Connection
+from local.costs.deployed_tables import Table
 from local.costs.metered import Counts, Meter
-from local.costs.tables import Table
 
 
 class Edge:

@@ -17,9 +17,9 @@ from handlers.profile.parse import parse
 from handlers.settings import PlainAws, Settings
 from handlers.store.connection_store import Store
 from local.costs.counted_invocation import CountedInvocation
+from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
 from local.costs.steady_upstream import Client, Link, SteadyUpstream, frame
-from local.costs.tables import control_table, events_table
 from states_language.clock import VirtualClock
 from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
 from tests.local.costs.edge import edge

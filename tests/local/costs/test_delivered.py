@@ -6,7 +6,7 @@ import pytest
 
 from handlers.profile.deliver_field import KINDS
 from local.cli import main
-from local.costs import delivered, month, prices, standing
+from local.costs import delivered, month, prices, stage_costs
 from local.costs.delivered import Flow
 from local.costs.month import MONTH_S
 from local.costs.prices import GB, MILLION
@@ -73,7 +73,7 @@ def test_the_log_and_the_metrics_are_paid_too() -> None:
     free = prices.read().also("cloudwatch", "log_gb", 0)
     logged, unlogged = (delivered.usd(["sqs"], flow(), SETTINGS, listed)["delivery"] for listed in (LISTED, free))
     calls = 4 * (1 - math.exp(-1 / 4)) * MONTH_S
-    figures = standing.measured()
+    figures = stage_costs.measured()
     size = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"]
     assert logged - unlogged == pytest.approx(calls * size / GB * LISTED.usd("cloudwatch", "log_gb"))
     metric_usd = LISTED.usd("cloudwatch", "metric_month")

@@ -10,11 +10,11 @@ import pytest
 
 from local.checkout import ROOT
 from local.cli import main
-from local.costs import model, month, page, prices
+from local.costs import cost_pages, model, month, prices
+from local.costs.cost_pages import IDLE, Quoted
 from local.costs.counted_run import NAMES
 from local.costs.model import PARTS, Costs, Load, Usage
 from local.costs.month import Month, Months
-from local.costs.page import IDLE, Quoted
 from local.costs.prices import MILLION
 from local.costs.steady_upstream import LATE_MS, SteadyUpstream
 from states_language.clock import VirtualClock
@@ -29,7 +29,7 @@ COUNTED = model.counted
 @pytest.fixture(scope="module")
 def quoted() -> Quoted:
     """What the pages are to say, by a replay of a month."""
-    return page.quoted()
+    return cost_pages.quoted()
 
 
 @cache
@@ -57,8 +57,8 @@ def test_the_page_quotes_the_requests_of_an_event_a_second() -> None:
 
 @pytest.mark.long
 def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
-    """`python -m local.costs.page` writes them."""
-    assert sorted(path.name for path in page.changes(quoted)) == []
+    """`python -m local.costs.cost_pages` writes them."""
+    assert sorted(path.name for path in cost_pages.changes(quoted)) == []
 
 
 @pytest.mark.long
@@ -77,11 +77,11 @@ def test_a_page_that_says_something_else_is_written(quoted: Quoted) -> None:
     """Amounts in sentences and whole tables, and nothing besides."""
     idle = quoted.idle.stream_month["sum"]
     old = "It is $0.01 an idle\nstream, $3.33 a month.\n<!-- cost: stream -->\n| old |\n<!-- /cost -->\nEnd."
-    new = page.rewritten(old, quoted)
+    new = cost_pages.rewritten(old, quoted)
     assert new.startswith(f"It is ${idle:.2f} an idle\nstream, $3.33 a month.\n<!-- cost: stream -->\n| part |")
     assert "| old |" not in new
     assert new.endswith("\n<!-- /cost -->\nEnd.")
-    assert page.rewritten(new, quoted) == new
+    assert cost_pages.rewritten(new, quoted) == new
 
 
 def test_the_parts_are_all_there_and_make_the_sum() -> None:

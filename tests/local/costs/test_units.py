@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.costs.command import rows
-from local.costs.tables import control_table, events_table
+from local.costs.deployed_tables import control_table, events_table
 from local.costs.units import Index, Item, item_bytes, read_units, refused_units, stored_bytes, value_bytes, write_units
 
 KEYS = ("PK", "SK")

@@ -16,7 +16,7 @@ from handlers.store import delivery_records
 from handlers.store.delivery_records import Count, Place
 from handlers.store.group_store import GroupStore
 from handlers.store.stream_records import StreamRecords
-from local.costs.standing import WATCH_METRICS
+from local.costs.stage_costs import WATCH_METRICS
 from local.metrics import export, formats
 from local.metrics.collector import Collector, Sample
 from local.user_error import UserError

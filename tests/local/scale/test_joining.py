@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from local import stages
-from local.scale import page
+from local.scale import scale_page
 from local.scale.joining import Posts, join
 from local.scale.throttled import ARN, NAMES, Aws, Limits
 from states_language import Machine, TaskCall, load
@@ -83,7 +83,7 @@ def test_posts_at_once_join_by_the_machine_too() -> None:
 
 def test_a_start_that_is_spread_is_not_refused() -> None:
     """A thousand within nine seconds are as many a second as ten thousand within ninety."""
-    listed = page.quotas()
+    listed = scale_page.quotas()
     quota = listed["start_execution"]
     limits = Limits(
         listed["partition_writes"]["most"], listed["new_table_writes"]["most"],

@@ -4,35 +4,35 @@ from dataclasses import replace
 
 import pytest
 
-from local.scale import page
+from local.scale import scale_page
 from local.scale.fleet import DAY_S, day
 from local.scale.starting import start
 
-FOUND = page.counted()
+FOUND = scale_page.counted()
 
 
 def test_the_page_quotes_what_was_counted() -> None:
-    """`python -m local.scale.page` writes it."""
-    text = page.PAGE.read_text(encoding="utf-8")
+    """`python -m local.scale.scale_page` writes it."""
+    text = scale_page.PAGE.read_text(encoding="utf-8")
     block = "<!-- scale: limits -->\n| old |\n<!-- /scale -->\n"
-    said = page.rewritten(f"{text}a {block}b\n", FOUND)
+    said = scale_page.rewritten(f"{text}a {block}b\n", FOUND)
     assert said.startswith(f"{text}a <!-- scale: limits -->\n| quota, of 2026-01 |")
 
 
 @pytest.mark.long
 def test_what_was_counted_is_what_is_counted_now() -> None:
-    """`python -m local.scale.page --count` writes it."""
-    assert page.count() == FOUND
+    """`python -m local.scale.scale_page --count` writes it."""
+    assert scale_page.count() == FOUND
 
 
 def test_functions_at_a_time_are_the_first_limit() -> None:
     """A thousand groups with a function each, and some with a second, are more than an account has by default."""
-    one = day(page.GROUPS, FOUND.cycle, 600)
-    rows = page.limits(FOUND, one, page.quotas())
+    one = day(scale_page.GROUPS, FOUND.cycle, 600)
+    rows = scale_page.limits(FOUND, one, scale_page.quotas())
     assert rows[2].startswith("| functions at a time | 1,000 |")
-    assert page.GROUPS < one.most_functions <= 2 * page.GROUPS
+    assert scale_page.GROUPS < one.most_functions <= 2 * scale_page.GROUPS
     # Half as many groups are below every quota.
-    half = page.limits(FOUND, day(page.GROUPS // 2, FOUND.cycle, 600), page.quotas())
+    half = scale_page.limits(FOUND, day(scale_page.GROUPS // 2, FOUND.cycle, 600), scale_page.quotas())
     assert all(int(row.rsplit(" ", 2)[1].rstrip("%")) < 100 for row in half[2:])
 
 
@@ -52,20 +52,20 @@ def test_a_day_is_what_its_groups_do() -> None:
 @pytest.mark.parametrize("region", ["large", "others"])
 def test_ten_thousand_streams_start_below_the_quota(region: str) -> None:
     """Spread over 90 s; at once the quota refuses most of them, and all are started all the same."""
-    quota = page.quotas()["start_execution"]
+    quota = scale_page.quotas()["start_execution"]
     bucket, refill = quota["bucket"][region], quota["refill"][region]
     for seed in range(2):
-        spread = start(page.STARTED, 90, bucket, refill, seed)
+        spread = start(scale_page.STARTED, 90, bucket, refill, seed)
         assert (spread.refused, spread.unavailable) == (0, 0)
-    at_once = start(page.STARTED, 0, bucket, refill)
-    assert at_once.unavailable > page.STARTED
+    at_once = start(scale_page.STARTED, 0, bucket, refill)
+    assert at_once.unavailable > scale_page.STARTED
     # No sooner than the quota lets them, and not much later.
-    least_s = (page.STARTED - bucket) / refill
+    least_s = (scale_page.STARTED - bucket) / refill
     assert least_s <= at_once.over_after_s < 2 * least_s + 60
 
 
 def test_every_quota_names_its_source() -> None:
     """A page of AWS's, and when it was read."""
-    listed = page.quotas()
+    listed = scale_page.quotas()
     assert listed.pop("as_of") == "2026-01"
     assert all(one["source"].startswith("https://docs.aws.amazon.com/") for one in listed.values())

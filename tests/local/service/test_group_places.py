@@ -8,9 +8,9 @@ from handlers.store import control_items
 from handlers.store.control_items import Item
 from local import stages
 from local.chaos.deployments import STAGE
-from local.replay.table import MemoryDynamoDB
 from local.service.capacity import Capacity, Room
 from local.service.group_places import GroupPlaces, most_places
+from local.simulation.tables import MemoryDynamoDB
 
 CONTROL = "control"
 

@@ -1,4 +1,4 @@
-"""`python -m local.compare.page`: writes what the strategies came to into docs/strategies.md, README and a picture.
+"""`python -m local.compare.strategies_page`: writes the results into docs/strategies.md, README and a picture.
 
 The page has its words; each table stands between two comments that name the question. `--check` writes nothing and
 returns 1 where something else would be written. Invariant: nothing but those tables and the picture is changed.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from local.checkout import ROOT
-from local.compare import backoff, command
+from local.compare import backoff_kinds, command
 from local.compare.command import Question, group, heading
 from local.compare.result import Result
 from local.compare.strategies import STRATEGIES
@@ -53,12 +53,12 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         tables[name] = command.rows([result.as_json(memory_mb, listed) for result in results])
         text = table_in(text, name, tables[name])
     readme = table_in((root / README).read_text(encoding="utf-8"), "short", _short(tables))
-    recovered = backoff.simulated()
-    text = table_in(text, "backoff", backoff.rows(recovered))
+    recovered = backoff_kinds.simulated()
+    text = table_in(text, "backoff", backoff_kinds.rows(recovered))
     question, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
     groups = [group(result, listed, question.source.settings["memory_mb"]) for result in results]
     picture = svg.draw(groups, command.until_ms(question), heading(question))
-    drawn = {root / PICTURE: picture, root / BACKOFF: backoff.picture(recovered)}
+    drawn = {root / PICTURE: picture, root / BACKOFF: backoff_kinds.picture(recovered)}
     return {root / PAGE: text, root / README: readme, **drawn}
 
 
@@ -86,7 +86,9 @@ def table_in(text: str, name: str, rows: list[list[str]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the page and the picture; with --check returns 1 where one is to be written."""
-    parser = argparse.ArgumentParser(prog="python -m local.compare.page", description="Writes what strategies come to.")
+    parser = argparse.ArgumentParser(
+        prog="python -m local.compare.strategies_page", description="Writes what strategies come to."
+    )
     parser.add_argument("--check", action="store_true", help="write nothing, return 1 where something is old")
     options = parser.parse_args(argv)
     stale = {path: text for path, text in written().items() if not path.exists() or path.read_text("utf-8") != text}

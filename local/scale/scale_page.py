@@ -1,4 +1,4 @@
-"""`python -m local.scale.page`: writes the tables of docs/scale.md, from what was counted and a day in virtual time.
+"""`python -m local.scale.scale_page`: writes the tables of docs/scale.md from counts and a virtual day.
 
 `--count` runs a group anew and writes what it requested into counted.json, which takes half a minute; without it that
 is taken as it stands. `--check` writes nothing and returns 1 where the page says something else. Invariant: no number
@@ -231,7 +231,7 @@ def rewritten(text: str, found: Counted) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Write the page; with --check return 1 where it is to be written."""
-    parser = argparse.ArgumentParser(prog="python -m local.scale.page", description="Writes the page on scale.")
+    parser = argparse.ArgumentParser(prog="python -m local.scale.scale_page", description="Writes the page on scale.")
     parser.add_argument("--count", action="store_true", help="count a group anew")
     parser.add_argument("--check", action="store_true", help="write nothing, return 1 where the page is old")
     options = parser.parse_args(argv)

@@ -15,8 +15,8 @@ from local.compare.result import Result
 from local.replay.command import STAGE, Latencies, profile_of
 from local.replay.scenario import Scenario
 from local.replay.scripted_upstream import ScriptedUpstream
-from local.replay.started_executions import VirtualExecutions
 from local.replay.tasks import VirtualSandbox
+from local.simulation.started_executions import VirtualExecutions
 from states_language import TaskCall, load
 from states_language.clock import VirtualClock
 from timeline.coverage import deliveries, gaps

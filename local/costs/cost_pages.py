@@ -1,4 +1,4 @@
-"""`python -m local.costs.page`: writes what streams cost into README.md and the pages of docs/ that say it.
+"""`python -m local.costs.cost_pages`: writes what streams cost into README.md and the pages of docs/ that say it.
 
 Each page has its words; the amounts are those that the command prints for the loads below. A table stands between two
 comments that name it, an amount in a sentence is found by the words behind it. `--check` writes nothing and returns 1
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from handlers.api.cost import RATES
 from local.checkout import ROOT
-from local.costs import model, month, prices, standing
+from local.costs import model, month, prices, stage_costs
 from local.costs.command import BESIDE_WHY, FIXED_WHY, MILLION_WHY
 from local.costs.model import PARTS, Costs, Load
 
@@ -98,7 +98,7 @@ def quoted() -> Quoted:
         "invocations": f"{months.ours.invocations:,.0f}",
         "transitions": f"{months.ours.transitions:,.0f}",
         "event_units": f"{(heavy.million_events or {})['events'] / write_usd:.2g}",
-        "alarms": f"{standing.alarm_metrics()}",
+        "alarms": f"{stage_costs.alarm_metrics()}",
     }
     return Quoted(idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed, together, words)
 
@@ -197,7 +197,7 @@ def changes(found: Quoted, root: Path = ROOT) -> dict[Path, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Write the pages; with --check return 1 where one is to be written."""
-    parser = argparse.ArgumentParser(prog="python -m local.costs.page", description="Writes what streams cost.")
+    parser = argparse.ArgumentParser(prog="python -m local.costs.cost_pages", description="Writes what streams cost.")
     parser.add_argument("--check", action="store_true", help="write nothing, return 1 where a page is old")
     options = parser.parse_args(argv)
     stale = changes(quoted())

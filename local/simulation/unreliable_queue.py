@@ -15,8 +15,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from local.chaos.deployments import QUEUE_URL
-from local.chaos.unreliable_dynamodb import UnreliableDynamoDB
+from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language.clock import Clock
 
 # What a request meets while the queue refuses, and how often.
@@ -26,8 +25,9 @@ OUTCOMES = {"passes": 2, "is refused": 4, "loses its answer": 2}
 class UnreliableQueue:
     """`messages` are the bodies in it, in order; a kill that waits for a request to the store may meet one here."""
 
-    def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB) -> None:
+    def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB, url: str) -> None:
         self._clock = clock
+        self._url = url
         self._dynamodb = dynamodb
         self._refuses_until_ms = 0
         self._draws = random.Random(0)
@@ -39,7 +39,7 @@ class UnreliableQueue:
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> dict[str, Any]:
         """As boto3's, for the store."""
-        assert QueueUrl == QUEUE_URL
+        assert QueueUrl == self._url
         self._dynamodb.before()
         try:
             return self.take(json.loads(MessageBody))

@@ -16,7 +16,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from local.replay.dynamodb_expressions import Item, condition, update
+from local.simulation.dynamodb_expressions import Item, condition, update
 
 Key = tuple[str, str]
 # The one form of PartiQL that handlers/store/event_writer.py writes.

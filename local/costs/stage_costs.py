@@ -15,9 +15,9 @@ from typing import Any
 
 from handlers.connection.steps import Report
 from handlers.connection_metrics import kept, numbers
+from local.costs.deployed_tables import resources
 from local.costs.month import DAY_S, MONTH_S
 from local.costs.prices import GB, Prices
-from local.costs.tables import resources
 from local.costs.watched import read_units
 
 MEASURED = Path(__file__).with_name("measured.toml")

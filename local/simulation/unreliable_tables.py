@@ -14,8 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from local.chaos.wire import REFUSED
-from local.replay.table import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB
 from states_language.clock import Clock
 
 Request = Callable[[], dict[str, Any]]
@@ -24,6 +23,8 @@ OUTCOMES = {"passes": 5, "is lost": 2, "loses its answer": 3, "lands late": 2, "
 # What a single statement of a batch meets then.
 STATEMENTS = {"passes": 6, "is throttled": 2, "fails when it is done": 1}
 LATEST_MS = 6_000
+# What an item says that no table takes, while `refuses`.
+REFUSED = "and no table takes it"
 READS = frozenset({"GetItem", "BatchGetItem", "Query"})
 
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from handlers.store.segment_items import LOG_SUFFIX
-from local.replay.dynamodb_expressions import Item
-from local.replay.table import Key
+from local.simulation.dynamodb_expressions import Item
+from local.simulation.tables import Key
 from local.stream_records import Record, as_event
 from states_language.clock import Clock
 
