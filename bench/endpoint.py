@@ -30,7 +30,7 @@ from bench.environments import python_of
 from bench.goals import endpoint_goals
 from bench.interpreter import LOOP
 from local.aws_endpoints import Endpoints
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer

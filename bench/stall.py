@@ -25,7 +25,7 @@ from botocore.config import Config
 
 from bench.goals import STALL_MS, stall_goal
 from local.aws_endpoints import Endpoints, plain_session
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer

@@ -16,7 +16,7 @@ from botocore.model import OperationModel
 
 from local.aws_endpoints import Endpoints
 from local.functions import sdk
-from local.functions.pool import Pool, TooManyRequests, UnknownFunction
+from local.functions.function_pool import Pool, TooManyRequests, UnknownFunction
 from local.stepfunctions.activities import Activities
 from local.stepfunctions.parameters import Refusal
 from states_language import TaskCall, TaskFailure, Tokens

@@ -8,23 +8,28 @@ request that was seen is in the record, a line for each role, action and resourc
 
 import contextlib
 import json
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
+from botocore.exceptions import ClientError
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from local import signatures
 from local.aws_endpoints import chosen
-from local.permissions import needs, refusals, roles
+from local.functions import sdk
+from local.permissions import needs, roles
 from local.permissions.roles import Need, Role
 from local.stack import Function
 from local.stepfunctions.parameters import Refusal
 from local.template import ACCOUNT
 from local.user_error import UserError
-from states_language import TaskCall
+from states_language import TaskCall, TaskFailure
 
 SETTING = "STREAMKEEPER_PERMISSIONS"
 RECORD = "permissions.jsonl"
@@ -32,6 +37,7 @@ RECORD = "permissions.jsonl"
 MOST_LINES = 10_000
 # IAM's name of a service, where the Resource of a Task has another.
 _SERVICES = {"sfn": "states"}
+_CODE = "AccessDeniedException"
 
 CallStates = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 Perform = Callable[[TaskCall], Awaitable[Any]]
@@ -130,7 +136,7 @@ class Guard(Open):
             machine = call.execution_arn.split(":")[6]
             role = self._roles.machines.get(machine)
             if role is not None and (sentence := self._refusal(Principal(role, machine), of_task(call))):
-                raise refusals.task(call, client, sentence)
+                raise _failed(call, client, sentence)
             return await perform(call)
 
         return check_and_perform
@@ -140,10 +146,10 @@ class Guard(Open):
 
         async def check_and_call(action: str, parameters: dict[str, Any]) -> dict[str, Any]:
             if self._roles.api is None:
-                raise Refusal(refusals.CODE, "The integration has no role.")
+                raise Refusal(_CODE, "The integration has no role.")
             principal = Principal(self._roles.api, "BackplaneAssumeRoleSession")
             if sentence := self._refusal(principal, needs.of_call("states", action, parameters)):
-                raise Refusal(refusals.CODE, sentence)
+                raise Refusal(_CODE, sentence)
             return await call(action, parameters)
 
         return check_and_call
@@ -161,7 +167,7 @@ class Guard(Open):
         target = request.headers.get("x-amz-target", "")
         needed = needs.of_http(service, request.method, path, query, target, body)
         if sentence := self._refusal(principal, needed):
-            await refusals.http(service, sentence)(request.scope, request.receive, send)
+            await _denied(service, sentence)(request.scope, request.receive, send)
             return
         unread = [body]
 
@@ -230,8 +236,39 @@ def _hiding_absence(principal: Principal, need: Need, request: Request, send: Se
         nonlocal hidden
         if sentence and message["type"] == "http.response.start" and message["status"] == 404:
             hidden = True
-            await refusals.http("s3", sentence)(request.scope, request.receive, send)
+            await _denied("s3", sentence)(request.scope, request.receive, send)
         elif not hidden:
             await send(message)
 
     return hide
+
+
+def _denied(service: str, sentence: str) -> Response:
+    """A service's answer to a request that is not allowed, in its own protocol."""
+    request_id = str(uuid.uuid4())
+    if service in ("s3", "sns"):
+        # S3 speaks REST with XML, SNS the Query protocol; each has a code of its own.
+        code = "AccessDenied" if service == "s3" else "AuthorizationError"
+        error = f"<Code>{code}</Code><Message>{escape(sentence)}</Message>"
+        identity = f"<RequestId>{request_id}</RequestId>"
+        body = (
+            f"<Error>{error}{identity}</Error>"
+            if service == "s3"
+            else f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error>{identity}</ErrorResponse>"
+        )
+        return Response(body, 403, media_type="application/xml")
+    headers = {"x-amzn-RequestId": request_id, "x-amzn-ErrorType": _CODE}
+    if service == "sqs":
+        # Source: SQS API reference, "Making Query API requests": the code of the former protocol stays the client's.
+        headers["x-amzn-query-error"] = "AccessDenied;Sender"
+    text = json.dumps({"__type": f"com.amazon.coral.service#{_CODE}", "message": sentence})
+    return Response(text, 403 if service == "lambda" else 400, headers=headers, media_type="application/x-amz-json-1.0")
+
+
+def _failed(call: TaskCall, client: Callable[[str], Any], sentence: str) -> TaskFailure:
+    """The failure of a Task that the machine's role does not allow; `client` makes a client of a service."""
+    metadata = {"HTTPStatusCode": 403 if call.function is not None else 400, "RequestId": str(uuid.uuid4())}
+    answer: Any = {"Error": {"Code": _CODE, "Message": sentence}, "ResponseMetadata": metadata}
+    model = client(sdk.client_name(call.service)).meta.service_model if call.sdk else None
+    service = "lambda" if call.function is not None else call.service
+    return TaskFailure(*sdk.refused(service, sdk=call.sdk, model=model, refusal=ClientError(answer, call.action)))

@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from local import signatures
 from local.aws_endpoints import Endpoints
-from local.functions.pool import Pool, TooManyRequests, UnknownFunction, function_name
-from local.functions.versions import Versions
+from local.functions.function_pool import Pool, TooManyRequests, UnknownFunction, function_name
+from local.functions.function_versions import Versions
 from local.service import lambda_functions, lambda_versions, query_errors, stacks
 from local.service.lambda_answers import FUNCTIONS, lambda_error
 from local.stepfunctions.actions import StepFunctions

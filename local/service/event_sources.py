@@ -21,7 +21,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.aws_endpoints import STREAMS, Endpoints
-from local.functions.pool import TooManyRequests, UnknownFunction
+from local.functions.function_pool import TooManyRequests, UnknownFunction
 from local.functions.sandbox import Answer
 from local.stack import EventSource
 from local.stream_records import Record, as_event

@@ -26,7 +26,7 @@ from starlette.routing import Route as Path
 from handlers.api import event_texts
 from handlers.api.problems import Problem
 from local.api_client import live_tail
-from local.functions.pool import TooManyRequests
+from local.functions.function_pool import TooManyRequests
 from local.service import lambda_proxy
 from local.service.capacity import Room
 from local.service.gateway_responses import GatewayResponses, refused

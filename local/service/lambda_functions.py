@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.functions.created import BadPackage, CreatedFunction
-from local.functions.pool import Pool, function_name
+from local.functions.function_pool import Pool, function_name
 from local.service.lambda_answers import FUNCTIONS, arn, lambda_error, missing, read_object
 from local.stack import Function
 

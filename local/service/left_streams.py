@@ -1,19 +1,37 @@
 """Starts streams again that nobody asks for anew: what an earlier run left, and orphans.
 
-Invariants: a stream whose stop was requested meanwhile stays stopped; no more are started than the machine has room
-for, and the others are named.
+Orphans are found by the rule of the deployed watch (handlers/orphans.py). That checks once a minute, this one every few
+seconds; it knows the executions of a stream by their inputs, so also those that a POST started.
+Invariants: a stream whose stop was requested meanwhile stays stopped; a stream for which an execution runs is left
+alone, whatever its lease names; no more are started than the machine has room for, and the others are named; one alert
+says of one orphan what was done; what does not answer ends nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from handlers import orphans
+from botocore.exceptions import BotoCoreError, ClientError
+
+from handlers.alerts import with_streams
+from handlers.connection.lease import Lease
+from handlers.connection.orphans import Verdict, verdict
+from handlers.errors import StoreUnavailable
+from handlers.orphans import Described, Orphans, StepFunctions
+from handlers.rounds import Rounds, Turn
 from handlers.store import control_items
+from handlers.store.leases import Leases
 from local.aws_endpoints import Endpoints
 from local.service.capacity import Room
-from local.service.orphan_watch import OrphanWatch
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.known_executions import KnownExecution
+
+CHECK_EVERY_S = 5.0
+# Of so many streams without a connection a check asks; of the rest the next ones.
+ASKED = 1000
+# Another part of this service says who is away (local/service/live_view.py).
+NEVER_MS = 2**62
 
 
 class LeftStreams:
@@ -45,13 +63,13 @@ class LeftStreams:
             sentence = self._room.capacity.sentence
             self._say(f"ALERT: {sentence}, so these are not resumed before there is room: {', '.join(waiting)}")
 
-    def watch(self, states_url: str, machine_arn: str | None, *, shares_tables: bool) -> OrphanWatch | None:
+    def watch(self, states_url: str, machine_arn: str | None, *, shares_tables: bool) -> "OrphanWatch | None":
         """Returns what looks after orphans with the Step Functions there; None where no machine keeps streams."""
         if self._control_table is None or machine_arn is None:
             return None
         own = Endpoints({}, states_url)
         # The local Step Functions has no quota.
-        states = orphans.StepFunctions(lambda: own.client("stepfunctions"), machine_arn, lambda: None)
+        states = StepFunctions(lambda: own.client("stepfunctions"), machine_arn, lambda: None)
         return OrphanWatch(
             self._executions, lambda: self._endpoints.client("dynamodb"), states, self._control_table, shares_tables,
             self._room.admits, self._say,
@@ -63,3 +81,96 @@ class LeftStreams:
         key = control_items.key(known.stream_id, "lease")
         item = self._endpoints.client("dynamodb").get_item(TableName=self._control_table, Key=key).get("Item", {})
         return control_items.lease(item).stop
+
+
+class OrphanWatch:
+    """Reads all leases again and again.
+
+    `dynamodb` returns a client. Where `shares_tables`, somebody else's executions may stand in leases, so only streams
+    of which this service knows an execution are looked after. `may_start` says whether this machine has room for a
+    stream, `say` prints a line.
+    """
+
+    def __init__(
+        self, executions: Executions, dynamodb: Callable[[], Any], states: StepFunctions, control_table: str,
+        shares_tables: bool, may_start: Callable[[str], bool], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._executions = executions
+        self._dynamodb = dynamodb
+        self._states = states
+        self._control_table = control_table
+        self._shares_tables = shares_tables
+        self._may_start = may_start
+        self._say = say
+        self._suspects = Turn(ASKED)
+        self._said: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Checks until it is cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            try:
+                sentences = await self.check()
+            except StoreUnavailable:
+                continue  # The embedded database may be restarting; the next check is seconds away.
+            for stream_id, sentence in sentences.items():
+                if self._said.get(stream_id) != sentence:
+                    self._say(f"ALERT: {sentence}")
+            self._said = sentences
+
+    async def check(self) -> dict[str, str]:
+        """Starts what is to be started, and returns what to say of each orphan, by its stream's id."""
+        now_ms = time.time_ns() // 1_000_000
+        rounds = Rounds(self._leases(), NEVER_MS, self._suspects)
+        seen = await asyncio.to_thread(rounds.look, now_ms, lambda: False)
+        damage = {
+            stream_id: f"the lease of {stream_id} cannot be read whole: {', '.join(names)}"
+            for stream_id, names in seen.damage.items()
+        }
+        suspects = list(self._suspects.take())
+        if not suspects:
+            return damage
+        youngest = self._youngest()
+        if self._shares_tables:
+            suspects = [(stream_id, lease) for stream_id, lease in suspects if stream_id in youngest]
+        return damage | await asyncio.to_thread(self._check, suspects, youngest, now_ms, seen.groups)
+
+    def _youngest(self) -> dict[str, Described]:
+        """The youngest execution of each stream; one that runs comes before one that is over."""
+        executions = [known for known in self._executions.all() if known.stream_id]
+        executions.sort(key=lambda known: known.closing is None)
+        return {known.stream_id: _described(known) for known in executions if not _is_aside(known)}
+
+    def _check(
+        self,
+        suspects: list[tuple[str, Lease]],
+        youngest: Mapping[str, Described],
+        now_ms: int,
+        groups: Mapping[str, Sequence[str]],
+    ) -> dict[str, str]:
+        def of(stream_id: str, execution: str) -> Described:
+            return youngest.get(stream_id) or self._states.describe(execution)
+
+        orphans = Orphans(self._states, self._leases().read, of, self._may_start)
+        sentences: dict[str, str] = {}
+        for stream_id, lease in suspects:
+            try:
+                orphan = orphans.check(stream_id, lease, now_ms)
+            except (BotoCoreError, ClientError, StoreUnavailable) as problem:
+                sentences[stream_id] = f"whether {stream_id} is orphaned cannot be found out: {type(problem).__name__}"
+                continue
+            if orphan is not None:
+                sentences[stream_id] = with_streams(orphan.sentence, groups.get(stream_id, ()))
+        return sentences
+
+    def _leases(self) -> Leases:
+        return Leases(self._dynamodb(), self._control_table)
+
+
+def _described(known: KnownExecution) -> Described:
+    output = known.closing.output if known.closing is not None else None
+    return Described(known.opening.arn, verdict(known.status, output or ""), known.opening.started_ms)
+
+
+def _is_aside(known: KnownExecution) -> bool:
+    return _described(known).verdict is Verdict.ASIDE

@@ -19,9 +19,9 @@ from handlers.store.stream_records import StreamRecords
 from local import own_hosts
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
+from local.functions.function_versions import Versions
 from local.functions.task_performer import TaskPerformer
-from local.functions.versions import Versions
 from local.listener import HOST, Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from local.aws_endpoints import Endpoints
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
 from local.stack import Function
 
 MODULE = """

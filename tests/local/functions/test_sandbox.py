@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
 from tests.local.functions.samples import in_sandbox
 from tests.local.support import PROJECT, running, until
 

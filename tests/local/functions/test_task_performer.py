@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from local.aws_endpoints import Endpoints
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.stepfunctions.actions import StepFunctions
 from local.stepfunctions.activities import Activities

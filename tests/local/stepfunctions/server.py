@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from botocore.session import Session
 
 from local.aws_endpoints import Endpoints
-from local.functions.pool import Pool
+from local.functions.function_pool import Pool
 from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local.functions.pool import Pool, TooManyRequests, UnknownFunction
+from local.functions.function_pool import Pool, TooManyRequests, UnknownFunction
 from local.stack import Function
 from tests.local.functions.samples import in_sandbox
 from tests.local.support import running, until

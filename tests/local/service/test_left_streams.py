@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.orphans import StepFunctions
-from local.service.orphan_watch import OrphanWatch
+from local.service.left_streams import OrphanWatch
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals
 from local.stepfunctions.machines import Machines
@@ -67,7 +67,7 @@ def test_an_execution_that_nobody_knows(
     states = States()
     known = StepFunctions(lambda: states, MACHINE, lambda: None)
     watch = OrphanWatch(executions, Table, known, "control", shares_tables, lambda _: may_start, print)
-    sentences = asyncio.run(watch.look())
+    sentences = asyncio.run(watch.check())
     assert (len(states.started), [one.endswith(words or "") for one in sentences.values()]) == (
         started,
         [True] if words else [],

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from local.functions.created import Created
+from local.functions.function_versions import LATEST, Versions
 from local.functions.sandbox import Answer, Sandbox
-from local.functions.versions import LATEST, Versions
 from local.stack import Function
 from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, too_large
 
