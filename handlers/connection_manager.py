@@ -20,13 +20,13 @@ from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queu
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
-from handlers.connection_metrics import document, document_of
-from handlers.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
-from handlers.driver import Clock
 from handlers.group import is_group
-from handlers.invocation import Request, run_invocation, to_invocation
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
+from handlers.run.connection_metrics import document, document_of
+from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
+from handlers.run.driver import Clock
+from handlers.run.stream_invocation import Request, run_invocation, to_invocation
 from handlers.settings import load, plain_aws
 from handlers.store.connection_store import Store
 
@@ -81,7 +81,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """How the connection ended: `status` is "ended", "stopped" or "superseded", and counts.
 
     Any other end raises a class of `handlers.errors`, InvalidRequest where the event or the profile is wrong. An
-    event that asks for a profile is answered by that (`handlers/deployed_profiles.py`).
+    event that asks for a profile is answered by that (`handlers/run/deployed_profiles.py`).
     """
     if (answer := told(event, settings)) is not None:
         return answer
@@ -115,9 +115,9 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     """How the group's function ended; raises a class of `handlers.errors`. The ARN is that by which it was invoked."""
     # Few stages have groups, and what is imported lengthens each cold start.
-    from handlers import group_entry
-    from handlers.group_hands import GroupTables, ReadProfiles
-    from handlers.group_log import GroupLog
+    from handlers.run import group_entry
+    from handlers.run.group_log import GroupLog
+    from handlers.run.group_ports import GroupTables, ReadProfiles
 
     def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
         logger.append_keys(stream_id=who.stream_id)

@@ -22,12 +22,12 @@ from handlers.deliver.contract import Tools
 from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
 from handlers.deliver.known_sinks import sending
 from handlers.deliver.sinks.lambda_function import INVOKE_S
-from handlers.delivery_metrics import documents
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
+from handlers.run.delivery_metrics import documents
 from handlers.settings import load_delivery, plain_aws
 from handlers.store import delivery_records
 from handlers.store.delivery_records import Count, Place

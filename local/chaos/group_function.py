@@ -1,4 +1,4 @@
-"""One function of a group in virtual time: the product's own (`handlers/group_function.py`), whose requests take time.
+"""One function of a group in virtual time: `handlers/run/group_function.py`, whose requests take time.
 
 Only its threads, its sockets and its clock are simulated (`pool.py`, `seat.py`). It may be killed at any instant, in a
 request, or between any two steps of a stream. Invariant: after `kill` nothing of it runs.
@@ -18,11 +18,11 @@ from handlers.connection.steps import Invocation, Report, Steps
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
-from handlers.group_function import group_steps
-from handlers.group_hands import Ask, GroupTables, Hands, Needs, ReadProfiles, Reports
-from handlers.group_profiles import PROFILES
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.run.group_function import group_steps
+from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, ReadProfiles, Reports
+from handlers.run.group_profiles import PROFILES
 from handlers.upstream.reader import Share
 from local.chaos.link import Link
 from local.chaos.pool import VirtualBell, VirtualPool
@@ -63,7 +63,7 @@ class VirtualGroup(Running):
         self._seats: dict[str, Seat] = {}
         self._told: dict[str, int] = {}  # of streams whose profile it was told: the version that has told it
         self._bell = VirtualBell(self.heard)
-        hands = Hands(
+        ports = GroupPorts(
             clock=self,
             secrets=SecretValues(_no_client, ""),
             bell=self._bell,
@@ -74,7 +74,7 @@ class VirtualGroup(Running):
             log_report=_not_logged,
             reports=around.reports,
         )
-        self._steps: Needs = group_steps(task.invocation, around.tables, around.delays, hands)
+        self._steps: Needs = group_steps(task.invocation, around.tables, around.delays, ports)
 
     @property
     def links_by_fence(self) -> dict[int, Link]:

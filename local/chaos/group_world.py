@@ -15,7 +15,7 @@ from typing import Any
 from handlers.connection.effects import Outcome
 from handlers.group import GROUP, is_group
 from handlers.group.fates import Delays
-from handlers.group_hands import GroupTables, reports_to
+from handlers.run.group_ports import GroupTables, reports_to
 from handlers.store import control_items
 from handlers.store.control_items import Item
 from handlers.store.group_items import group_lease, live_of_member

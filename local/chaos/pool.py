@@ -1,6 +1,6 @@
 """The bell and the threads of a group's function in virtual time: requests take time, and end with the function.
 
-As `handlers/group_threads.py` has them. Invariant: no more requests are under way than there are threads; what was
+As `handlers/run/threads.py` has them. Invariant: no more requests are under way than there are threads; what was
 asked for first is begun first.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from handlers.connection.inputs import StoreFailed
 from handlers.errors import StoreUnavailable
-from handlers.group_threads import Answered, Bell
+from handlers.run.threads import Answered, Bell
 from local.chaos.running import Running
 from local.chaos.slow_requests import Killed, Waits
 from states_language.clock import VirtualClock

@@ -14,8 +14,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers import invocation
 from handlers.connection.effects import Outcome
+from handlers.run import stream_invocation
 from handlers.store.connection_store import Store
 from handlers.store.control_items import Item
 from handlers.store.stream_records import StreamRecords
@@ -241,7 +241,7 @@ class World:
         limit_ms = self.version.settings["function_timeout_s"] * 1000
         wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
         number = len(self.functions) + 1 + 1_000 * self._number
-        asked = invocation.Request(
+        asked = stream_invocation.Request(
             stream_id=payload["pathParameters"]["streamId"],
             lane=payload.get("lane", ""),
             execution=payload.get("execution", ""),
@@ -253,7 +253,8 @@ class World:
             waits_less=payload.get("waits_less", False),
         )
         now_ms = self.clock.now_ms() + wrong_ms
-        who = invocation.to_invocation(asked, self.version.function, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
+        settings = self.version.function
+        who = stream_invocation.to_invocation(asked, settings, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
     def _to_response(self, function: Running, outcome: Outcome | str, limit: Timer) -> Any:

@@ -1,7 +1,8 @@
 """Performs a function that keeps a group's streams in virtual time, so that each of its requests is made and counted.
 
-As `counted_invocation.py` does for a stream alone. The function is the product's own (`handlers/group_function.py`);
-its threads, sockets and clock are played, and no request takes time. Invariant: after `kill` nothing of it runs.
+As `counted_invocation.py` does for a stream alone. The function is the product's own
+(`handlers/run/group_function.py`); its threads, sockets and clock are played, and no request takes time. Invariant:
+after `kill` nothing of it runs.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report, Steps
 from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
-from handlers.group_function import group_steps
-from handlers.group_hands import Ask, GroupTables, Hands, ReadProfiles
-from handlers.group_threads import Answered, Bell
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.run.group_function import group_steps
+from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles
+from handlers.run.threads import Answered, Bell
 from handlers.store import control_items
 from handlers.store.control_items import Item
 from handlers.store.group_items import member_key
@@ -125,7 +126,7 @@ class CountedGroup:
             dead_letter_queue_url="",
             ledger_keep_days=settings["ledger_keep_days"],
         )
-        hands = Hands(
+        ports = GroupPorts(
             clock=clock,
             secrets=SecretValues(_none, ""),
             bell=self._bell,
@@ -137,7 +138,7 @@ class CountedGroup:
             reports=_nobody,
         )
         delays = Delays(*(settings[name] for name in Delays.__slots__))
-        self._steps = group_steps(who, tables, delays, hands)
+        self._steps = group_steps(who, tables, delays, ports)
         self._move: Callable[[], Any] = functools.partial(next, self._steps)
 
     def advance(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.connection.steps import Report
-from handlers.connection_metrics import kept, numbers
+from handlers.run.connection_metrics import kept, numbers
 from local.costs.deployed_tables import resources
 from local.costs.month import DAY_S, MONTH_S
 from local.costs.prices import GB, Prices

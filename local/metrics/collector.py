@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from handlers import metric_names
 from handlers.api.delivery_answer import lag_ms
 from handlers.api.records import Connection
 from handlers.connection.lease import unconnected_ms
-from handlers.connection_metrics import ENDS
 from handlers.group import is_group
-from handlers.metric_names import Metric
+from handlers.run import metric_names
+from handlers.run.connection_metrics import ENDS
+from handlers.run.metric_names import Metric
 from handlers.store.stream_records import StreamRecords
 
 _COUNTED: dict[Metric, Callable[[Connection], int]] = {

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.group_function import BEAT_EVERY_MS
+from handlers.run.group_function import BEAT_EVERY_MS
 from handlers.store.control_items import key, number
 from local.scale.starting import BACKOFF_MOST_S, BACKOFF_S, RETRY_S
 from local.scale.throttled import ARN, CONTROL, Aws, Limits

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers.group_function import AT_ONCE
+from handlers.run.group_function import AT_ONCE
 from local.checkout import ROOT
 from local.costs import model, month
 from local.costs.counted_run import NAMES

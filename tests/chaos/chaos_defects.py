@@ -223,7 +223,7 @@ DEFECTS = [
     Defect(
         "the margin is in another unit",
         {"overdue"},
-        function=("handlers.invocation.to_invocation", takes_milliseconds_for_seconds),
+        function=("handlers.run.stream_invocation.to_invocation", takes_milliseconds_for_seconds),
     ),
     Defect(
         "partitions are read one after the other",

@@ -19,10 +19,10 @@ from handlers.errors import StoreUnavailable
 from handlers.group.duties import Remove
 from handlers.group.fates import Fate
 from handlers.group.roster import Roster
-from handlers.group_driver import GroupDriver
-from handlers.group_function import _Function
-from handlers.group_profiles import GroupProfiles
-from handlers.group_threads import Answered
+from handlers.run.group_function import _Function
+from handlers.run.group_profiles import GroupProfiles
+from handlers.run.performer import Performer
+from handlers.run.threads import Answered
 from handlers.store import control_items
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_items import Item
@@ -43,8 +43,8 @@ from tests.chaos.group_exemption_defects import (
 
 HEARTBEAT = Store.heartbeat
 LISTED, ENDED = Roster.listed, Roster.ended
-TAKE, OPEN = GroupDriver._take, GroupDriver._open
-PERFORM, TAKES, REMOVES = GroupDriver._perform, _Function._takes, _Function._removes
+TAKE, OPEN = Performer._take, Performer._open
+PERFORM, TAKES, REMOVES = Performer._perform, _Function._takes, _Function._removes
 GROUPED_HEARTBEAT = GroupedStore.heartbeat
 TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
 CATCH_UP = ChaoticUpstream._catch_up
@@ -122,20 +122,20 @@ def waits_for_who_has_left(function: _Function, answer: Answered, now_ms: int) -
         TAKES(function, answer, now_ms)
 
 
-def opens_from_anothers_cursor(driver: GroupDriver, stream: str, one: Any, cursor: str | None) -> None:
+def opens_from_anothers_cursor(driver: Performer, stream: str, one: Any, cursor: str | None) -> None:
     """A stream is opened from the cursor of the one that was opened before it."""
     driver.last, cursor = cursor, getattr(driver, "last", cursor)  # type: ignore[attr-defined]
     OPEN(driver, stream, one, cursor)
 
 
-def one_failure_fails_all(driver: GroupDriver, stream: str, answer: Answered) -> None:
+def one_failure_fails_all(driver: Performer, stream: str, answer: Answered) -> None:
     """The writes of all streams are one batch, and an event that the table refuses fails it."""
     TAKE(driver, stream, answer)
     if isinstance(answer.value, Written) and answer.value.dead_lettered:
         driver.fail_waiting("a statement of the batch was refused")
 
 
-def releases_all(driver: GroupDriver, stream: str, step: Step) -> None:
+def releases_all(driver: Performer, stream: str, step: Step) -> None:
     """Where one stream's upstream refuses it, the function lets go of all."""
     PERFORM(driver, stream, step)
     if isinstance(step, Ended) and step.report.outcome.error == "StreamThrottled":
@@ -144,7 +144,7 @@ def releases_all(driver: GroupDriver, stream: str, step: Step) -> None:
 
 def lets_go_unheard(function: _Function, stream: str, joined: str, outcome: Outcome) -> None:
     """Nobody is told of a stream that is rejected."""
-    function._hands = replace(function._hands, reports=lambda *_given: None)
+    function._ports = replace(function._ports, reports=lambda *_given: None)
     REMOVES(function, stream, joined, outcome)
 
 
@@ -211,7 +211,7 @@ OFTEN = stream("tolerates", events_every_ms=300)
 # It keeps less than comes between two savings of its cursor, and says so when the newer connection is there already.
 FORGETS_AT_ONCE = stream("tolerates", events_every_ms=300, memory=Memory(keeps=6, word="frame"))
 
-DRIVER, FUNCTION = "handlers.group_driver.GroupDriver", "handlers.group_function._Function"
+DRIVER, FUNCTION = "handlers.run.performer.Performer", "handlers.run.group_function._Function"
 ROSTER = "handlers.group.roster.Roster"
 GROUPED = "handlers.store.grouped_store.GroupedStore"
 STORE = "handlers.store.connection_store"
@@ -339,19 +339,19 @@ DEFECTS = (
     GroupDefect(
         "a stream of a new profile is rejected unasked",
         "stuck",
-        {"handlers.group_profiles.GroupProfiles.asks": asks_nobody},
+        {"handlers.run.group_profiles.GroupProfiles.asks": asks_nobody},
         group(CALM, NEW, faults=(DEPLOYED,)),
     ),
     GroupDefect(
         "a stream of a new profile waits for the next function",
         "disturbed",
-        {"handlers.group_profiles.GroupProfiles._ask": lambda *_given: None},
+        {"handlers.run.group_profiles.GroupProfiles._ask": lambda *_given: None},
         group(CALM, NEW, faults=(DEPLOYED,)),
     ),
     GroupDefect(
         "a manager that raises ends the function",
         "disturbed",
-        {"handlers.group.keeping.raised": ends_the_function, "handlers.group_function.raised": ends_the_function},
+        {"handlers.group.keeping.raised": ends_the_function, "handlers.run.group_function.raised": ends_the_function},
         group(DROPPED, CALM),
         always={"handlers.connection.loop.Manager": RaisesAtAReset},
     ),

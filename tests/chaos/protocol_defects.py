@@ -15,8 +15,8 @@ from handlers.connection.ledger import Gap
 from handlers.connection.reconnection import _Attempts, reconnects
 from handlers.connection.steps import Answer, Invocation, Report, Steps
 from handlers.errors import StoreUnavailable
-from handlers.invocation import to_invocation
 from handlers.profile.behaviour import Profile
+from handlers.run.stream_invocation import to_invocation
 from handlers.store import control_items
 from handlers.store.connection_store import Change, Reply, Store
 from handlers.store.control_items import Item

@@ -5,9 +5,9 @@ from typing import Any
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
-from handlers.driver import Clock
-from handlers.invocation import run_invocation
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.stream_invocation import run_invocation
 from tests.handlers.aws import SECRETS, Aws
 from tests.handlers.servers import Peer, Script, serving
 

@@ -17,10 +17,10 @@ from handlers.connection.effects import Heartbeat, Outcome, ReadLease, RecordGap
 from handlers.connection.inputs import Arrival, Closed
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Report, Step, Steps
-from handlers.driver import Clock
-from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.stream_invocation import run_invocation
 from handlers.store import control_record
 from handlers.store.connection_store import Store
 from local.chaos.function import VirtualFunction
@@ -257,8 +257,8 @@ def on_threads(wire: Wire, patched: pytest.MonkeyPatch) -> World:
     clock = StandingClock()
     world = World(wire, clock)
     clock.actions = sorted(world.actions(), key=lambda action: action[0])
-    patched.setattr("handlers.driver.Upstream", lambda *_request, **_named: ScriptedReader(clock, world.play()))
-    patched.setattr("handlers.invocation.attempts", world.traced)
+    patched.setattr("handlers.run.driver.Upstream", lambda *_request, **_named: ScriptedReader(clock, world.play()))
+    patched.setattr("handlers.run.stream_invocation.attempts", world.traced)
     clock.sleep_ms(0)
     run_invocation(
         profile_of(wire),

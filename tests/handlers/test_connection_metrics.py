@@ -6,7 +6,7 @@ import pytest
 
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.steps import Report
-from handlers.connection_metrics import ENDS, By, document
+from handlers.run.connection_metrics import ENDS, By, document
 
 
 def described(by: By, *, error: str = "StreamTakenOver", connect_ms: int | None = 7, **counts: Any) -> dict[str, Any]:

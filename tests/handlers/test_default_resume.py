@@ -12,8 +12,8 @@ import pytest
 from handlers.api.last_error import Retries
 from handlers.api.status import answer
 from handlers.connection.steps import Report
-from handlers.driver import Clock
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.lanes import start

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.deployed_profiles import ask, read_profile, told
 from handlers.errors import InvalidRequest, StoreUnavailable
+from handlers.run.deployed_profiles import ask, read_profile, told
 from handlers.settings import Settings, load
 from tests.handlers.test_settings import environment
 

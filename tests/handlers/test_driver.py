@@ -10,10 +10,10 @@ import pytest
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
-from handlers.driver import Clock
-from handlers.invocation import run_invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.stream_invocation import run_invocation
 from handlers.store.connection_store import Store
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving

@@ -15,9 +15,9 @@ from handlers.api.last_error import Retries
 from handlers.api.status import answer
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation
-from handlers.driver import Clock
-from handlers.invocation import run_invocation
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.stream_invocation import run_invocation
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving

@@ -14,13 +14,13 @@ from handlers.aws.clients import dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
-from handlers.driver import Clock
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.group.fates import Delays
-from handlers.group_hands import GroupTables, ReadProfiles
-from handlers.group_invocation import run_group
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.group_invocation import run_group
+from handlers.run.group_ports import GroupTables, ReadProfiles
 from handlers.settings import plain_aws
 from handlers.store.group_store import GroupStore
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws

@@ -8,10 +8,10 @@ import pytest
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
-from handlers.connection_metrics import document_of
-from handlers.group_log import GroupLog
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.connection_metrics import document_of
+from handlers.run.group_log import GroupLog
 from local.costs import stage_costs
 
 WHO = Invocation("#1", "A", "arn", "r1", 900_000, 20_000, 2_000, 5_000, 0)

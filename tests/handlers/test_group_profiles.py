@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.errors import InvalidRequest, StoreUnavailable
-from handlers.group_hands import ReadProfiles
-from handlers.group_profiles import AGAIN_MS, GroupProfiles
-from handlers.group_threads import Answered
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.group_ports import ReadProfiles
+from handlers.run.group_profiles import AGAIN_MS, GroupProfiles
+from handlers.run.threads import Answered
 
 
 class Thread:

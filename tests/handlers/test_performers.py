@@ -1,6 +1,6 @@
 """The three performers of an invocation's steps, compared: what each is asked to do, and what the tables hold after it.
 
-Threads (`handlers/driver.py`), replays (`local/replay/virtual_invocation.py`) and chaos (`local/chaos/function.py`)
+Threads (`handlers/run/driver.py`), replays (`local/replay/virtual_invocation.py`) and chaos (`local/chaos/function.py`)
 get the
 same wire, the same store and the same other connections as the plainest performer does. Each must be asked for the same
 steps in the same order, with the same arguments.

@@ -17,10 +17,10 @@ import urllib3
 from handlers.connection.effects import Progress
 from handlers.connection.refusals import JITTER
 from handlers.connection.steps import Report
-from handlers.driver import Clock
 from handlers.framing.decoders import Frame
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
 from handlers.store import control_record
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour

@@ -9,10 +9,10 @@ import pytest
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.backoff import KINDS, Pace, Rest, failed
 from handlers.connection.steps import Invocation, Report
-from handlers.driver import Clock
 from handlers.errors import StreamDropped, StreamRejected
-from handlers.invocation import run_invocation
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.stream_invocation import run_invocation
 from tests.handlers.aws import SECRETS, Aws, Client, fails_with, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from handlers.group_function import BEAT_EVERY_MS, YOUNG_MS
+from handlers.run.group_function import BEAT_EVERY_MS, YOUNG_MS
 from handlers.store import control_items
 from tests.examples import examples
 from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, MARGIN_MS, World

@@ -1,7 +1,7 @@
 """Functions of one group in virtual time, on tables in memory, beside upstreams that keep to their policies.
 
-A function is the product's own (`handlers/group_function.py`), and its requests take no time. An upstream answers at
-once, goes on behind the cursor, and sends each event to all who are connected. Invariant: the same actions give the
+A function is the product's own (`handlers/run/group_function.py`), and its requests take no time. An upstream answers
+at once, goes on behind the cursor, and sends each event to all who are connected. Invariant: the same actions give the
 same run.
 """
 

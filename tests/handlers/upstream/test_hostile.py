@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from handlers.driver import Clock
+from handlers.run.driver import Clock
 from handlers.upstream.strict_response import LINES_BYTES
 from tests.handlers.aws import EVENTS, Aws
 from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending, sends

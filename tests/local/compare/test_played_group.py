@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.group_function import YOUNG_MS
+from handlers.run.group_function import YOUNG_MS
 from local.compare import played_group
 from local.compare import strategies_page as page
 from local.compare.result import Result

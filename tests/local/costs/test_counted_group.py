@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-import handlers.group_function
+import handlers.run.group_function
 from handlers.aws.clients import dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
-from handlers.driver import Clock
 from handlers.group.fates import Delays
-from handlers.group_hands import GroupTables, ReadProfiles
-from handlers.group_invocation import run_group
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.group_invocation import run_group
+from handlers.run.group_ports import GroupTables, ReadProfiles
 from handlers.settings import PlainAws
 from local.costs import model, month
 from local.costs.counted_group import GROUP, CountedGroup, Group
@@ -115,7 +115,7 @@ def virtually(store: str) -> Counts:
 def test_model_and_counted_run_are_one(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same requests of each kind with the same units: claims, openings, writes, ends, and the group's own."""
     # How many beats there are follows from the time, which a real run takes some of.
-    monkeypatch.setattr(handlers.group_function, "BEAT_EVERY_MS", LONG_MS)
+    monkeypatch.setattr(handlers.run.group_function, "BEAT_EVERY_MS", LONG_MS)
     real, virtual = really(store), virtually(store)
     assert {kind: count.requests for kind, count in real.by_kind.items()} == {
         kind: count.requests for kind, count in virtual.by_kind.items()

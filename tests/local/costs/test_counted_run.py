@@ -10,10 +10,10 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
-from handlers.driver import Clock
-from handlers.invocation import Request, run_invocation, to_invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.run.driver import Clock
+from handlers.run.stream_invocation import Request, run_invocation, to_invocation
 from handlers.settings import PlainAws, Settings
 from handlers.store.connection_store import Store
 from local.costs.counted_invocation import CountedInvocation

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from handlers import delivery_metrics, metric_names
 from handlers.connection.effects import Progress
-from handlers.connection_metrics import ENDS
+from handlers.run import delivery_metrics, metric_names
+from handlers.run.connection_metrics import ENDS
 from handlers.store import delivery_records
 from handlers.store.delivery_records import Count, Place
 from handlers.store.group_store import GroupStore

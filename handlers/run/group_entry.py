@@ -14,11 +14,11 @@ from typing import Any
 from handlers import errors
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation
-from handlers.driver import Clock
 from handlers.group.fates import Delays
-from handlers.group_driver import LogReport
-from handlers.group_hands import GroupTables, ReadProfiles, reports_to
-from handlers.group_invocation import run_group
+from handlers.run.driver import Clock
+from handlers.run.group_invocation import run_group
+from handlers.run.group_ports import GroupTables, ReadProfiles, reports_to
+from handlers.run.ports import LogReport
 from handlers.settings import load_delays
 
 delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))

@@ -1,7 +1,7 @@
 """Performs the steps of a group's streams in real time: upstreams on sockets, the store in a few threads for all.
 
-As `handlers/driver.py` does for one stream. It chooses nothing of what is done (`handlers/group` does): each turn takes
-a bounded amount from each stream that has something, and hands out what asks the store. Reading is bounded for the sum:
+As `driver.py` does for one stream. It chooses nothing of what is done (`handlers/group` does): each turn takes a
+bounded amount from each stream that has something, and hands out what asks the store. Reading is bounded for the sum:
 the more streams, the less may wait of each. Invariants: what one stream's upstream or requests do reaches no other; no
 two steps of a stream are under way at once.
 """
@@ -11,19 +11,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open
-from handlers.connection.inputs import Arrival, Closed, LeaseRead, StoreFailed
-from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Report, Step, Steps
+from handlers.connection.inputs import Closed, LeaseRead, StoreFailed
+from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Step, Steps
 from handlers.errors import StoreUnavailable, StreamRejected
 from handlers.group.keeping import Kept
 from handlers.group.rounds import Rounds
-from handlers.group_threads import Answered, Bell
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
+from handlers.run.ports import Clock, LogReport, OpenUpstream, Reader, Threads
+from handlers.run.threads import Answered, Bell
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.requests import Requests
 from handlers.upstream.reader import INBOX_BYTES, Share, Upstream
@@ -35,54 +36,6 @@ STORE = "the store"
 CHUNK_BYTES = 16 * 1024
 # How much may wait of all streams that was read and not taken: what may wait of one that has a function of its own.
 INBOXES_BYTES = INBOX_BYTES
-# Hears of each connection that has ended, and for how long its reader stood still because the store was slower.
-LogReport = Callable[[Profile, Invocation, Report, int], None]
-
-
-class Clock(Protocol):
-    """Epoch milliseconds that never go back."""
-
-    def now_ms(self) -> int:
-        """The time."""
-
-
-class Reader(Protocol):
-    """One opening of an upstream, as `handlers/upstream/reader.py` has it."""
-
-    @property
-    def blocked_ms(self) -> int:
-        """How long it has stood still because the store was slower."""
-
-    @property
-    def taken_s(self) -> float:
-        """How long ago had come what `get` returned last."""
-
-    @property
-    def unread_s(self) -> float | None:
-        """How long ago the oldest had come that still waits; None where none does."""
-
-    def get(self, wait_s: float) -> Arrival | None:
-        """What arrived next, or None."""
-
-    def close(self, join_s: float) -> None:
-        """Closes it; what was read before can still be taken."""
-
-
-class Threads(Protocol):
-    """Threads that make requests, as `handlers/group_threads.py` has them."""
-
-    def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
-        """Lets a thread make the requests, one by one until one raises."""
-
-    def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers that have come, each with whose it is."""
-
-    def stop(self, wait_s: float) -> None:
-        """Lets each thread end after what it does now."""
-
-
-# Opens a stream's upstream from a cursor, and reads no more of it at once than its share.
-OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 
 
 def open_upstream(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> Reader:
@@ -111,7 +64,7 @@ class _Stream:
     blocked_ms: int = 0
 
 
-class GroupDriver:
+class Performer:
     """The performer of one function, on the thread that decides; `most` streams may come."""
 
     def __init__(

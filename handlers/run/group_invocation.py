@@ -14,14 +14,15 @@ from typing import Any
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
-from handlers.driver import Clock
 from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
-from handlers.group_driver import LogReport, open_upstream
-from handlers.group_function import group_steps
-from handlers.group_hands import Ask, GroupTables, Hands, ReadProfiles, Reports
-from handlers.group_threads import Bell, Pool
 from handlers.profile.behaviour import Profile
+from handlers.run.driver import Clock
+from handlers.run.group_function import group_steps
+from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles, Reports
+from handlers.run.performer import open_upstream
+from handlers.run.ports import LogReport
+from handlers.run.threads import Bell, Pool
 from handlers.store.worker import Worker
 
 
@@ -41,8 +42,8 @@ def run_group(
     def pool(threads: int, name: str) -> Pool:
         return Pool(threads, bell, name)
 
-    hands = Hands(clock, secrets, bell, pool, open_upstream, _kept, profiles, log_report, reports)
-    steps = group_steps(invocation, tables, delays, hands)
+    ports = GroupPorts(clock, secrets, bell, pool, open_upstream, _kept, profiles, log_report, reports)
+    steps = group_steps(invocation, tables, delays, ports)
     move: Callable[[], Any] = functools.partial(next, steps)
     try:
         while True:

@@ -16,9 +16,9 @@ from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
 from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept
-from handlers.group_driver import Clock, LogReport, OpenUpstream, Threads
-from handlers.group_threads import Bell
 from handlers.profile.behaviour import Profile
+from handlers.run.ports import Clock, LogReport, OpenUpstream, Threads
+from handlers.run.threads import Bell
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore, GroupFunction
 
@@ -72,7 +72,7 @@ Needs = Generator[Ask | Wait, Any, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class GroupPorts:
     """What a function works with: `pool` makes so many threads under a name, `kept` a stream's steps, and so on.
 
     `reports` tells a person of a stream that is over, and the group's execution, and as what it ended.

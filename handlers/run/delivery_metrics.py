@@ -1,7 +1,7 @@
 """Makes the documents that the delivery prints, one for each stream and sink of a call: CloudWatch's embedded metrics.
 
 Their numbers are fields, which queries of the log find by stream and by sink. Which of them CloudWatch keeps as
-metrics, each at a price a month, the stage says as it does for connections (handlers/connection_metrics.py):
+metrics, each at a price a month, the stage says as it does for connections (handlers/run/connection_metrics.py):
 
     "stage"     those of all streams and sinks together that are not 0
     "profile"   all of them for each profile and sink, 0 included
@@ -13,7 +13,7 @@ Pure. Invariant: a document holds the names of a stream and a sink, and numbers;
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from handlers.connection_metrics import By, embedded
+from handlers.run.connection_metrics import By, embedded
 from handlers.store.delivery_records import Count, Place
 
 _DIMENSIONS: Mapping[By, list[str]] = {

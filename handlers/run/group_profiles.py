@@ -18,10 +18,10 @@ import functools
 from collections.abc import Callable, Iterator
 
 from handlers.errors import InvalidRequest
-from handlers.group_driver import Threads
-from handlers.group_hands import ReadProfiles
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
+from handlers.run.group_ports import ReadProfiles
+from handlers.run.ports import Threads
 
 PROFILES = "profiles"
 AGAIN_MS = 15_000

@@ -12,8 +12,8 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.lifetime import longest_overlap_ms
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report
-from handlers.driver import Clock, Driver, LogReport
 from handlers.profile.behaviour import Profile
+from handlers.run.driver import Clock, Driver, LogReport
 from handlers.settings import Settings
 from handlers.store.connection_store import Store
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
-from handlers.connection_metrics import numbers
 from handlers.profile.behaviour import Profile
+from handlers.run.connection_metrics import numbers
 
 LogReport = Callable[[Profile, Invocation, Report, int], None]
 # Of these the longest is kept; all else adds up.

@@ -2,8 +2,8 @@
 
 It joins what `handlers/group` decides: the function claims the group, beats, reads who belongs to it, begins and ends
 streams, and buries its own beat at its end, so that whoever waits for it need not wait until that has run out. It is a
-generator of what it needs (`Ask`, `Wait`), so whoever performs that may be threads (`handlers/group_invocation.py`) or
-a world of faults in virtual time (`local/chaos/group_function.py`).
+generator of what it needs (`Ask`, `Wait`), so whoever performs that may be threads (`group_invocation.py`) or a world
+of faults in virtual time (`local/chaos/group_function.py`).
 
 Invariants: it ends before the deadline, where what it asks for is answered before; a beat waits for no request of a
 stream.
@@ -29,11 +29,11 @@ from handlers.group.keeping import Keeps, Kept
 from handlers.group.lease import Beat, GroupLease
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
-from handlers.group_driver import STORE, THREADS, GroupDriver
-from handlers.group_hands import Ask, GroupTables, Hands, Needs, Wait
-from handlers.group_profiles import GroupProfiles
-from handlers.group_threads import Answered
 from handlers.profile.parse import MAX_FRAME_BYTES
+from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
+from handlers.run.group_profiles import GroupProfiles
+from handlers.run.performer import STORE, THREADS, Performer
+from handlers.run.threads import Answered
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
 from handlers.store.group_store import GroupStore
@@ -52,13 +52,13 @@ END_S = 0.5
 DUTY = "the group"
 
 
-def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, hands: Hands) -> Needs:
+def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, ports: GroupPorts) -> Needs:
     """Returns as what the function has ended; `invocation.stream_id` is the group. Raises StoreUnavailable."""
     groups = tables.group(invocation.stream_id)
     granted, lease = yield Ask(functools.partial(groups.claim, invocation.execution))
     if not granted:
         return STOPPED if lease.stop and lease.execution == invocation.execution else SUPERSEDED
-    function = _Function(invocation, tables, groups, lease, delays, hands)
+    function = _Function(invocation, tables, groups, lease, delays, ports)
     is_ours, function.store.lease = yield Ask(function.first_beat)
     if not is_ours:
         return SUPERSEDED
@@ -88,10 +88,10 @@ class _Function:
         groups: GroupStore,
         lease: GroupLease,
         delays: Delays,
-        hands: Hands,
+        ports: GroupPorts,
     ) -> None:
-        self._invocation, self._groups, self._delays, self._hands = invocation, groups, delays, hands
-        self._clock = clock = hands.clock
+        self._invocation, self._groups, self._delays, self._ports = invocation, groups, delays, ports
+        self._clock = clock = ports.clock
         every_ms, often_ms = invocation.progress_every_ms, invocation.lease_every_ms
         self._ttl_ms = LEASE_TTL_READS * max(every_ms, often_ms)
         self._token, self._request_id = lease.token, invocation.request_id
@@ -104,7 +104,7 @@ class _Function:
         self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
         self._duties = Duties(self._roster, lease.token, min(every_ms, BEAT_EVERY_MS), min(often_ms, BEAT_EVERY_MS))
         self._pacing = Pacing(AT_ONCE, YOUNG_MS)
-        self._profiles = GroupProfiles(hands.profiles, hands.pool)
+        self._profiles = GroupProfiles(ports.profiles, ports.pool)
         self._causes: dict[str, Outcome] = {}
         self._still: dict[str, Keeps] = {}
         self._room = SharedRoom(ROOM_BYTES, self._roster.__len__)
@@ -145,13 +145,13 @@ class _Function:
 
     def turns(self) -> Generator[Wait, set[str], Outcome]:
         """Returns as what it has ended, once none of its streams runs any more, or no time is left."""
-        hands = self._hands
-        pool = hands.pool(THREADS, STORE)
-        self._driver = driver = GroupDriver(
-            self.store, hands.secrets, self._clock, hands.bell, pool, hands.open_upstream,
-            self._roster.__len__, hands.log_report,
+        ports = self._ports
+        pool = ports.pool(THREADS, STORE)
+        self._driver = driver = Performer(
+            self.store, ports.secrets, self._clock, ports.bell, pool, ports.open_upstream,
+            self._roster.__len__, ports.log_report,
         )  # fmt: skip
-        self._pool = hands.pool(1, DUTY)
+        self._pool = ports.pool(1, DUTY)
         self._duties.claimed(self.store.lease, self._clock.now_ms())
         stop_ms = hard_stop_ms(self._invocation.deadline_ms, self._invocation.margin_ms)
         try:
@@ -218,7 +218,7 @@ class _Function:
             self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, room=room
         )  # fmt: skip
         self._still[stream] = self._keeps(stream)
-        steps = self._hands.kept(profile, who, now_ms, self._delays, self._still[stream])
+        steps = self._ports.kept(profile, who, now_ms, self._delays, self._still[stream])
         self._driver.begin(profile, who, steps)
 
     def _keeps(self, stream: str) -> Keeps:
@@ -328,7 +328,7 @@ class _Function:
     def _removes(self, stream: str, joined: str, outcome: Outcome) -> None:
         """Writes down as what the stream has ended, then frees its place; a person hears of a rejection before both."""
         if outcome.error:
-            self._hands.reports(stream, self._invocation.execution, outcome)
+            self._ports.reports(stream, self._invocation.execution, outcome)
         cause = outcome.message if outcome.error else outcome.status
         self.store.lets_go(stream, joined, outcome.error or "StreamEnded", cause)
         self._groups.leaves(stream, joined, self._clock.now_ms())
