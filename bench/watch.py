@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from bench.watch_table import database, fill
-from handlers.rounds import AT_ONCE
+from handlers.watching.lease_rounds import AT_ONCE
 from local.service import osls
 
 # Amazon's words for an item are "consistent single-digit millisecond latency" (DynamoDB, features). A batch is as slow

@@ -81,9 +81,9 @@ def run(url: str, sample: int) -> dict[str, Any]:
     from handlers import watch
     from handlers.api import stream_pages
     from handlers.api.last_error import Retries
-    from handlers.rounds import Rounds, Turn
     from handlers.store.leases import Leases
     from handlers.store.stream_records import StreamRecords
+    from handlers.watching.lease_rounds import Rounds, Turn
 
     imported_mb = max_rss_mb()
 

@@ -6,7 +6,7 @@
     GET    /connections/{streamId}          the status of a stream
     GET    /connections/{streamId}/events   its events, a page at a time
     GET    /connections/{streamId}/gaps     its gaps, a page at a time
-    GET    /connections/{streamId}/...      what the page shows besides (handlers/views.py)
+    GET    /connections/{streamId}/...      what the page shows besides (handlers/api/views.py)
     GET    /console, /console/{file}        the page
     POST   /connections/{streamId}/redrive  puts its dead-letter messages back
     DELETE /connections/{streamId}          asks for its stop
@@ -33,17 +33,18 @@ from handlers.api import (
     gap_pages,
     index,
     problems,
-    standing,
     status,
+    status_words,
     stream_pages,
 )
 from handlers.api.conditional import conditional
+from handlers.api.connection_records import Connections, Records
 from handlers.api.instants import at
 from handlers.api.last_error import Retries
 from handlers.api.layout import laid_out
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
-from handlers.api.records import Connections, Records
+from handlers.api.views import Views
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
@@ -52,7 +53,6 @@ from handlers.settings import load_control, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.objects import Objects
 from handlers.store.stream_records import StreamRecords
-from handlers.views import Views
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -224,7 +224,7 @@ def _console(resource: str, parameters: object) -> Answer:
 
 
 def _view(view: str, stream_id: str, profile: str) -> Answer:
-    """200 with what handlers/views.py computes."""
+    """200 with what handlers/api/views.py computes."""
     records = _read(stream_id, profile)
     return _said(200, views.by_name[view](stream_id, records, _now_ms()))
 
@@ -307,7 +307,7 @@ def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
     records = _read(stream_id, profile)
     connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
     written = store.gaps(stream_id, gap_pages.sort_key(request.after), request.limit + 1)
-    word = standing.status(connections)
+    word = status_words.status(connections)
     return _said(200, gap_pages.page(stream_id, word, connections, written, request))
 
 

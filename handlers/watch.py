@@ -2,9 +2,9 @@
 
 handlers/connection/lease.py says which stream should be connected, and since when one is not. These numbers need
 neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names those streams in a
-message to the alerts' topic (handlers/alerts.py), asks Step Functions about them, and starts an execution for each that
-is orphaned (handlers/orphans.py). What a run does not reach in its time, the next one does (handlers/rounds.py);
-`python -m bench.watch` measures how many streams one run reaches.
+message to the alerts' topic (handlers/watching/alerts.py), asks Step Functions about them, and starts an execution for
+each that is orphaned (handlers/watching/orphan_recovery.py). What a run does not reach in its time, the next one does
+(handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many streams one run reaches.
 
 It also asks how many messages are in the dead-letter queue. "CloudWatch considers a queue to be active for up to six
 hours if it contains any messages, or if any action accesses it", and a queue that was not active has its metrics up to
@@ -27,15 +27,15 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers import alerts
 from handlers.aws import clients
 from handlers.aws.error_translation import described
+from handlers.aws.pace import Pace
 from handlers.errors import StoreUnavailable
-from handlers.orphans import Orphans, StepFunctions
-from handlers.pace import Pace
-from handlers.rounds import Rounds, Seen, Turn
 from handlers.settings import load_watch, plain_aws
 from handlers.store.leases import Leases
+from handlers.watching import alerts
+from handlers.watching.lease_rounds import Rounds, Seen, Turn
+from handlers.watching.orphan_recovery import Orphans, StepFunctions
 
 CLIENT = Config(
     connect_timeout=1,

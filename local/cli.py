@@ -40,7 +40,7 @@ VERBS = {
     "stop": Verb("local.streams.verbs", "stop a stream"),
     "status": Verb("local.streams.verbs", "show how a stream stands"),
     "list": Verb("local.streams.verbs", "list all streams"),
-    "events": Verb("local.streams.events", "print stored events, or export them into a file"),
+    "events": Verb("local.streams.event_listing", "print stored events, or export them into a file"),
     "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
     "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
     "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),

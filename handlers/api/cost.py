@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from handlers.api.coverage import reaches_start
+from handlers.api.connection_records import Connections, Records
+from handlers.api.gaps import reaches_start
 from handlers.api.instants import at
-from handlers.api.records import Connections, Records
 from handlers.connection.inputs import LOG, Order
 
 RATES = Path(__file__).with_name("rates.json")

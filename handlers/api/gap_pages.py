@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.api import coverage
+from handlers.api import gaps
+from handlers.api.connection_records import OVER, Connections
 from handlers.api.queries import Listing, PageRequest
-from handlers.api.records import OVER, Connections
 from handlers.connection import ledger
 from handlers.connection.ledger import Gap
 from handlers.store.control_items import GAP, gap_key
@@ -37,7 +37,7 @@ def page(
     `written` are those that are written down behind the position, by their sort keys, one more than the limit where
     there are so many. A page has fewer than the limit where some are of another time.
     """
-    missed, pending, shown_records = coverage.known_gaps(status, connections)
+    missed, pending, shown_records = gaps.known_gaps(status, connections)
     after, rows = sort_key(request.after), dict(written)
     last = max(rows, default="") if len(rows) > request.limit else "~"
     # What an upstream announced is written down alone; from when on, is known better by now.
@@ -46,13 +46,13 @@ def page(
     rows |= {key: gap for gap in missed if after < (key := gap_key(gap)) <= last}
     keys = sorted(rows)
     shown = [
-        coverage.shown_gap(gap) | {"position": _position(key)}
+        gaps.shown_gap(gap) | {"position": _position(key)}
         for key in keys[: request.limit]
         if _is_of(gap := rows[key], request)
     ]
     if len(keys) > request.limit:
         return {"stream": stream_id, "gaps": shown, "next": _position(keys[request.limit - 1])}
-    shown += [coverage.shown_gap(gap) | {"to_at": None, "position": None} for gap in pending if _is_of(gap, request)]
+    shown += [gaps.shown_gap(gap) | {"to_at": None, "position": None} for gap in pending if _is_of(gap, request)]
     return {"stream": stream_id, "gaps": shown, "next": None}
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.api import phrases, standing
+from handlers.api import phrases, status_words
+from handlers.api.connection_records import Connection, Connections
 from handlers.api.instants import at
-from handlers.api.records import Connection, Connections
 from handlers.connection.backoff import Rest
 
 # The ends that are no error.
@@ -46,7 +46,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     """The error as JSON takes it; None where nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
-        words = f"{phrases.of_execution(lease)}; not tried again: {standing.NOT_AGAIN}"
+        words = f"{phrases.of_execution(lease)}; not tried again: {status_words.NOT_AGAIN}"
         return {
             **_shown(lease.ending, words, lease.ended_at_ms),
             "detail": phrases.ending_detail(lease) or None,
@@ -89,8 +89,8 @@ def _next_try(
     now_ms, lease = connections.now_ms, connections.lease
     if status in ("stopping", "stopped"):
         return None, None, "not tried again: a stop is requested"
-    if status not in standing.CLAIMED:
-        return None, None, f"not tried again: {standing.NOT_AGAIN}"
+    if status not in status_words.CLAIMED:
+        return None, None, f"not tried again: {status_words.NOT_AGAIN}"
     newest = connections.newest
     if newest is not None and lease.fence > newest.fence:
         return None, None, "is being tried again"
@@ -109,7 +109,7 @@ def _next_try(
 def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:
     """From when on a refusal that goes on ends the stream; None where it has passed, or this is no such refusal."""
     is_passing = one.http_status is not None and not one.is_rejected and rest.kind == "refused"
-    is_wanted = status in standing.CLAIMED and status != "stopping"
+    is_wanted = status in status_words.CLAIMED and status != "stopping"
     # A POST ends a row of refusals, and the next one begins with the next refusal.
     is_known = rest.refused_since_ms >= connections.lease.started_at_ms and rest.final_ms > connections.now_ms
     return rest.final_ms if is_passing and is_wanted and is_known else None

@@ -10,8 +10,8 @@ import json
 import re
 from http import HTTPStatus
 
+from handlers.api.connection_records import UNHEARD, Connection
 from handlers.api.instants import at
-from handlers.api.records import UNHEARD, Connection
 from handlers.connection.details import bounded
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED

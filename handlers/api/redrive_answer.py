@@ -12,8 +12,8 @@ from collections import Counter
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
+from handlers.redrive.redriving import Redrive
 from handlers.redrive.stage import Stage
-from handlers.redrive.work import Redrive
 
 # API Gateway waits for 29 s, the function has 20. A walk that ends early is gone on with by the next request.
 LATE_S, HELD_S = 8, 30

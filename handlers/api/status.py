@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from handlers.api import coverage, standing
+from handlers.api import gaps, status_words
+from handlers.api.connection_records import OVER, UNHEARD, Connection, Connections, Records
 from handlers.api.instants import at
 from handlers.api.last_error import Retries, last_error
-from handlers.api.records import OVER, UNHEARD, Connection, Connections, Records
 from handlers.connection.stuck import STUCK_AFTER
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.
@@ -23,17 +23,17 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
     """The whole answer about a stream, as JSON takes it.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
-    texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/standing.py lists the statuses.
+    texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses.
     """
     connections = Connections(records, now_ms, dead_after_ms)
     lease, holder, cursor = records.lease, connections.holder, records.cursor
-    status = standing.status(connections)
+    status = status_words.status(connections)
     error = last_error(status, connections, records.rest, retries)
     stuck = _stuck(status, connections, records)
     return {
         "stream": stream_id,
         "status": status,
-        "reason": _damage(records) or standing.reason(status, connections) or _trouble(status, stuck, error),
+        "reason": _damage(records) or status_words.reason(status, connections) or _trouble(status, stuck, error),
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
         "generation": lease.generation,
@@ -44,9 +44,9 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
         "holder": None if holder is None else _named(holder),
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
-        "coverage": coverage.coverage(status, connections, records),
+        "coverage": gaps.coverage(status, connections, records),
         "stuck_at_cursor": stuck,
-        "counts": coverage.counts(connections),
+        "counts": gaps.counts(connections),
         "last_error": error,
     }
 
@@ -54,7 +54,7 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
 def _stuck(status: str, connections: Connections, records: Records) -> dict[str, Any] | None:
     """The cursor at which the last connections came to the same end; None where they did not, or one got beyond."""
     newest, ends = connections.newest, records.rest.same_ends
-    if ends < STUCK_AFTER or status not in standing.ACTIVE or newest is None or newest.stored:
+    if ends < STUCK_AFTER or status not in status_words.ACTIVE or newest is None or newest.stored:
         return None
     # One that was never answered, or is open, says nothing of the cursor.
     last = next((one for one in reversed(connections.all) if one.opened_ms is not None and one.ended_by), None)
@@ -85,7 +85,7 @@ def _lanes(status: str, connections: Connections) -> dict[str, Any]:
     }
     # A claim that has no record yet: this lane's function is opening the stream.
     lane, last = lease.holder.partition("/")[0], connections.newest
-    if lane in lanes and status in standing.ACTIVE and lease.fence > (last.fence if last is not None else 0):
+    if lane in lanes and status in status_words.ACTIVE and lease.fence > (last.fence if last is not None else 0):
         lanes[lane]["phase"] = "connecting"
     return lanes
 
@@ -93,7 +93,7 @@ def _lanes(status: str, connections: Connections) -> dict[str, Any]:
 def _phase(status: str, connections: Connections, last: Connection | None) -> str:
     if last is not None and last in connections.open:
         return "connected"
-    if status not in standing.ACTIVE:
+    if status not in status_words.ACTIVE:
         return status
     # A connection from before the last start says nothing of a lane that has not connected since.
     if last is None or last.ended_by == "taken_over" or not connections.is_of_this_start(last):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from handlers.api import status
+from handlers.api.connection_records import Records
 from handlers.api.last_error import Retries
 from handlers.api.queries import Listing
-from handlers.api.records import Records
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
 # A stream that is well costs a twentieth of a request to the table, and a hundredth of one for its lease.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from handlers.api import coverage, standing
+from handlers.api import gaps, status_words
+from handlers.api.connection_records import Connection, Connections, Records
 from handlers.api.instants import at
-from handlers.api.records import Connection, Connections, Records
 
 WINDOW_MS = 3_600_000
 
@@ -19,7 +19,7 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) ->
     """The whole answer; `to_at` is the server's clock, by which a page that follows sets its own."""
     connections = Connections(records, now_ms, dead_after_ms)
     from_ms = now_ms - WINDOW_MS
-    covered = coverage.coverage(standing.status(connections), connections, records)
+    covered = gaps.coverage(status_words.status(connections), connections, records)
     earliest = at(from_ms) or ""
     return {
         "stream": stream_id,

@@ -5,7 +5,7 @@ each at a price a month, the stage says:
 
     "stage"     what came of all streams together: stored events and what went wrong, where it is not 0
     "profile"   all of them for each profile, 0 included
-    "stream"    the same of connections, and by stream what the delivery counts (handlers/run/delivery_metrics.py)
+    "stream"    the same of connections, and by stream what the delivery counts (handlers/deliver/delivery_metrics.py)
 
 Of a stream that shares a function the document names the group, by which queries of the log sum up.
 

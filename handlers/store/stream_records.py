@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from handlers.api.records import Connection, Records
+from handlers.api.connection_records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from local.api_client.client import HERE, Api
+from local.api_client.http_client import HERE, Api
 from local.printable import printable_lines
 
 REFUSED = 1

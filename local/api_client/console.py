@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from handlers.api.problems import CONTENT_TYPE, Problem
 from local.api_client import live_tail
-from local.api_client.client import Api, new_session
 from local.api_client.command import here
+from local.api_client.http_client import Api, new_session
 from local.listener import HOST, Listener, bind
 from local.printable import printable
 from local.user_error import UserError

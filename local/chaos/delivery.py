@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from handlers.deliver import known_sinks
+from handlers.deliver.batch import Delivered, Hands, Letter, deliver
 from handlers.deliver.contract import Tools
-from handlers.deliver.invocation import Delivered, Hands, Letter, deliver
 from local.chaos.delivery_plan import DeliveryPlan
 from local.chaos.virtual_webhook import SECRET, VirtualWebhook
 from local.simulation.table_stream import Shard, TableStream, Write

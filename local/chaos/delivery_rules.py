@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from handlers.deliver import known_sinks
-from handlers.deliver.invocation import GIVE_UP_MS
+from handlers.deliver.batch import GIVE_UP_MS
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
 from handlers.store.segment_items import LOG_SUFFIX, is_segment, stored_events

@@ -1,7 +1,8 @@
 """Looks after the groups of a run once a minute, as the deployed watch does, when somebody stopped their executions.
 
-What is orphaned and what is started in its place is the product's (`handlers/orphans.py`); how the watch finds the
-groups is not played. It reads tables that answer. Invariant: before that nobody looks, so nothing else changes.
+What is orphaned and what is started in its place is the product's (`handlers/watching/orphan_recovery.py`); how the
+watch finds the groups is not played. It reads tables that answer. Invariant: before that nobody looks, so nothing else
+changes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from handlers.orphans import Orphans, StepFunctions
 from handlers.store.leases import Leases
+from handlers.watching.orphan_recovery import Orphans, StepFunctions
 from local.chaos.group_world import Group
 from local.chaos.world import MACHINE_ARN
 

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.deliver import known_sinks
+from handlers.deliver import delivery_metrics, known_sinks
+from handlers.deliver.batch import Delivered, Hands, deliver
 from handlers.deliver.contract import Message, Promises, Refusal
-from handlers.deliver.invocation import Delivered, Hands, deliver
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import Target
-from handlers.run import delivery_metrics
 from handlers.run.connection_metrics import By
 from handlers.store.event_items import event_item
 from local.costs import stage_costs

@@ -4,9 +4,9 @@ from typing import Any
 
 from handlers.group import GROUP
 from handlers.group.lease import Beat
-from handlers.rounds import Rounds, Turn
 from handlers.store.group_items import beat_name, beat_value
 from handlers.store.leases import Leases
+from handlers.watching.lease_rounds import Rounds, Turn
 from local.costs.deployed_tables import control_table
 from local.costs.units import Item, item_bytes
 from local.costs.units import read_units as billed_units

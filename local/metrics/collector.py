@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
+from handlers.api.connection_records import Connection
 from handlers.api.delivery_answer import lag_ms
-from handlers.api.records import Connection
 from handlers.connection.lease import unconnected_ms
 from handlers.group import is_group
 from handlers.run import metric_names

@@ -12,8 +12,8 @@ import json
 import sys
 from typing import Any
 
+from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive, key_of
 from handlers.redrive.restore import KNOWN
-from handlers.redrive.work import LEFT, RUNS, Outcome, Redrive, key_of
 from local.printable import printable
 from local.redrive.stage import here
 from local.streams import asking

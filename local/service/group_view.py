@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from handlers.api.records import Records
+from handlers.api.connection_records import Records
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
 from timeline import picture

@@ -1,7 +1,7 @@
 """Starts streams again that nobody asks for anew: what an earlier run left, and orphans.
 
-Orphans are found by the rule of the deployed watch (handlers/orphans.py). That checks once a minute, this one every few
-seconds; it knows the executions of a stream by their inputs, so also those that a POST started.
+Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py). That checks once a minute,
+this one every few seconds; it knows the executions of a stream by their inputs, so also those that a POST started.
 Invariants: a stream whose stop was requested meanwhile stays stopped; a stream for which an execution runs is left
 alone, whatever its lease names; no more are started than the machine has room for, and the others are named; one alert
 says of one orphan what was done; what does not answer ends nothing.
@@ -14,14 +14,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.alerts import with_streams
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict, verdict
 from handlers.errors import StoreUnavailable
-from handlers.orphans import Described, Orphans, StepFunctions
-from handlers.rounds import Rounds, Turn
 from handlers.store import control_items
 from handlers.store.leases import Leases
+from handlers.watching.alerts import with_streams
+from handlers.watching.lease_rounds import Rounds, Turn
+from handlers.watching.orphan_recovery import Described, Orphans, StepFunctions
 from local.aws_endpoints import Endpoints
 from local.service.capacity import Room
 from local.stepfunctions.executions import Executions

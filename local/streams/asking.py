@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from local.api_client.client import Answer, Api
 from local.api_client.command import here
+from local.api_client.http_client import Answer, Api
 from local.printable import printable
 from local.user_error import UserError
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bench import watch
-from handlers.rounds import AT_ONCE
 from handlers.store.batch_get import KEYS
+from handlers.watching.lease_rounds import AT_ONCE
 
 pytestmark = pytest.mark.long
 

@@ -261,7 +261,7 @@ DEFECTS = [
     Defect(
         "a rejected stream is shown as ended",
         {"wrong-status"},
-        function=("handlers.api.standing._ENDINGS", {"StreamRejected": "ended"}),
+        function=("handlers.api.status_words._ENDINGS", {"StreamRejected": "ended"}),
         among=lambda schedule: any(fault.kind == "rejection" for fault in schedule.faults),
     ),
     Defect(
@@ -279,13 +279,13 @@ DEFECTS = [
     Defect(
         "what the upstream announced as lost is not shown",
         {"wrong-status"},
-        function=("handlers.api.coverage.ledger.corrected", lambda _losses, _records: []),
+        function=("handlers.api.gaps.ledger.corrected", lambda _losses, _records: []),
         among=has_losses,
     ),
     Defect(
         "every gap is shown as closed",
         {"wrong-status"},
-        function=("handlers.api.coverage.shown_gap", shows_as_closed),
+        function=("handlers.api.gaps.shown_gap", shows_as_closed),
         among=lambda schedule: not schedule.resumes,
     ),
     Defect(

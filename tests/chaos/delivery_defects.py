@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from handlers.deliver import records, sending
+from handlers.deliver import sending, table_records
+from handlers.deliver.batch import Delivered, Letter, _Work
 from handlers.deliver.contract import Message, Order, Promises, Refusal
-from handlers.deliver.invocation import Delivered, Letter, _Work
 from handlers.deliver.sending import TAKEN, Outcomes, Send
 from handlers.store.event_items import StoredEvent
 from local.chaos.schedule import Schedule
 from tests.chaos.defect import Defect
 
-EVENTS, ADD, BURY = records._events, Outcomes.add, _Work._bury
+EVENTS, ADD, BURY = table_records._events, Outcomes.add, _Work._bury
 
 
 def meets(*kinds: str, sinks: Sequence[str] = (), several: bool = False) -> Callable[[Schedule], bool]:
@@ -126,7 +126,7 @@ def tells_streams_apart(schedule: Schedule) -> bool:
     return bool(schedule.beside) and plan is not None and any(one.kind == "webhook" for one in plan.targets)
 
 
-_WORK, _SENDING = "handlers.deliver.invocation._Work", sending.__name__
+_WORK, _SENDING = "handlers.deliver.batch._Work", sending.__name__
 OF_THE_DELIVERY = [
     Defect(
         "an event that waits counts as delivered",
@@ -161,7 +161,7 @@ OF_THE_DELIVERY = [
     Defect(
         "of a segment the first event is sent",
         {"undelivered"},
-        function=("handlers.deliver.records._events", sends_the_first_alone),
+        function=("handlers.deliver.table_records._events", sends_the_first_alone),
         among=is_sent_as_segments,
     ),
     Defect(
@@ -179,7 +179,7 @@ OF_THE_DELIVERY = [
     Defect(
         "what one sink took counts for the other",
         {"undelivered"},
-        function=("handlers.deliver.invocation.Delivered.has", forgets_the_sink),
+        function=("handlers.deliver.batch.Delivered.has", forgets_the_sink),
         among=meets("away", "part", several=True),
     ),
     Defect(

@@ -133,7 +133,7 @@ NEXT_TO_EXEMPTIONS = (
     GroupDefect(
         "nobody looks after a group whose execution was stopped",
         "stuck",
-        {"handlers.orphans.is_suspect": suspects_nobody},
+        {"handlers.watching.orphan_recovery.is_suspect": suspects_nobody},
         group(stream("tolerates"), STOPPED, faults=(ABORT,)),
     ),
 )

@@ -7,7 +7,7 @@ tests/chaos/chaos_defects.py lists them. Invariant: each differs from the sound 
 from dataclasses import replace
 from typing import Any
 
-from handlers.api import coverage
+from handlers.api import gaps
 from handlers.connection.backoff import FailureKind, Pace, Rest, failed
 from handlers.connection.effects import Claim
 from handlers.connection.inputs import Claimed, ClaimRefused, RestOwed, Written
@@ -26,7 +26,7 @@ from handlers.store.requests import Requests
 
 NOTE, CLAIM = _Attempts._note, Requests._claim
 HEARTBEAT, TAKE_TURN, CLAIM_LEASE = Store.heartbeat, Store.take_turn, Store.claim
-SHOWN_GAP = coverage.shown_gap
+SHOWN_GAP = gaps.shown_gap
 BEGINS, RECONNECTS, TO_INVOCATION = _Attempts.__init__, reconnects, to_invocation
 
 

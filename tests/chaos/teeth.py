@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from handlers.connection.manager import Manager
 from tests.chaos import chaos_defects, model_defects
 from tests.handlers import test_refusals
-from tests.handlers.api import test_standing, test_status
+from tests.handlers.api import test_status, test_status_words
 from tests.handlers.connection import test_waiting
-from tests.handlers.deliver import test_invocation, test_sinks, test_webhook
+from tests.handlers.deliver import test_batch, test_sinks, test_webhook
 from tests.handlers.framing import test_events
 from tests.handlers.segments import test_log
 from tests.handlers.store import test_event_items, test_unordered
@@ -166,30 +166,30 @@ ELSEWHERE = {
     "a refusal is final at once": (test_refusals, "test_the_words_say_for_how_long"),
     "a refusal is asked again at once": (test_refusals, "test_in_place_as_well"),
     "a rejected stream is shown as ended": (
-        test_standing,
+        test_status_words,
         "test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing",
     ),
-    "an event that waits counts as delivered": (test_invocation, "test_one_stream_that_waits_holds_up_no_other"),
-    "a stream goes on behind what waits": (test_invocation, "test_nothing_overtakes_what_waits"),
+    "an event that waits counts as delivered": (test_batch, "test_one_stream_that_waits_holds_up_no_other"),
+    "a stream goes on behind what waits": (test_batch, "test_nothing_overtakes_what_waits"),
     "a request holds several of a stream": (
-        test_invocation,
+        test_batch,
         "test_without_the_order_a_request_holds_several_of_a_stream",
     ),
     "poison waits": (
-        test_invocation,
+        test_batch,
         "test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried",
     ),
-    "nobody looks whether the queue took it": (test_invocation, "test_an_event_that_cannot_be_buried_waits"),
-    "of a segment the first event is sent": (test_invocation, "test_an_item_and_a_segment_become_what_get_shows"),
+    "nobody looks whether the queue took it": (test_batch, "test_an_event_that_cannot_be_buried_waits"),
+    "of a segment the first event is sent": (test_batch, "test_an_item_and_a_segment_become_what_get_shows"),
     "two streams share a deduplication id": (
         test_sinks,
         "test_a_queue_that_compares_across_groups_gets_an_id_of_stream_and_key",
     ),
     "a batch with poison is buried": (
-        test_invocation,
+        test_batch,
         "test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried",
     ),
-    "what one sink took counts for the other": (test_invocation, "test_each_sink_is_remembered_by_itself"),
+    "what one sink took counts for the other": (test_batch, "test_each_sink_is_remembered_by_itself"),
     "any answer of a webhook takes the event": (test_webhook, "test_the_status_alone_says_what_became_of_an_event"),
     "two streams share an id at a webhook": (test_webhook, "test_an_event_has_one_id_each_time_and_no_other_has_it"),
 }

@@ -73,7 +73,7 @@ def test_nobody_knows_of_a_group_that_not_even_the_watch_has_found(
     words: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten minutes after the last trace of its functions the status of each of its streams says so."""
-    monkeypatch.setattr("handlers.orphans.is_suspect", lambda *_lease: False)
+    monkeypatch.setattr("handlers.watching.orphan_recovery.is_suspect", lambda *_lease: False)
     world = aborted(more_ms=600_000)
     assert {violation.kind for violation in violations(world)} >= {"stuck"}
     assert {word for _, word in words[-len(POLICIES) :]} == {"unknown"}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from handlers.errors import StoreUnavailable
-from handlers.rounds import Rounds, Turn
 from handlers.store import segment_items
 from handlers.store.control_record import LAYOUT
 from handlers.store.leases import Leases
 from handlers.store.segment_reader import SegmentReader
+from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.context import Context
 from tests.handlers.store.test_former_records import SEGMENTS, bare

@@ -15,10 +15,10 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.alerts import MOST_OF_GROUP, damaged, lines, unconnected, with_streams
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.errors import StoreUnavailable
 from handlers.settings import SettingsError, load_watch
+from handlers.watching.alerts import MOST_OF_GROUP, damaged, lines, unconnected, with_streams
 from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
 from local.stack import read
@@ -252,7 +252,7 @@ def test_a_run_that_is_late_names_nobody_twice(
     monkeypatch.setattr(watch, "LOOK_S", -1)
     # A run reaches one stream.
     for name in ("KEYS", "AT_ONCE"):
-        monkeypatch.setattr("handlers.rounds." + name, 1)
+        monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
     runs = [watch.handler({}, Context()) for _ in range(3)]
     # Its round is the second one: what the first one saw must not let it be forgotten.
     put(aws, "a", "lease", **claimed(-AFTER_S))
@@ -279,7 +279,7 @@ def test_that_a_run_is_late_is_said_until_somebody_heard_it(
     watch = cold_start()
     monkeypatch.setattr(watch, "LOOK_S", -1)
     for name in ("KEYS", "AT_ONCE"):
-        monkeypatch.setattr("handlers.rounds." + name, 1)
+        monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
     refused = Client(watch.sns(), "publish", fails_with("AuthorizationError"))
     with monkeypatch.context() as patch:
         patch.setattr(watch, "sns", lambda: refused)

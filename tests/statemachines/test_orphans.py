@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.orphans import Orphan, Orphans, StepFunctions
 from handlers.store.leases import Leases
+from handlers.watching.orphan_recovery import Orphan, Orphans, StepFunctions
 from states_language import load
 from tests.examples import examples
 from tests.statemachines.connections import LEASE, definition

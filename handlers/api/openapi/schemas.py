@@ -8,7 +8,7 @@ from typing import Any
 
 from handlers.api import problems
 from handlers.api.event_pages import BY_KEY
-from handlers.api.standing import CLAIMED
+from handlers.api.status_words import CLAIMED
 
 Schema = dict[str, Any]
 

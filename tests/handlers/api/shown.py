@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from handlers.api.connection_records import Connection, Records
 from handlers.api.last_error import Retries
-from handlers.api.records import Connection, Records
 from handlers.api.status import answer
 from handlers.connection.backoff import Rest
 from handlers.connection.lease import Lease

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from handlers.api.connection_records import Connection
 from handlers.api.instants import at
-from handlers.api.records import Connection
-from handlers.api.standing import UNHEARD_MS
+from handlers.api.status_words import UNHEARD_MS
 from handlers.connection.backoff import Rest
 from handlers.connection.ledger import Gap
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown

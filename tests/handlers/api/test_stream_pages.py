@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.api.connection_records import Records
 from handlers.api.last_error import Retries
-from handlers.api.records import Records
 from handlers.api.stream_pages import page
 from handlers.connection.lease import Lease
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from handlers.deliver import known_sinks
+from handlers.deliver.batch import Delivered, Hands, Letter, Result, deliver
 from handlers.deliver.contract import Tools
-from handlers.deliver.invocation import Delivered, Hands, Letter, Result, deliver
 from handlers.profile.deliver_field import KINDS
 from tests.handlers.deliver import rigs
 from tests.handlers.deliver.records import NOW_MS, event, item_record, segment_record

@@ -12,7 +12,7 @@ import pytest
 
 from handlers.deliver import known_sinks
 from handlers.deliver.contract import Tools
-from handlers.deliver.records import messages
+from handlers.deliver.table_records import messages
 from handlers.profile.deliver_field import KINDS, Target
 from handlers.profile.secret_references import Reference
 from tests.handlers.deliver import rigs

@@ -7,7 +7,7 @@ from moto import mock_aws
 
 from handlers.deliver import known_sinks
 from handlers.deliver.contract import Tools
-from handlers.deliver.records import messages
+from handlers.deliver.table_records import messages
 from tests.handlers.deliver import rigs
 from tests.handlers.deliver.records import NOW_MS, event, item_record
 

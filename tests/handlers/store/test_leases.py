@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.rounds import AT_ONCE, Rounds, Turn
 from handlers.store.batch_get import KEYS
 from handlers.store.leases import Leases
+from handlers.watching.lease_rounds import AT_ONCE, Rounds, Turn
 from tests.examples import examples
 from tests.handlers.aws import BY_RECORD, CONTROL, FORMER, Aws, keys
 from tests.permission_edges import own_requests
@@ -190,7 +190,7 @@ def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
     fill(aws, [lease(name, held=True) for name in names])
     # One stream is read between two looks at the clock.
     for name in ("KEYS", "AT_ONCE"):
-        monkeypatch.setattr("handlers.rounds." + name, 1)
+        monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
     groups: list[str] = []
 
     def refuse_the_third(name: str) -> None:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from handlers.group.lease import Beat
-from handlers.rounds import Rounds, Turn
 from handlers.store import control_items
 from handlers.store.group_items import beat_name, beat_value, group_lease
 from handlers.store.leases import Leases
+from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.store.test_leases import NOW_MS, Counted, fill, lease
 

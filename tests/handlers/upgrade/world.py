@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from handlers.group import is_group
 from handlers.store import control_items
 from handlers.store.upgrade_records import UpgradeRecords
-from handlers.upgrade.work import Clients, Work, step
+from handlers.upgrade.steps import Clients, Work, step
 from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock

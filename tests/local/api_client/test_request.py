@@ -15,7 +15,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.api_client.client import Api
+from local.api_client.http_client import Api
 from local.cli import main
 from local.functions.sandbox import Answer
 from local.service.signature_check import SignatureCheck, Signed

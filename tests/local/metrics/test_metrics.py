@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from handlers.connection.effects import Progress
-from handlers.run import delivery_metrics, metric_names
+from handlers.deliver import delivery_metrics
+from handlers.run import metric_names
 from handlers.run.connection_metrics import ENDS
 from handlers.store import delivery_records
 from handlers.store.delivery_records import Count, Place

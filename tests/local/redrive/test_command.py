@@ -9,7 +9,7 @@ import pytest
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.redrive import work
+from handlers.redrive import redriving
 from handlers.redrive.letters import Message
 from handlers.redrive.stage import Stage
 from handlers.store.connection_store import Store
@@ -223,5 +223,5 @@ def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> Non
         main(["redrive", "--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    for option in ("--stage", "--stream", "--restart", "--dry-run", "--json", "Exit status: 0", work.LEFT):
+    for option in ("--stage", "--stream", "--restart", "--dry-run", "--json", "Exit status: 0", redriving.LEFT):
         assert option in said

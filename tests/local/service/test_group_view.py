@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from handlers.api.records import Connection, Records
+from handlers.api.connection_records import Connection, Records
 from handlers.connection.lease import Lease
 from local.service.group_view import MOST_DRAWN, MOST_NAMED, GroupView
 from timeline.picture import GAP, LABEL

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from handlers.orphans import StepFunctions
+from handlers.watching.orphan_recovery import StepFunctions
 from local.service.left_streams import OrphanWatch
 from local.stepfunctions.executions import Executions
 from local.stepfunctions.journals import Journals

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.standing import ending, word
+from handlers.api.status_words import ending, word
 from handlers.connection.lease import Lease
 from tests.handlers.api.shown import NOW, connection, shown
 

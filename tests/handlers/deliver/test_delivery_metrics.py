@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from handlers.deliver.delivery_metrics import NAMES, documents
 from handlers.run.connection_metrics import By
-from handlers.run.delivery_metrics import NAMES, documents
 from handlers.store.delivery_records import Count, Place
 from local.costs import stage_costs
 

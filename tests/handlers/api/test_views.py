@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.api import console_files, cost, machine, timeline
-from handlers.api.records import Records
+from handlers.api.connection_records import Records
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.framing.events import StreamEvent

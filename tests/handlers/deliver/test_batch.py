@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.deliver.batch import GIVE_UP_MS, Delivered, Hands, Letter, Result, deliver
 from handlers.deliver.contract import Message, Order, Promises, Refusal
-from handlers.deliver.invocation import GIVE_UP_MS, Delivered, Hands, Letter, Result, deliver
-from handlers.deliver.records import messages
+from handlers.deliver.table_records import messages
 from handlers.profile.deliver_field import Target
 from handlers.store.delivery_records import Place
 from handlers.store.event_items import event_item, mark

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from handlers.deliver import records as rules
+from handlers.deliver import table_records as rules
 from handlers.deliver.contract import Message, Promises, Refusal
-from handlers.deliver.records import Record
 from handlers.deliver.sending import LATE, Outcomes, send_all
+from handlers.deliver.table_records import Record
 from handlers.profile.deliver_field import Target
 from handlers.store.delivery_records import Count, Place
 

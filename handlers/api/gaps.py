@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from handlers.api.connection_records import OVER, UNHEARD, Connection, Connections, Records
 from handlers.api.instants import at
-from handlers.api.records import OVER, UNHEARD, Connection, Connections, Records
-from handlers.api.standing import CLAIMED
+from handlers.api.status_words import CLAIMED
 from handlers.connection import ledger
 from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
 

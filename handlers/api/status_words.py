@@ -19,8 +19,8 @@ follows from the lease and three facts about its connections, whatever order the
 from __future__ import annotations
 
 from handlers.api import phrases
+from handlers.api.connection_records import Connections
 from handlers.api.instants import at
-from handlers.api.records import Connections
 from handlers.connection.lease import Lease
 
 # A living execution leaves a trace at least as often as its lanes try again; the longest back-off is five minutes.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from handlers.api import cost, dead_letter_pages, machine, timeline
-from handlers.api.records import Records
+from handlers.api.connection_records import Records
 from handlers.aws import executions
 from handlers.store import latest_events
 from handlers.store.stream_records import Layout, StreamRecords

@@ -1,0 +1,1 @@
+"""Finds which streams are not connected, tells people, and starts orphaned streams again."""
