@@ -20,9 +20,9 @@ from handlers.connection.inputs import Order, Written
 from handlers.connection.lease import FINAL_ENDINGS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store import control_items, control_record, former_layout
+from handlers.store import control_items, control_record
 from handlers.store.control_items import Item, number
-from handlers.store.control_record import LAYOUT, MIXED_MS, ControlRecord, Former, to_record
+from handlers.store.control_record import LAYOUT, ControlRecord, to_record
 from handlers.store.control_table import ControlTable
 from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
@@ -50,10 +50,9 @@ _NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connec
 _NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
 _NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
 # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this layout, or
-# nobody has claimed yet. And no function of a former version may be left, or its rest was read.
+# nobody has claimed yet.
 _MAY_CLAIM = (
-    "(attribute_not_exists(#stop) OR #stop = :no) AND {rest} AND (#layout = :layout OR attribute_not_exists(#fence)) "
-    "AND (attribute_not_exists(#mixed_until_ms) OR #mixed_until_ms <= :now_ms)"
+    "(attribute_not_exists(#stop) OR #stop = :no) AND {rest} AND (#layout = :layout OR attribute_not_exists(#fence))"
 )
 
 
@@ -153,10 +152,6 @@ class Store:
         """The lease as it stands now, read consistently; an empty one where there is none."""
         return self.read(stream_id).lease
 
-    def read_former(self, stream_id: str) -> Former:
-        """What a connection of a former version has written elsewhere, read consistently."""
-        return former_layout.read(self._table, stream_id)
-
     # --- claiming -----------------------------------------------------------------------------------------------------
 
     def claim(
@@ -186,7 +181,7 @@ class Store:
         newer than `after_fence` was connected, or where an execution has let go of the stream since. `place` is what a
         function that keeps other streams as well asks of the record, and writes.
         """
-        words = _claim_words(execution, holder, partitions, now_ms, rest_until_ms)
+        words = _claim_words(execution, holder, partitions, rest_until_ms)
         if rested_from_ms is not None:
             began = {":began": {"S": control_items.instant(rested_from_ms)}}
             words = words.where(_NOT_LET_GO, ("ended_at", "execution"), began)
@@ -204,7 +199,7 @@ class Store:
             update = "SET #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
             words = words.sets(update, ("rest_tried_ms", "rest_holder"), tries)
         try:
-            return self._claims(stream_id, words, holder, after_fence, now_ms, turn, try_until_ms)
+            return self._claims(stream_id, words, holder, after_fence, turn, try_until_ms)
         except StoreUnavailable as lost:
             # The answer may be lost and the claim made. The holder's name shows it: no other invocation has it.
             with contextlib.suppress(StoreUnavailable):
@@ -214,10 +209,9 @@ class Store:
             raise lost
 
     def _claims(
-        self, stream_id: str, words: _Words, holder: str, after_fence: int, now_ms: int, turn: Item | None,
-        try_until_ms: int,
-    ) -> Reply:  # fmt: skip
-        """The reply to the claim, with the turn where that is free; what a former version left is taken in before."""
+        self, stream_id: str, words: _Words, holder: str, after_fence: int, turn: Item | None, try_until_ms: int
+    ) -> Reply:
+        """The reply to the claim, with the turn where that is free."""
         if turn is not None:
             update = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
             both = words.where(_NOBODY_CAME, ("released",), {":after": number(after_fence)})
@@ -227,34 +221,10 @@ class Store:
             if reply.is_done or _is_claimed_by(reply.record.lease, holder, after_fence):
                 return Reply(True, reply.record)
         reply = self._change(stream_id, *words)
-        record = reply.record
-        has_tried = 0 < try_until_ms == record.rest.until_ms
-        if has_tried and _is_claimed_by(record.lease, holder, after_fence):
-            return Reply(True, record)  # by a request before, which took the try
-        if reply.is_done or record.lease.stop or (record.is_converted and record.mixed_until_ms <= now_ms):
-            return reply
-        if not record.is_converted:
-            self._convert(stream_id, now_ms)
-        elif self._take_former_rest(stream_id, record):
-            return Reply(False, self.read(stream_id))
-        now = {":now_ms": number(max(now_ms + MIXED_MS, record.mixed_until_ms))}
-        return self._change(stream_id, *words._replace(values=words.values | now))
-
-    def _convert(self, stream_id: str, now_ms: int) -> None:
-        """Takes into the control record what a former version kept elsewhere; once."""
-        attributes = control_record.converted(self.read_former(stream_id), now_ms)
-        self._set(stream_id, attributes, "attribute_not_exists(#layout)")
-
-    def _take_former_rest(self, stream_id: str, record: ControlRecord) -> bool:
-        """Whether a function of a former version has written down a longer rest since; it holds from then on."""
-        former = former_layout.read_rest(self._table, stream_id)
-        if former.until_ms == record.former_rest_ms or former.until_ms <= record.rest.until_ms:
-            return False
-        attributes = control_items.rest(former) | {"former_rest_ms": number(former.until_ms)}
-        names, values = (*attributes, "layout"), values_of(attributes) | {":read": number(record.former_rest_ms)}
-        condition = "attribute_exists(#layout) AND #former_rest_ms = :read"
-        self._change(stream_id, setting(tuple(attributes)), condition, names, values)
-        return True
+        has_tried = 0 < try_until_ms == reply.record.rest.until_ms
+        if has_tried and _is_claimed_by(reply.record.lease, holder, after_fence):
+            return Reply(True, reply.record)  # by a request before, which took the try
+        return reply
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 
@@ -267,11 +237,10 @@ class Store:
         *,
         request_id: str = "",
         over: int = 0,
-        is_marked: bool = True,
     ) -> Reply:
         """The reply; its connected token is `fence` where the turn was taken; for "forbids".
 
-        Connection `over` is known to be over, 0 for none. Not `is_marked`, it still counts as one of a former version.
+        Connection `over` is known to be over, 0 for none.
         """
         # And nobody's turn lasts: nobody was ever connected, or the last that was is closed or over, or it stopped
         # renewing; or the turn is this one's, by a request that came before.
@@ -279,7 +248,7 @@ class Store:
             f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
             "OR #connected = :over OR #expires_at_ms <= :now_ms)"
         )
-        values = mark(fence, expires_at_ms, request_id, is_marked)
+        values = mark(fence, expires_at_ms, request_id)
         values |= {":now_ms": number(now_ms), ":over": number(over)}
         update = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
         names = ("fence", "connected", "released", "marked", "expires_at_ms")
@@ -402,10 +371,6 @@ class Store:
             stream_id, update, f"{condition} AND ({rest.condition})", (*names, *rest.attributes), values, answer
         )
 
-    def _set(self, stream_id: str, attributes: Item, condition: str) -> Reply:
-        names = tuple(attributes)
-        return self._change(stream_id, setting(names), condition, names, values_of(attributes))
-
     def _change(
         self, stream_id: str, update: str, condition: str, names: Sequence[str], values: Any, answer: str = "ALL_NEW"
     ) -> Reply:
@@ -448,7 +413,7 @@ def to_change(before: Rest, after: Rest, holder: str) -> Change:
     return Change(condition, attributes, {f":old_{name}": old[name] for name in read})
 
 
-def _claim_words(execution: str, holder: str, partitions: int, now_ms: int, rest_until_ms: int) -> _Words:
+def _claim_words(execution: str, holder: str, partitions: int, rest_until_ms: int) -> _Words:
     """What each claim writes, and on which condition; `execution` "" asks for no execution's right."""
     rest = "#rest_until_ms = :rest_until_ms"
     words = _Words(
@@ -456,7 +421,7 @@ def _claim_words(execution: str, holder: str, partitions: int, now_ms: int, rest
         "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
         "#partitions = if_not_exists(#partitions, :partitions)",
         _MAY_CLAIM.format(rest=rest if rest_until_ms else f"(attribute_not_exists(#rest_until_ms) OR {rest})"),
-        ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms", "mixed_until_ms"),
+        ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms"),
         {
             ":zero": {"N": "0"},
             ":one": {"N": "1"},
@@ -465,7 +430,6 @@ def _claim_words(execution: str, holder: str, partitions: int, now_ms: int, rest
             ":no": {"BOOL": False},
             ":layout": number(LAYOUT),
             ":rest_until_ms": number(rest_until_ms),
-            ":now_ms": number(now_ms),
         },
     )
     if not execution:
@@ -485,7 +449,7 @@ def _is_claimed_by(lease: Lease, holder: str, after_fence: int) -> bool:
     return lease.holder == holder and lease.fence > after_fence
 
 
-def mark(fence: int, expires_at_ms: int, request_id: str, is_marked: bool = True) -> Item:
-    """The values of a mark as connected; not `is_marked`, it still counts as one of a former version."""
-    marked = control_items.mark(fence if is_marked else 0, request_id)
+def mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
+    """The values of a mark as connected."""
+    marked = control_items.mark(fence, request_id)
     return {":fence": number(fence), ":marked": marked, ":expires_at_ms": number(expires_at_ms)}

@@ -71,25 +71,19 @@ def lease(item: Item) -> Lease:
         ended_at_ms=instant_ms(text(item, "ended_at")) or 0,
         ending_cause=text(item, "ending_cause") or "",
         stop_at_ms=instant_ms(text(item, "stop_at")) or 0,
-        connected_by=_marked(item)[1],
+        connected_by=_connected_by(item),
     )
 
 
 def mark(fence: int, request_id: str) -> Item:
-    """What a connection of this layout writes beside its token when it is marked as connected."""
+    """What a connection writes beside its token when it is marked as connected."""
     return {"S": f"{fence}/{request_id}"}
 
 
-def _marked(item: Item) -> tuple[int, str]:
-    """The fencing token and the request of the connection that is connected; 0 and "" where a former one is."""
+def _connected_by(item: Item) -> str:
+    """The request of the connection that is connected; "" where the mark does not say."""
     fence, _, request_id = (text(item, "marked") or "").partition("/")
-    connected = count(item, "connected") or 0
-    return (connected, request_id) if fence == str(connected) else (0, "")
-
-
-def is_former(item: Item) -> bool:
-    """Whether the newest connection that was connected is of a version that kept the cursor in an item of its own."""
-    return (count(item, "connected") or 0) > _marked(item)[0]
+    return request_id if fence == str(count(item, "connected") or 0) else ""
 
 
 def instant(at_ms: int) -> str:
@@ -296,21 +290,18 @@ _REST = (
 )
 
 
-def rest_of(item: Item, prefix: str = "rest_") -> Rest:
-    """What is known of an upstream's failures, as the control record says; nothing where it says nothing.
-
-    A former version had it in an item of its own, without a prefix.
-    """
+def rest_of(item: Item) -> Rest:
+    """What is known of an upstream's failures, as the control record says; nothing where it says nothing."""
     return Rest(
-        kind=text(item, f"{prefix}kind") or "",
-        failures=count(item, f"{prefix}failures") or 0,
-        until_ms=count(item, f"{prefix}until_ms") or 0,
-        reconnection_ms=count(item, f"{prefix}reconnection_ms") or 0,
-        same_ends=count(item, f"{prefix}same_ends") or 0,
-        same_end=text(item, f"{prefix}same_end") or "",
-        refused_since_ms=count(item, f"{prefix}refused_since_ms") or 0,
-        final_ms=count(item, f"{prefix}final_ms") or 0,
-        tried_ms=count(item, f"{prefix}tried_ms") or 0,
+        kind=text(item, "rest_kind") or "",
+        failures=count(item, "rest_failures") or 0,
+        until_ms=count(item, "rest_until_ms") or 0,
+        reconnection_ms=count(item, "rest_reconnection_ms") or 0,
+        same_ends=count(item, "rest_same_ends") or 0,
+        same_end=text(item, "rest_same_end") or "",
+        refused_since_ms=count(item, "rest_refused_since_ms") or 0,
+        final_ms=count(item, "rest_final_ms") or 0,
+        tried_ms=count(item, "rest_tried_ms") or 0,
     )
 
 

@@ -7,7 +7,7 @@ says all that a connection has to know. Of what the ledger says it holds as much
     claim 7 finds       live: connection 6, seen until 12:00:05      known: what all before 6 have brought
     7 is connected      live: connection 7                           known: what all before 7 have brought
 
-Pure. Invariant: a record of a version that kept the cursor in an item of its own is read by what it has.
+Pure. Invariant: what an attribute does not say, or says so that it cannot be read, is as in an empty record.
 """
 
 from __future__ import annotations
@@ -26,21 +26,18 @@ from handlers.store.control_items import Item
 if TYPE_CHECKING:
     from handlers.segments.appending import Cursor
 
-# The version of the layout; an item without it has its cursor and its rest in items of their own.
+# The version of the layout, which a stream's first claim writes.
 LAYOUT = 2
 # What a record of another layout is refused with: this version would do harm to it.
 UNKNOWN_LAYOUT = "the control record has layout {layout}, and this version knows {known}"
-# For so long after the conversion a function of a former version may still run: Lambda's longest limit and a minute.
-MIXED_MS = 960_000
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
     """As read. `live` are the attributes of the record of the newest connection that was connected, None for none.
 
-    `cursor_fence` is the connection that saved the cursor at `saved_ms`. `is_former` is whether the newest connection
-    that was connected is of a former version, which saves its cursor elsewhere. Until `mixed_until_ms` functions of it
-    may write down rests elsewhere; `former_rest_ms` is until when the last was that is known here.
+    `cursor_fence` is the connection that saved the cursor at `saved_ms`. `looked` is the connection that recorded gaps
+    last.
     """
 
     lease: Lease
@@ -53,10 +50,6 @@ class ControlRecord:
     known: Known
     live: Item | None
     looked: int
-    is_former: bool
-    is_converted: bool
-    mixed_until_ms: int
-    former_rest_ms: int
 
     def resumption(self, now_ms: int) -> Resumption:
         """Where a connection that opens now goes on."""
@@ -90,14 +83,6 @@ class ControlRecord:
         said = {"heard_ms": control_items.number(heard_ms), "seen_ms": control_items.number(seen_ms)}
         return replace(self, live=live | said)
 
-    def with_former(self, former: Former) -> ControlRecord:
-        """The record with what connections of a former version have written elsewhere, where that is newer."""
-        is_newer = (former.cursor_fence, former.saved_ms or 0) >= (self.cursor_fence, self.saved_ms or 0)
-        record = replace(self, known=max(self.known, former.known, key=lambda known: known.fence))
-        if former.cursor is None or not is_newer:
-            return record
-        return replace(record, cursor=former.cursor, cursor_fence=former.cursor_fence, saved_ms=former.saved_ms)
-
     def with_logged(self, logged: Cursor | None) -> ControlRecord:
         """The record with the cursor of the stream's log, where that is later; None where there is none.
 
@@ -107,17 +92,6 @@ class ControlRecord:
         if logged is None or is_own:
             return self
         return replace(self, cursor=logged.text, cursor_fence=logged.fence, saved_ms=logged.at_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Former:
-    """What a former version kept in items of their own: the cursor, the rest, and what its ledger says."""
-
-    cursor: str | None
-    cursor_fence: int
-    saved_ms: int | None
-    rest: Rest
-    known: Known
 
 
 def to_record(item: Item | None) -> ControlRecord:
@@ -134,10 +108,6 @@ def to_record(item: Item | None) -> ControlRecord:
         known=control_items.known_of(item),
         live=control_items.live_record(item),
         looked=control_items.count(item, "looked") or 0,
-        is_former=control_items.is_former(item),
-        is_converted="layout" in item or "fence" not in item,
-        mixed_until_ms=control_items.count(item, "mixed_until_ms") or 0,
-        former_rest_ms=control_items.count(item, "former_rest_ms") or 0,
     )
 
 
@@ -154,14 +124,3 @@ def cursor(value: str, fence: int, now_ms: int) -> Item:
         "cursor_fence": control_items.number(fence),
         "saved_at_ms": control_items.number(now_ms),
     }
-
-
-def converted(former: Former, now_ms: int) -> Item:
-    """The attributes that a record of a former version lacks, from what that kept elsewhere."""
-    attributes = {"layout": control_items.number(LAYOUT), "known": control_items.known(former.known)}
-    attributes |= control_items.rest(former.rest)
-    attributes["mixed_until_ms"] = control_items.number(now_ms + MIXED_MS)
-    attributes["former_rest_ms"] = control_items.number(former.rest.until_ms)
-    if former.cursor is None:
-        return attributes
-    return attributes | cursor(former.cursor, former.cursor_fence, former.saved_ms or 0)

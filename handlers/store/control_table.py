@@ -9,9 +9,8 @@ from typing import Any
 from handlers.aws.error_translation import translate_errors
 from handlers.store import control_items
 
-# The index of all records by their sort keys, and the index of leases alone that older releases read.
+# The index of all records by their sort keys.
 BY_RECORD = "by-record"
-LEASES = "leases"
 
 
 class ControlTable:

@@ -1,6 +1,6 @@
 """Refuses by name what a later version has written in a layout that this one does not know, or what is damaged.
 
-    lease     `layout`, 2 here; absent in what a former version wrote
+    lease     `layout`, 2 here
     event     `layout` is absent here, as is that of a segment: where one says any, a later version wrote it
 
 A version that changes what an item means writes another number there (docs/upgrade.md). Pure. Invariant: a refusal is

@@ -2,7 +2,7 @@
 
 handlers/store/control_items.py reads such an attribute as if it were absent. For example a lease whose `started_at` is
 "yesterday" reads as one that nobody started, and is named for it here; so is the `layout` of a later release. Pure.
-Invariant: a lease as this release or an older one writes it has no damage.
+Invariant: a lease as a release up to this one writes it has no damage.
 """
 
 from handlers.store.control_items import Item, count, fixed_partitions, instant_ms, known_numbers, live_record, text

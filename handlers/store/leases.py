@@ -12,11 +12,8 @@ of which 2,000 are held
 The entry of a stream in a group names the group's execution. So of a group whose functions say that all its streams are
 connected the one lease is read, and no record of theirs.
 
-The index is made of the records' own keys, so it needs nothing that an older release has not written. While DynamoDB
-still builds it, after an update, the older index `leases` is read whole in its place.
-
 Invariants: nothing is written. The order is that of the ids' UTF-8 bytes, so a page that begins behind an id misses
-nothing that was there throughout. Either index may be behind by a moment. Any other answer of AWS raises
+nothing that was there throughout. The index may be behind by a moment. Any other answer of AWS raises
 `StoreUnavailable`, after the client's own retries.
 """
 
@@ -30,7 +27,7 @@ from handlers.group.lease import GroupLease
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
 from handlers.store.control_items import Item, text
-from handlers.store.control_table import BY_RECORD, LEASES, ControlTable
+from handlers.store.control_table import BY_RECORD, ControlTable
 from handlers.store.group_items import group_lease, lease_of_group
 from handlers.store.lease_damage import ATTRIBUTES
 
@@ -50,10 +47,7 @@ class Leases:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order."""
         found: list[str] = []
         while len(found) < limit:
-            page = self._page(after, Limit=limit - len(found))
-            if page is None:
-                return self._formerly_started(after)[:limit]
-            entries, after = page
+            entries, after = self._page(after, Limit=limit - len(found))
             # One that was asked to stop before its first start has neither.
             started = [entry for entry in entries if "generation" in entry or "execution" in entry]
             found += [_id(entry) for entry in started if not is_group(_id(entry))]
@@ -64,28 +58,20 @@ class Leases:
     def held(self, after: str) -> Iterator[tuple[dict[str, str], str]]:
         """The ids behind `after` of the streams and groups that executions hold, in their order, each with which.
 
-        A page of the index at a time, and beside it behind which id the next one begins, "" for none. A page may be
-        empty. While the index is being built, they are all that were ever started, and the executions are "".
+        A page of the index at a time, and beside it behind which id the next one begins, "" for none. A page may
+        be empty.
         """
         is_first = True
         while after or is_first:
-            page = self._page(after, FilterExpression="attribute_exists(execution)")
-            if page is None:
-                yield dict.fromkeys(self._formerly_started(after), ""), ""
-                return
-            entries, after = page
+            entries, after = self._page(after, FilterExpression="attribute_exists(execution)")
             is_first = False
             yield {_id(entry): text(entry, "execution") or "" for entry in entries}, after
 
     def ids(self) -> Iterator[str]:
-        """The ids of all streams and groups that have a lease, held or not; in their order where the index has one."""
+        """The ids of all streams and groups that have a lease, held or not, in their order."""
         after, is_first = "", True
         while after or is_first:
-            page = self._page(after)
-            if page is None:
-                yield from self._formerly_started(after)
-                return
-            entries, after = page
+            entries, after = self._page(after)
             is_first = False
             yield from map(_id, entries)
 
@@ -111,39 +97,21 @@ class Leases:
         item = self._records.get(stream_id, LEASE) or {}
         return lease_of_group(item) if is_group(stream_id) else control_items.lease(item)
 
-    def _page(self, after: str, **more: Any) -> tuple[list[Item], str] | None:
-        """Entries of the index behind an id, and behind which the next page begins, "" for none; None without index."""
+    def _page(self, after: str, **more: Any) -> tuple[list[Item], str]:
+        """Entries of the index behind an id, and behind which the next page begins, "" for none."""
         values = {":lease": {"S": LEASE}} | ({":after": {"S": after}} if after else {})
         with translate_errors("Query"):
-            try:
-                response = self._dynamodb.query(
-                    TableName=self._table,
-                    IndexName=BY_RECORD,
-                    # A place is an id, so it stays valid whatever becomes of that stream. None is the empty text, which
-                    # DynamoDB refuses.
-                    KeyConditionExpression="SK = :lease AND PK > :after" if after else "SK = :lease",
-                    ExpressionAttributeValues=values,
-                    **more,
-                )
-            except Exception as problem:
-                if _lacks_index(problem):
-                    return None
-                raise
+            response = self._dynamodb.query(
+                TableName=self._table,
+                IndexName=BY_RECORD,
+                # A place is an id, so it stays valid whatever becomes of that stream. None is the empty text, which
+                # DynamoDB refuses.
+                KeyConditionExpression="SK = :lease AND PK > :after" if after else "SK = :lease",
+                ExpressionAttributeValues=values,
+                **more,
+            )
         last = response.get("LastEvaluatedKey")
         return response["Items"], _id(last) if last else ""
-
-    def _formerly_started(self, after: str) -> list[str]:
-        """The ids behind `after` by the index of older releases, which has no order: it is read whole."""
-        ids: set[str] = set()
-        place: dict[str, Item] = {}
-        while True:
-            with translate_errors("Scan"):
-                response = self._dynamodb.scan(TableName=self._table, IndexName=LEASES, **place)
-            ids.update(_id(entry) for entry in response["Items"])
-            if not response.get("LastEvaluatedKey"):
-                break
-            place = {"ExclusiveStartKey": response["LastEvaluatedKey"]}
-        return sorted(stream_id for stream_id in ids if stream_id > after)
 
 
 def batches(stream_ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -159,9 +127,3 @@ def _keys(stream_ids: Sequence[str]) -> list[Item]:
 def _id(entry: Item) -> str:
     stream_id: str = entry["PK"]["S"]
     return stream_id
-
-
-def _lacks_index(problem: Exception) -> bool:
-    """Whether DynamoDB has no such index, or is still building it: it names the index then."""
-    error: Any = (getattr(problem, "response", None) or {}).get("Error", {})
-    return error.get("Code") == "ValidationException" and BY_RECORD in str(error.get("Message"))

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from handlers.store import control_items
 from handlers.store.batch_get import KEYS, BatchGet
 from handlers.store.control_items import Item
-from handlers.store.control_record import to_record
 
 NEWEST = 4
 # So many streams are a request; the fifth record is the holder's, where it is older.
@@ -63,11 +62,8 @@ def _fences(lease: Item) -> set[int]:
 
 def _is_enough(rows: Sequence[Item], lease: Item) -> bool:
     """Whether all of the newest are there, and the oldest of them ends any row of failures: it was answered."""
-    wanted = _newest(lease)
-    record = to_record(lease)
-    if not record.is_converted:
-        return False
-    read = {control_items.count(row, "fence"): row for row in control_items.with_live(rows, record.live)}
+    wanted, live = _newest(lease), control_items.live_record(lease)
+    read = {control_items.count(row, "fence"): row for row in control_items.with_live(rows, live)}
     # A claim has no record until the upstream has answered it, or failed.
     if not set(wanted[:-1]) <= set(read):
         return False

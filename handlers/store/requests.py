@@ -58,7 +58,6 @@ class Requests:
         self._log: SegmentWriter | None = None  # of the connection, where the stream's events lie in one
         self._asked_fence = 0  # who saved the cursor that the upstream is asked with
         self._record = to_record(None)  # as the claim or the turn found it
-        self._is_former = False  # whether that has the cursor elsewhere
         self._row: Item = {}  # the connection's own record, as it was last written somewhere
         self._unsaved: Progress | None = None  # the same, where the ledger has refused it
         self._kept: Item | None = None  # the record of the predecessor as this one has written it
@@ -129,7 +128,8 @@ class Requests:
                 # Another layout, or damage: asked again at once it would be refused again.
                 raise StoreUnavailable("the control record cannot be claimed: another layout or damaged attributes")
             return RestOwed(rest)
-        record = self._found(reply.record)
+        record = reply.record
+        self._found(record)
         if record.partitions == LOG:
             window_ms, keep_days = profile.dedup_window_ms, profile.keep_days
             self._log = self._store.log(
@@ -149,7 +149,7 @@ class Requests:
         """The mark of the turn that the claim takes with it; None where it takes none."""
         if not (step.expires_at_ms and step.after_fence):
             return None
-        return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id, not self._is_former)
+        return mark(step.after_fence + 1, step.expires_at_ms, self._invocation.request_id)
 
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Where to go on: behind the later of two cursors, the control record's and the log's."""
@@ -174,24 +174,16 @@ class Requests:
             now_ms,
             request_id=invocation.request_id,
             over=step.over,
-            # Until the cursor is in the control record, whoever comes next must look for it where it was.
-            is_marked=not self._is_former,
         )
         if reply.record.lease.connected_token != step.fence:
             return LeaseRead(reply.record.lease)
-        record = self._found(reply.record)
-        return LeaseRead(record.lease, self._resumption(record))
+        self._found(reply.record)
+        return LeaseRead(reply.record.lease, self._resumption(reply.record))
 
-    def _found(self, record: ControlRecord) -> ControlRecord:
-        """The record with what connections of a former version wrote elsewhere; its newest connection is kept."""
+    def _found(self, record: ControlRecord) -> None:
+        """Remembers the record; its newest connection is kept."""
         self._keep(record)
-        # The mark of a turn hides who was connected before.
-        is_same_claim = record.lease.holder == self._record.lease.holder == self._invocation.holder
-        self._is_former = record.is_former or (self._is_former and is_same_claim)
-        if self._is_former:
-            record = record.with_former(self._store.read_former(self._invocation.stream_id))
         self._record = record
-        return record
 
     def _keep(self, record: ControlRecord) -> None:
         """Writes the newest connection into the ledger: it may be killed, and the control record shows another soon."""
@@ -213,11 +205,7 @@ class Requests:
 
     def _found_before(self) -> Item:
         """What the control record must keep of the connections before this one once it shows this one."""
-        record = self._record
-        kept = {"known": control_items.known(record.known_after())}
-        if self._is_former and record.cursor is not None:
-            kept |= control_record.cursor(record.cursor, record.cursor_fence, record.saved_ms or 0)
-        return kept
+        return {"known": control_items.known(self._record.known_after())}
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 

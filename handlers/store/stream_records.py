@@ -16,7 +16,7 @@ from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
 from handlers.group.lease import GroupLease
-from handlers.store import control_items, former_layout
+from handlers.store import control_items
 from handlers.store.batch_get import BatchGet
 from handlers.store.control_record import to_record
 from handlers.store.control_table import ControlTable
@@ -61,8 +61,6 @@ class StreamRecords:
         if lease is None:
             return None
         record = to_record(lease)
-        if record.is_former or not record.is_converted:
-            record = record.with_former(former_layout.read(self._records, stream_id))
         if record.partitions == LOG and self._events_table:
             # Few streams have a log, and what is imported lengthens each cold start.
             from handlers.store.segment_reader import last_cursor
@@ -118,16 +116,13 @@ class StreamRecords:
         record = to_record(lease)
         if group is not None:
             record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))
-        rest = record.rest
-        if not record.is_converted:
-            rest = control_items.rest_of(self._records.get(stream_id, "rest") or {}, "")
         return Records(
             lease=record.lease,
             group=control_items.text(lease, "group") or "",
             cursor=None,
             cursor_saved_ms=None,
             connections=[_connection(item) for item in control_items.with_live(items, record.live)],
-            rest=rest,
+            rest=record.rest,
             is_all=len(items) < NEWEST,
             kept_since_ms=_kept_since_ms(items),
             damage=damage(lease),

@@ -1,8 +1,8 @@
 """Has the services of AWS that the run does not play itself: tables, queues, the bucket, secrets and the rest.
 
 They are two child processes (`embedded_aws.py`, `embedded_dynamodb.py`), or what the environment leads to in place of
-either. Invariants: nothing is asked of a child before it answers; what an earlier version kept elsewhere is taken over
-before anybody else reads the tables; what a function knew of tables that were set back is forgotten.
+either. Invariants: nothing is asked of a child before it answers; what a function knew of tables that were set back is
+forgotten.
 """
 
 import asyncio
@@ -10,16 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
-from local.service import embedded_dynamodb, takeover
+from local.service import embedded_dynamodb
 from local.service.embedded_aws import EmbeddedAws
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.provision import provision
 from local.stack import Stack
-from local.user_error import UserError
 
 
 class Backend:
@@ -53,14 +50,12 @@ class Backend:
     async def start(self, stack: Stack) -> dict[str, str]:
         """Returns the queues' addresses by name once all that the stack names is there; raises UserError."""
         if self._has_tables:
-            for line in takeover.begin(self._data, self._dynamodb is not None):
+            for line in embedded_dynamodb.elsewhere(self._data, is_embedded=self._dynamodb is not None):
                 self._say(line)
         for child in (self._aws, self._dynamodb):
             if child is not None:
                 await child.start()
-        queue_urls = await asyncio.to_thread(self.provision, stack)
-        await asyncio.to_thread(self._take_over, stack)
-        return queue_urls
+        return await asyncio.to_thread(self.provision, stack)
 
     def provision(self, stack: Stack) -> dict[str, str]:
         """Returns the queues' addresses by name, once what was missing of the stack is made; raises UserError."""
@@ -81,14 +76,3 @@ class Backend:
     def keeps_every_write(self) -> bool:
         """Whether a write that was answered survives SIGKILL of anything here; without it, seconds may be lost."""
         return self._dynamodb is not None or not self._has_tables
-
-    def _take_over(self, stack: Stack) -> None:
-        if self._aws is None or self._dynamodb is None or not takeover.is_pending(self._data):
-            return
-        former = Endpoints({}, self._aws.url).client("dynamodb")
-        names = [str(table["TableName"]) for table in stack.tables]
-        try:
-            count = takeover.take_over(self._data, former, self.endpoints.client("dynamodb"), names)
-        except (BotoCoreError, ClientError) as problem:
-            raise UserError(f"The tables of an earlier version cannot be taken over: {problem}.") from None
-        self._say(f"{count} items of the tables of an earlier version are taken over")

@@ -41,6 +41,25 @@ def database(folder: Path) -> Path:
     return folder / "dynamodb.sqlite"
 
 
+def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
+    """Returns what there is to say of tables that this run cannot read, for runs with dynoxide and without have others.
+
+    `is_embedded` is whether the embedded DynamoDB has the tables of this run; else the embedded AWS has them, and a
+    file notes that for later runs.
+    """
+    note = folder / "tables-apart"
+    if not is_embedded:
+        note.touch()
+        lines = [f"ALERT: the tables in {database(folder)} cannot be read without dynoxide: this run has others"]
+        return lines if database(folder).exists() else []
+    if not note.exists():
+        return []
+    return [
+        f"ALERT: the tables that runs without dynoxide kept are in {folder / 'engine'}, and none of their items is"
+        f" here; remove {note} if you do not need them"
+    ]
+
+
 class EmbeddedDynamoDB:
     """One dynoxide process and its replacements, which answer at one port."""
 

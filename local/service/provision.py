@@ -1,6 +1,6 @@
 """Creates the tables, queues and buckets of the stack that do not exist yet.
 
-Invariant: what exists stays as it is, except that a table from an older release gets the indexes it lacks.
+Invariant: what exists stays as it is, except that a table gets the indexes and the stream that it lacks.
 """
 
 from collections.abc import Iterable, Mapping

@@ -17,6 +17,7 @@ from handlers.store.connection_store import Reply, Store
 from handlers.store.requests import Requests
 from local.chaos.schedule import Schedule
 from tests.chaos.defect import Defect
+from tests.chaos.protocol_defects import sets
 
 CLAIM, CLAIM_LEASE = Requests._claim, Store.claim
 
@@ -35,7 +36,7 @@ def gives_the_order_back(store: Store, stream_id: str, *, order: Order = "index"
     """A stream has the order of the profile that claims it last."""
     reply = CLAIM_LEASE(store, stream_id, order=order, **claim)
     if reply.is_done and order == "index":
-        store._set(stream_id, {"order": {"S": order}}, "attribute_exists(PK)")
+        sets(store, stream_id, {"order": {"S": order}})
     return replace_order(reply, order)
 
 

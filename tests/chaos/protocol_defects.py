@@ -22,6 +22,7 @@ from handlers.store.connection_store import Change, Reply, Store
 from handlers.store.control_items import Item
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWrite
+from handlers.store.expressions import setting, values_of
 from handlers.store.requests import Requests
 
 NOTE, CLAIM = _Attempts._note, Requests._claim
@@ -36,7 +37,13 @@ def heartbeat_without_fence(
     """The cursor is written whoever is connected."""
     reply = HEARTBEAT(store, stream_id, fence, expires_at_ms, shown)
     saved = {name: value for name, value in shown.items() if name in ("cursor", "cursor_fence", "saved_at_ms")}
-    return store._set(stream_id, saved, "attribute_exists(PK)") if saved and not reply.is_done else reply
+    return sets(store, stream_id, saved) if saved and not reply.is_done else reply
+
+
+def sets(store: Store, stream_id: str, attributes: Item) -> Reply:
+    """The reply to a write of attributes of the control record, whoever is connected."""
+    names = tuple(attributes)
+    return store._change(stream_id, setting(names), "attribute_exists(PK)", names, values_of(attributes))
 
 
 def stores_duplicates(write: OneWrite, batch: Any) -> list[str]:
@@ -87,7 +94,7 @@ def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[Non
 
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
     """Whoever failed last is right: it is written, whatever stands there by now."""
-    return store._set(stream_id, control_items.rest(after), "attribute_exists(PK)").is_done
+    return sets(store, stream_id, control_items.rest(after)).is_done
 
 
 def forgets_retry_after(

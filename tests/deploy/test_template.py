@@ -69,7 +69,6 @@ DEAD_LETTERS = {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}
 OBJECTS = {"Fn::Sub": "${EventsBucket.Arn}/*"}
 BY_RECORD = {"Fn::Sub": "${ControlTable.Arn}/index/by-record"}
 BY_POSITION = {"Fn::Sub": "${EventsTable.Arn}/index/by-position"}
-LEASES = {"Fn::Sub": "${ControlTable.Arn}/index/leases"}
 MANAGER = {"Fn::GetAtt": ["ConnectionManagerLambdaFunction", "Arn"]}
 VERSIONS = {"Fn::Sub": "${ConnectionManagerLambdaFunction.Arn}:*"}
 
@@ -114,7 +113,6 @@ ALLOWED: dict[str, list[tuple[Any, Any]]] = {
     "ConnectionControlRole": [
         (["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"], CONTROL),
         (["dynamodb:Query"], BY_RECORD),
-        ("dynamodb:Scan", LEASES),
         (["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"], EVENTS),
         ("dynamodb:Query", BY_POSITION),
         (["s3:GetObject", "s3:PutObject"], OBJECTS),
@@ -127,7 +125,6 @@ ALLOWED: dict[str, list[tuple[Any, Any]]] = {
     ],
     "ConnectionWatchRole": [
         (["dynamodb:Query"], BY_RECORD),
-        ("dynamodb:Scan", LEASES),
         (["dynamodb:BatchGetItem", "dynamodb:GetItem"], CONTROL),
         ("states:DescribeExecution", EXECUTIONS),
         ("states:StartExecution", {"Ref": "Connections"}),
@@ -136,7 +133,7 @@ ALLOWED: dict[str, list[tuple[Any, Any]]] = {
         logs_of("connection_watch"),
     ],
     "ConnectionsRole": [
-        ("lambda:InvokeFunction", [MANAGER, VERSIONS]),
+        ("lambda:InvokeFunction", VERSIONS),
         (["dynamodb:GetItem", "dynamodb:UpdateItem"], CONTROL),
         ("states:DescribeExecution", EXECUTIONS),
         ("states:StartExecution", arn("states", f"stateMachine:{NAMES['connections']}")),

@@ -30,13 +30,11 @@ def index(name: str, schema: list[dict[str, str]]) -> dict[str, Any]:
     return {"IndexName": name, "KeySchema": schema, "Projection": {"ProjectionType": "KEYS_ONLY"}}
 
 
-# As tables of older releases have it, which lack the other.
-FORMER = index("leases", [{"AttributeName": "generation", "KeyType": "HASH"}])
 _SWAPPED = [{"AttributeName": "SK", "KeyType": "HASH"}, {"AttributeName": "PK", "KeyType": "RANGE"}]
 BY_RECORD = index("by-record", _SWAPPED)
 BY_RECORD["Projection"] = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["execution", "generation"]}
-INDEXES = {EVENTS: [index("by-position", keys("position"))], CONTROL: [BY_RECORD, FORMER]}
-ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {"generation": "N"}}
+INDEXES = {EVENTS: [index("by-position", keys("position"))], CONTROL: [BY_RECORD]}
+ATTRIBUTES = {EVENTS: {"position": "S"}, CONTROL: {}}
 
 
 @cache

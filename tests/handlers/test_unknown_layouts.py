@@ -14,7 +14,7 @@ from handlers.store.segment_reader import SegmentReader
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.context import Context
-from tests.handlers.store.test_former_records import SEGMENTS, bare
+from tests.handlers.store.test_stored_before import SEGMENTS, bare
 from tests.handlers.test_damaged_leases import NOW_MS, sound
 
 WORDS = f"The control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}."

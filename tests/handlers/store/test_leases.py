@@ -13,7 +13,7 @@ from handlers.store.batch_get import KEYS
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import AT_ONCE, Rounds, Turn
 from tests.examples import examples
-from tests.handlers.aws import BY_RECORD, CONTROL, FORMER, Aws, keys
+from tests.handlers.aws import CONTROL, Aws
 from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
@@ -216,36 +216,6 @@ def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(aws: Aws) ->
     looks = [rounds.look(NOW_MS, lambda: True) for _ in range(2)]
     assert [(look.is_whole, list(look.away_ms)) for look in looks] == [(False, []), (True, ["y"])]
     assert client.requests == ["query", "query", "batch_get_item"]
-
-
-def test_a_table_of_an_older_release(aws: Aws) -> None:
-    """Its streams are found while the index is not there yet, and by the index that is made of what was there."""
-    table = "former"
-    attributes = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
-    attributes.append({"AttributeName": "generation", "AttributeType": "N"})
-    aws.dynamodb.create_table(
-        TableName=table, BillingMode="PAY_PER_REQUEST", KeySchema=keys("SK"), AttributeDefinitions=attributes,
-        GlobalSecondaryIndexes=[FORMER],
-    )  # fmt: skip
-    try:
-        names = [f"demo:{number}" for number in "31452"]
-        fill(aws, [lease(name, held=name != "demo:4") for name in names] + [record(name) for name in names], table)
-        for operations in (["query", "scan"], ["query"]):
-            if operations == ["query"]:
-                aws.dynamodb.update_table(
-                    TableName=table,
-                    AttributeDefinitions=attributes,
-                    GlobalSecondaryIndexUpdates=[{"Create": BY_RECORD}],
-                )
-            client = Counted(aws.dynamodb)
-            leases = Leases(client, table)
-            assert leases.started("", 9) == sorted(names)
-            assert client.requests == operations
-            assert leases.started("demo:2", 2) == ["demo:3", "demo:4"]
-            rounds = Rounds(leases, 1, Turn(9))
-            assert list(rounds.look(NOW_MS, lambda: False).away_ms) == ["demo:1", "demo:2", "demo:3", "demo:5"]
-    finally:
-        aws.dynamodb.delete_table(TableName=table)
 
 
 def test_reading_one_lease(filled: Aws) -> None:

@@ -90,7 +90,7 @@ def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
 
 
 def test_a_beat_says_how_many_are_away() -> None:
-    """Nothing where all are connected, so that a function of an older release writes the same."""
+    """Nothing where all are connected."""
     for one, written in ((Beat(1, 2, 3, 4), "1/2/3/4"), (Beat(1, 2, 3, 4, away=5), "1/2/3/4/5")):
         assert beat_value(one) == {"S": written}
         assert group_lease({beat_name("r"): beat_value(one)}).beats == {"r": one}

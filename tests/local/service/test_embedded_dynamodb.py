@@ -16,12 +16,12 @@ from botocore.exceptions import BotoCoreError
 
 from handlers.store.event_reader import EventReader
 from local.aws_endpoints import Endpoints, needs_dynamodb
-from local.service import embedded_dynamodb, osls, takeover
+from local.service import embedded_dynamodb, osls
 from local.service.embedded_aws import lock
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
 from local.service.provision import provision
 from local.stack import read
-from tests.local.service.embedded import TABLE, embedded_aws_in
+from tests.local.service.embedded import TABLE
 from tests.local.service.test_embedded_aws import stored
 from tests.local.support import PROJECT, client, in_thread, running, until
 
@@ -136,51 +136,19 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
         assert stored(client("dynamodb", database.url)) == ["last"]
 
 
-def test_tables_that_the_embedded_aws_kept_are_taken_over(tmp_path: Path) -> None:
-    """Each item, once: what the database has is never overwritten by an older state, but a copy that broke off is."""
-    items = [{"PK": {"S": f"{number:03d}"}, "data": {"B": b"\x00"}, "n": {"N": "1"}} for number in range(60)]
-
-    def copied() -> tuple[int | None, int]:
-        assert takeover.begin(tmp_path, is_embedded=True) == []
-        with (
-            in_thread(lambda: embedded_aws_in(tmp_path, [])) as aws,
-            in_thread(lambda: database_in(tmp_path / "database", [])) as database,
-        ):
-            former, dynamodb = client("dynamodb", aws.url), table_of(database)
-            count = None
-            if takeover.is_pending(tmp_path):
-                count = takeover.take_over(tmp_path, former, dynamodb, ["events", "control"])
-            found = dynamodb.scan(TableName="events")["Items"]
-            assert sorted(found, key=lambda item: str(item["PK"])) == items[: len(found)]
-            return count, len(found)
-
-    assert copied() == (None, 0)
-    with in_thread(lambda: embedded_aws_in(tmp_path, [])) as aws:
-        former = client("dynamodb", aws.url)
-        provision(Endpoints({}, aws.url), [TABLE], [])
-        for item in items:
-            former.put_item(TableName="events", Item=item)
-    assert copied() == (60, 60)
-    assert not takeover.is_pending(tmp_path)
-    (tmp_path / "dynamodb.sqlite").touch()
-    assert copied() == (None, 60)
-
-
 def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
     """Where a run had to do without the database that a folder has, neither that run nor a later one hides it."""
-    assert takeover.begin(tmp_path, is_embedded=False) == []
-    assert list(tmp_path.iterdir()) == []
+    assert embedded_dynamodb.elsewhere(tmp_path, is_embedded=True) == []
+    assert embedded_dynamodb.elsewhere(tmp_path, is_embedded=False) == []
     database_file = tmp_path / "dynamodb.sqlite"
     database_file.touch()
-    assert takeover.begin(tmp_path, is_embedded=True) == []
-    (line,) = takeover.begin(tmp_path, is_embedded=False)
+    (line,) = embedded_dynamodb.elsewhere(tmp_path, is_embedded=False)
     assert line == f"ALERT: the tables in {database_file} cannot be read without dynoxide: this run has others"
     for _ in range(2):
-        (line,) = takeover.begin(tmp_path, is_embedded=True)
+        (line,) = embedded_dynamodb.elsewhere(tmp_path, is_embedded=True)
         assert line.startswith(f"ALERT: the tables that runs without dynoxide kept are in {tmp_path / 'engine'}, ")
-    assert not takeover.is_pending(tmp_path)
     (tmp_path / "tables-apart").unlink()
-    assert takeover.begin(tmp_path, is_embedded=True) == []
+    assert embedded_dynamodb.elsewhere(tmp_path, is_embedded=True) == []
 
 
 def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""What the version before this one wrote and read (commit 8a452af), segments too: this version reads the same.
+"""What a version with this layout wrote and read (commit 8a452af), segments too: each later one reads the same.
 
-The file holds items that a replay of that version left, or that its own functions made, each beside what its own reader
+The files hold items that a replay of that version left, or that its own functions made, each beside what its own reader
 made of it. A field that is new may stand beside those; none may be missing or mean something else.
 """
 
@@ -25,9 +25,9 @@ from handlers.store.upgrade_items import is_asked, lease_of
 from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.store.events import STREAM
 
-SEGMENTS = json.loads((Path(__file__).parent / "data" / "segments-8a452af.json").read_text())["segments"]
-KEYS = json.loads((Path(__file__).parent / "data" / "keys-8a452af.json").read_text())
-FORMER = json.loads((Path(__file__).parent / "data" / "records-8a452af.json").read_text())
+SEGMENTS = json.loads((Path(__file__).parent / "data" / "segments.json").read_text())["segments"]
+KEYS = json.loads((Path(__file__).parent / "data" / "keys.json").read_text())
+RECORDED = json.loads((Path(__file__).parent / "data" / "records.json").read_text())
 READERS: dict[str, Callable[[Item], Any]] = {
     "lease": lambda item: asdict(to_record(item)),
     "resting": lambda item: asdict(to_record(item)),
@@ -39,7 +39,7 @@ READERS: dict[str, Callable[[Item], Any]] = {
 RECORDS = [
     (kind, each["item"], each["read"])
     for kind in READERS
-    for each in (FORMER[kind] if isinstance(FORMER[kind], list) else [FORMER[kind]])
+    for each in (RECORDED[kind] if isinstance(RECORDED[kind], list) else [RECORDED[kind]])
 ]
 
 
@@ -61,7 +61,7 @@ def test_what_the_version_before_wrote_is_read_as_it_read_it(kind: str, item: It
 @pytest.mark.parametrize("kind", ["lease", "resting"])
 def test_a_lease_of_the_version_before_has_no_damage(kind: str) -> None:
     """Nor does it run a version of the function: its executions call the alias."""
-    item = FORMER[kind]["item"]
+    item = RECORDED[kind]["item"]
     assert (damage(item), is_asked(item, ""), lease_of(item).execution) == ((), False, item["execution"]["S"])
 
 
@@ -95,7 +95,7 @@ def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None
 
 def test_an_attribute_of_a_later_version_is_left_alone(aws: Aws) -> None:
     """A claim reads the rest as ever; so the later version finds again what it wrote."""
-    item = FORMER["lease"]["item"] | {"later": {"S": "what this version does not know"}}
+    item = RECORDED["lease"]["item"] | {"later": {"S": "what this version does not know"}}
     aws.put_control(STREAM, "lease", **{name: value for name, value in item.items() if name not in ("PK", "SK")})
     assert aws.store().claim(STREAM, execution=item["execution"]["S"], holder="A/1").is_done
     left = aws.items(CONTROL, STREAM)["lease"]
@@ -104,7 +104,7 @@ def test_an_attribute_of_a_later_version_is_left_alone(aws: Aws) -> None:
 
 def test_a_stream_whose_layout_is_newer_is_refused_by_name(aws: Aws) -> None:
     """Nothing of it is claimed or changed; a connection of this version would write what the newer one misreads."""
-    item = FORMER["lease"]["item"] | {"layout": {"N": str(LAYOUT + 1)}}
+    item = RECORDED["lease"]["item"] | {"layout": {"N": str(LAYOUT + 1)}}
     attributes = {name: value for name, value in item.items() if name not in ("PK", "SK")}
     aws.put_control(STREAM, "lease", **attributes)
     refusal = f"the control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}"
