@@ -16,8 +16,8 @@ setup: tools  ## install what is needed into .venv and node_modules
 run: setup  ## start everything on this machine; PORT and STREAMKEEPER_DATA choose another port and folder
 	@exec $(VENV)/bin/streamkeeper run
 
-test: style  ## check the style, then run the tests; one of them checks the types
-	@$(VENV)/bin/pytest --numprocesses $(JOBS) --rerun-alone
+test: style  ## check the style, then run the tests; one of them checks the types. ROOM=store: those of a room, in a minute
+	@$(VENV)/bin/$(if $(ROOM),python -m tests.room $(ROOM),pytest) --numprocesses $(JOBS) $(if $(ROOM),,--rerun-alone)
 
 test-all: style  ## the same, and the tests that take minutes: 10,000 schedules, the deep model, benchmarks, real chaos
 	@$(VENV)/bin/pytest --numprocesses $(JOBS) --rerun-alone -m ""

@@ -74,9 +74,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("some" if config.option.markexpr == "not long" else "all")
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Two processes for each core: many tests wait for a process or a socket."""
-    return min(MOST_PROCESSES, (os.cpu_count() or 2) * 2)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for each core: many tests wait for a process or a socket. One for the tests of a room: most wait
+    for nothing, and each process collects them all.
+    """
+    cores = os.cpu_count() or 2
+    return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores * 2)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,8 +112,13 @@ def pytest_make_collect_report(
     return report
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the slow files first, and otherwise the files by name; the order within a file stays."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the slow files first, and otherwise the files by name; the order within a file stays.
+
+    The tests of a room (`tests/room.py`) come in the order in which they are asked for.
+    """
+    if config.getoption("until", 0):
+        return
 
     def place(item: pytest.Item) -> tuple[int, tuple[str, ...]]:
         return next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)), item.path.parts
@@ -124,6 +132,8 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
     own = tmp_path_factory.getbasetemp()
     return own if worker_id == "master" else own.parent
 
+
+pytest_plugins = ["cpu_budget"]
 
 permission_edges.begin()
 _asked: list[permission_edges.Line] = []
@@ -154,5 +164,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for sentence in _refused:
         terminalreporter.write_line(f"REFUSED {sentence}", red=True)
     session = terminalreporter._session
-    if config.option.rerun_alone and session is not None and not _refused:
-        rerun.rerun(session, terminalreporter)
+    if config.option.rerun_alone and session is not None:
+        rerun.rerun(session, terminalreporter, _refused)

@@ -19,7 +19,7 @@ from local.stages import ROOT
 from local.template import Resources
 from tests.permission_edges import ROLE, TASK, Line, Who
 from tests.real import permissions
-from tests.test_imports import MODULES, imported
+from tests.import_graph import MODULES, imported
 
 STAGE = "test"
 NAMES = stages.names(STAGE)

@@ -7,6 +7,7 @@ not be collected, a run that was interrupted, many failures: there the run fails
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,13 +26,16 @@ def candidates(session: pytest.Session, reporter: pytest.TerminalReporter) -> li
     return ids if are_tests and is_whole and len(ids) <= MOST else []
 
 
-def rerun(session: pytest.Session, reporter: pytest.TerminalReporter) -> None:
-    """Runs those that failed again, and where all of them pass, makes the session one that passed."""
-    ids = candidates(session, reporter)
+def rerun(session: pytest.Session, reporter: pytest.TerminalReporter, refused: Sequence[str] = ()) -> None:
+    """Runs those that failed again, and where all of them pass, makes the session one that passed.
+
+    Where something else is wrong, a request that was `refused`, nothing is run again.
+    """
+    ids = [] if refused else candidates(session, reporter)
     if not ids:
         return
     reporter.write_sep("=", f"{len(ids)} failed; running alone what failed", yellow=True)
-    command = [sys.executable, "-m", "pytest", "-q", "--numprocesses", "1", "-m", session.config.option.markexpr, *ids]
+    command = [sys.executable, "-m", "pytest", "-q", "--numprocesses", "0", "-m", session.config.option.markexpr, *ids]
     done = subprocess.run(
         command, cwd=session.config.rootpath, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

@@ -5,15 +5,12 @@ import importlib.metadata
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("handlers", "states_language", "pytest_states_language", "local", "timeline")
-SOURCES = dict.fromkeys(("states_language", "pytest_states_language"), ROOT / "states-language" / "src")
+from tests.import_graph import MODULES, ROOMS, ROOT, cycles, imported, inside, module_imports, room_imports
+
 PURE = ("handlers.connection", "handlers.framing", "handlers.group", "handlers.profile", "handlers.segments")
 RULE = (
     "handlers/connection, handlers/framing, handlers/group, handlers/profile and handlers/segments import nothing but "
@@ -22,48 +19,6 @@ RULE = (
     "local; local may import all; no cycles, neither of modules nor of the rooms of local, and an import for types "
     "alone counts."
 )
-
-
-def modules() -> dict[str, Path]:
-    """Every module of the rooms by its dotted name."""
-    found = {}
-    for room in ROOMS:
-        source = SOURCES.get(room, ROOT)
-        for path in sorted((source / room).rglob("*.py")):
-            parts = path.relative_to(source).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
-
-
-@cache
-def imported(name: str, path: Path) -> tuple[str, ...]:
-    """The dotted names a module imports, under `if TYPE_CHECKING` or in a function too; `from package import module`
-    counts as the module where there is one.
-    """
-    return tuple(_imported(name, path))
-
-
-def _imported(name: str, path: Path) -> Iterator[str]:
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                outer = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*outer, *([node.module] if node.module else [])])
-            for alias in node.names:
-                whole = f"{base}.{alias.name}"
-                yield whole if whole in MODULES else base
-
-
-def inside(name: str, *packages: str) -> bool:
-    """Whether a dotted name is one of the packages or lies in one."""
-    return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
 def allowed(name: str, target: str) -> bool:
@@ -79,54 +34,6 @@ def allowed(name: str, target: str) -> bool:
     if inside(name, "timeline"):
         return not inside(target, "local", "handlers")
     return True
-
-
-def with_packages(name: str, target: str) -> Iterator[str]:
-    """The module `target` and the packages that are run before it; `name` itself lies in those that have begun."""
-    parts = target.split(".")
-    packages = (".".join(parts[:length]) for length in range(1, len(parts)))
-    yield from (package for package in packages if not inside(name, package))
-    yield target
-
-
-def module_imports() -> dict[str, set[str]]:
-    """The modules that each module runs before itself."""
-    return {
-        name: {
-            needed
-            for target in imported(name, path)
-            for needed in with_packages(name, target)
-            if needed in MODULES and needed != name
-        }
-        for name, path in MODULES.items()
-    }
-
-
-def room_imports() -> dict[str, set[str]]:
-    """The rooms of local that each of them imports; a module that lies in none is a room by itself."""
-    rooms: dict[str, set[str]] = {}
-    for name, path in MODULES.items():
-        if inside(name, "local"):
-            room = ".".join(name.split(".")[:2])
-            targets = (".".join(target.split(".")[:2]) for target in imported(name, path) if inside(target, "local"))
-            rooms.setdefault(room, set()).update(target for target in targets if target not in ("local", room))
-    return rooms
-
-
-def cycles(imports: dict[str, set[str]]) -> list[str]:
-    """The names from which an import chain leads back to themselves."""
-    circular = []
-    for name in imports:
-        reached: set[str] = set()
-        ahead = list(imports[name])
-        while ahead:
-            target = ahead.pop()
-            if target not in reached:
-                reached.add(target)
-                ahead.extend(imports[target])
-        if name in reached:
-            circular.append(name)
-    return circular
 
 
 def test_a_module_imports_only_what_the_rule_allows() -> None:

@@ -1,0 +1,73 @@
+"""`python -m bench.tests`: what the tests cost, as a ratio that another machine can compare.
+
+The ratio is of the CPU seconds of a test command, all its processes together, to those of a loop of ten million small
+additions that the same run measures before and after it. The goals are two fifths of what the tests took at b6b5e6d3:
+1,050 with those of the interpreter, which have a command of their own since.
+Invariant: what the command uses without waiting for it is no part of it.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+ADDITIONS = 10_000_000
+GOAL = 420
+"""Of `make test`."""
+INTERPRETER_GOAL = 105
+"""Of the interpreter's own tests."""
+
+
+def loop_s() -> float:
+    """Return the CPU seconds of the loop."""
+    begun_s, total = time.process_time(), 0
+    for number in range(ADDITIONS):
+        total += number
+    return time.process_time() - begun_s
+
+
+def children_s() -> float:
+    """Return the CPU seconds of the children that have ended, user and system, and of theirs."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print; the exit status is 0, 1 where the goal is missed, that of the command where it fails."""
+    parser = argparse.ArgumentParser(prog="python -m bench.tests", description=__doc__)
+    parser.add_argument("--command", default="make test", help="what runs the tests (default: make test)")
+    parser.add_argument(
+        "--goal", type=float, default=GOAL,
+        help=f"the most that the ratio may be (default {GOAL}; of the interpreter's own tests {INTERPRETER_GOAL})",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(argv)
+    before_s, begun_s, used_s = loop_s(), time.monotonic(), children_s()
+    # What the tests print is no part of the JSON.
+    done = subprocess.run(shlex.split(options.command), stdout=sys.stderr if options.json else None, check=False)
+    cpu_s, wall_s = children_s() - used_s, time.monotonic() - begun_s
+    additions_s = (before_s + loop_s()) / 2
+    ratio = cpu_s / additions_s
+    found = {
+        "command": options.command,
+        "status": done.returncode,
+        "cpu_s": round(cpu_s, 1),
+        "wall_s": round(wall_s, 1),
+        "loop_s": round(additions_s, 3),
+        "ratio": round(ratio),
+        "goal": options.goal,
+        "met": ratio <= options.goal,
+    }
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print(f"{cpu_s:.1f} s of CPU in {wall_s:.1f} s; ten million small additions take {additions_s:.3f} s of CPU")
+        print(f"{'ok    ' if found['met'] else 'missed'}  ratio {ratio:.0f}, at most {options.goal:g}")
+    return done.returncode or int(not found["met"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""`make test ROOM=store`: the tests that a change in that room can break, those nearest to it first, within a minute.
+
+A room is a package or a module of the product (`store`, `handlers/store`, `local/chaos`, `timeline`) or one of the
+folders that `import_graph.READERS` names. Its tests are those that reach it by the graph of imports, where a test that
+runs the project in a process of its own reaches the command and each function. A change is most likely seen where the
+fewest imports lie between, so these tests run first; what the minute leaves is counted, and `make test` runs it.
+
+Invariant: no test that the graph reaches is left out without being counted.
+"""
+
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from tests.import_graph import ALL, MODULES, READERS, ROOT, distances, importers, inside, is_test
+
+WITHIN_S = 50.0
+"""Of a minute; the rest is for the collection of the tests and for the last of them."""
+
+
+def rooms() -> list[str]:
+    """The rooms there are, each as its folder."""
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    return sorted({name.replace(".", "/") for name in packages} | set(READERS))
+
+
+def named(word: str) -> str:
+    """The dotted name of a room; raises ValueError with a sentence where there is no such room, or more than one."""
+    name = word.strip("/").removesuffix(".py").removeprefix("states-language/src/").replace("/", ".")
+    known = {*MODULES, *(room.replace("/", ".") for room in rooms())}
+    found = [name] if name in known else sorted(one for one in known if name and one.endswith(f".{name}"))
+    if len(found) > 1:
+        raise ValueError(f"ROOM={word} may be {' or '.join(one.replace('.', '/') for one in found)}: say which.")
+    if not found:
+        raise ValueError(f"There is no room {word}; there are {', '.join(rooms())}, and each module in them.")
+    return found[0]
+
+
+def changed(word: str) -> list[str]:
+    """The modules of a room; the folder itself where it holds no Python."""
+    name = named(word)
+    return [one for one in MODULES if inside(one, name)] or [name]
+
+
+def files(word: str) -> list[str]:
+    """The files of tests that a change in the room can break, the nearest first."""
+    mirror = f"tests.{named(word)}"
+    near = distances(changed(word), importers())
+    found = sorted((not inside(name, mirror), steps, name) for name, steps in near.items() if is_test(name))
+    return [str(ALL[name].relative_to(ROOT)) for *_, name in found]
+
+
+def main(argv: list[str]) -> int:
+    """Runs pytest for a room; the words after its name are pytest's."""
+    word, *more = argv
+    try:
+        found = files(word)
+    except ValueError as mistake:
+        print(mistake, file=sys.stderr)
+        return 2
+    if not found:
+        print(f"No test reaches {word}.", file=sys.stderr)
+        return 2
+    until = f"--until={time.time() + WITHIN_S}"
+    return int(pytest.main(["-p", "tests.room", until, *more, *found]))
+
+
+# --- the plugin -------------------------------------------------------------------------------------------------------
+
+
+class Minute:
+    """Leaves out what has not begun in time."""
+
+    def __init__(self, until_s: float) -> None:
+        self._until_s = until_s
+        self._left: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Counts a test that comes too late."""
+        if time.time() < self._until_s:
+            return None
+        self._left.append(item.nodeid)
+        return True
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Hands over what this process has left out."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["left"] = self._left
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes what a process of xdist has left out."""
+        self._left += getattr(node, "workeroutput", {}).get("left", [])
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Counts what was left out."""
+        if self._left:
+            count = len({one.partition("::")[0] for one in self._left})
+            terminalreporter.write_line(f"LEFT OUT {len(self._left)} tests of {count} files: `make test` runs them")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option."""
+    parser.addoption("--until", type=float, default=0.0, help="begin no test after this Unix time")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watches the time in each process."""
+    if config.option.until:
+        config.pluginmanager.register(Minute(config.option.until))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

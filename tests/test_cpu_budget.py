@@ -1,0 +1,65 @@
+"""Each test has a budget of CPU seconds (`states-language/testing/cpu_budget.py`)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cpu_budget import Meter, Report, Spent, slowness
+from local.stages import ROOT
+from tests.local.support import environment
+
+TESTS = """
+import pytest
+
+@pytest.fixture(scope="module")
+def shared():
+    return sum(range(3_000_000))
+
+@pytest.mark.cpu(0)
+def test_dear(shared):
+    assert sum(range(100_000))
+
+@pytest.mark.cpu(100)
+def test_cheap(shared):
+    assert True
+"""
+
+
+def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Path) -> None:
+    """The budget of 0 is passed by far; a fixture that two tests share counts for their file."""
+    (tmp_path / "test_one.py").write_text(TESTS)
+    own = environment(
+        PYTHONPATH=str(ROOT / "states-language" / "testing"),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        PYTEST_PLUGINS="xdist.plugin",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "cpu_budget", "-p", "no:cacheprovider", "-n1", "--cpu"]
+    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=60, check=False)
+    over = [line for line in done.stdout.splitlines() if "OVER BUDGET" in line]
+    assert [line.split("::")[0] for line in over] == ["FAR OVER BUDGET test_one.py"], done.stdout
+    assert (over[0].split()[3], done.returncode) == ("test_one.py::test_dear", 1)
+    assert "\ntest_one.py (shared) " in done.stdout
+    assert "2 passed" in done.stdout
+
+
+def test_only_far_beyond_its_budget_a_test_fails_and_what_is_shared_never_does() -> None:
+    """Up to thrice the budget it is printed alone."""
+    report = Report(Meter(), False)
+    report._spent = [Spent("a", 2.0, 2.0), Spent("b", 2.1, 2.0), Spent("c", 6.1, 2.0), Spent("d", 99, 1.0, True)]
+    assert [one.name for one in report.over()] == ["d", "c", "b"]
+    assert [one.name for one in report.too_dear()] == ["c"]
+    assert report.over()[2].line == "b 2.1 s of 2.0 s"
+
+
+def test_a_quick_machine_has_no_smaller_budget() -> None:
+    """The budgets are those of the reference; a slower machine has more, a quicker one as much."""
+    assert slowness() >= 1
+
+
+@pytest.mark.cpu(7)
+def test_a_mark_gives_a_test_another_budget(request: pytest.FixtureRequest) -> None:
+    """In seconds of the reference machine."""
+    mark = request.node.get_closest_marker("cpu")
+    assert mark.args == (7,)

@@ -1,0 +1,54 @@
+"""`make test ROOM=store`: which tests a change can break, and what the minute leaves."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from local.stages import ROOT
+from tests import room
+from tests.local.support import environment
+
+
+def test_a_room_is_named_as_a_folder_or_by_its_last_word() -> None:
+    """Or as a module, with its suffix or without."""
+    assert room.changed("store") == room.changed("handlers/store") == room.changed("handlers.store/")
+    assert room.changed("handlers/store/control_items.py") == ["handlers.store.control_items"]
+    assert "states_language.execution" in room.changed("states-language/src/states_language")
+    assert room.changed("statemachines") == ["statemachines"]
+
+
+def test_a_room_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence names those there are; where a word may be several rooms, it says which."""
+    assert room.main(["nosuch"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("There is no room nosuch; there are ")
+    assert " handlers/store," in said
+    assert said.count("\n") == 1
+    assert room.main(["command"]) == 2
+    assert " or " in capsys.readouterr().err
+
+
+def test_the_nearest_tests_come_first_and_those_that_start_the_service_are_among_them() -> None:
+    """The tests of the room itself, then the others by the imports between."""
+    found = room.files("handlers/framing")
+    first = [file.startswith("tests/handlers/framing/") for file in found]
+    assert first == sorted(first, reverse=True)
+    assert any(first)
+    assert {"tests/real/test_policies.py", "tests/test_install.py"} & {*found} == {"tests/real/test_policies.py"}
+
+
+def test_what_comes_too_late_is_counted(tmp_path: Path) -> None:
+    """A test that would begin after the minute does not run, and the last lines say how many there are of them."""
+    for name in "ab":
+        (tmp_path / f"test_{name}.py").write_text("def test_one():\n    pass\n\ndef test_two():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.room", "-p", "no:cacheprovider"]
+    own = environment(PYTHONPATH=str(ROOT), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    for until_s, said in ((time.time(), "LEFT OUT 4 tests of 2 files: `make test` runs them"), (1e12, "4 passed")):
+        arguments = [*command, f"--until={until_s}", str(tmp_path)]
+        done = subprocess.run(
+            arguments, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=60, check=False
+        )  # fmt: skip
+        assert said in done.stdout, done.stdout + done.stderr
