@@ -17,9 +17,9 @@ from local.permissions import roles
 from local.permissions.roles import Need, Role
 from local.stages import ROOT
 from local.template import Resources
+from tests.import_graph import MODULES, imported
 from tests.permission_edges import ROLE, TASK, Line, Who
 from tests.real import permissions
-from tests.import_graph import MODULES, imported
 
 STAGE = "test"
 NAMES = stages.names(STAGE)
