@@ -10,14 +10,17 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import examples, permission_edges, rerun
+
+if TYPE_CHECKING:
+    from tests.local_run import LocalRun
 
 # Examples have no time limit, and slow generation is no failure: a busy machine is not a counterexample. They are drawn
 # anew in each run; a failure prints what replays it, and .hypothesis keeps it for the next run. Where CI is set they
@@ -131,6 +134,21 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path
     """A folder that all processes of this run share."""
     own = tmp_path_factory.getbasetemp()
     return own if worker_id == "master" else own.parent
+
+
+@pytest.fixture(scope="session")
+def _run_of_this_process(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[LocalRun]":
+    from tests.local_run import started
+
+    with started(tmp_path_factory.mktemp("local-run"), run_folder) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def local_run(_run_of_this_process: "LocalRun") -> "Iterator[LocalRun]":
+    """The one run of this process, which the files of tests have one after the other (`tests/local_run.py`)."""
+    with _run_of_this_process.lent() as run:
+        yield run
 
 
 pytest_plugins = ["cpu_budget"]

@@ -51,6 +51,7 @@ class Service:
         own = {"STREAMKEEPER_STAGE": STAGE, "STREAMKEEPER_DATA": str(folder / "data"), "PORT": str(self.port)}
         self._environment = support.environment(**own, **{guard.SETTING: "enforce"} | environment)
         self.refused: set[str] = set()
+        self._clients: dict[str, Any] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -90,6 +91,9 @@ class Service:
         below = self.descendants()
         self.process.send_signal(with_signal)
         status = self.process.wait(timeout=300)
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
         assert support.until(lambda: not any(support.running(pid) for pid in below), 15), "processes are left"
         return status
 
@@ -132,11 +136,16 @@ class Service:
             collected += page["events"]
         return collected
 
+    def aws(self, name: str) -> Any:
+        """Returns the one client of an AWS service that this service's tests share."""
+        if name not in self._clients:
+            self._clients[name] = support.client(name, f"http://127.0.0.1:{self.port + 1}")
+        return self._clients[name]
+
     def execution(self, arn: str) -> dict[str, Any]:
         """Returns DescribeExecution's answer."""
-        with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{self.port + 1}")) as client:
-            description: dict[str, Any] = client.describe_execution(executionArn=arn)
-            return description
+        description: dict[str, Any] = self.aws("stepfunctions").describe_execution(executionArn=arn)
+        return description
 
     def items(self, table: str, stream_id: str, prefix: str = "") -> list[dict[str, Any]]:
         """Returns the items of a stream whose sort key begins with `prefix`, their values plain.
@@ -148,14 +157,13 @@ class Service:
 
     def _items(self, table: str, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         values = {":p": {"S": stream_id}} | ({":s": {"S": prefix}} if prefix else {})
-        with contextlib.closing(support.client("dynamodb", f"http://127.0.0.1:{self.port + 1}")) as client:
-            pages = client.get_paginator("query").paginate(
-                TableName=f"streamkeeper-{STAGE}-{table}",
-                KeyConditionExpression="PK = :p AND begins_with(SK, :s)" if prefix else "PK = :p",
-                ExpressionAttributeValues=values,
-                ConsistentRead=True,
-            )
-            return [item for page in pages for item in page["Items"]]
+        pages = self.aws("dynamodb").get_paginator("query").paginate(
+            TableName=f"streamkeeper-{STAGE}-{table}",
+            KeyConditionExpression="PK = :p AND begins_with(SK, :s)" if prefix else "PK = :p",
+            ExpressionAttributeValues=values,
+            ConsistentRead=True,
+        )  # fmt: skip
+        return [item for page in pages for item in page["Items"]]
 
     def connections(self, stream_id: str) -> list[dict[str, Any]]:
         """Returns the records of a stream's connections, oldest first; the control record has that of the newest."""

@@ -6,7 +6,7 @@ this run is taken by every copy that is packaged of the same files, whichever pr
 
 import fcntl
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from local.service import osls
@@ -29,6 +29,15 @@ def copied(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     osls.snapshot(PROJECT, folder)
     copy_rooms(folder)
+    return folder
+
+
+def once(folder: Path, make: Callable[[Path], Path]) -> Path:
+    """Returns the folder, which the process that asks first makes while the others wait."""
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            make(folder.with_suffix(".tmp")).rename(folder)
     return folder
 
 

@@ -1,11 +1,9 @@
 """One packaging of each kind for all the tests of what is deployed, whichever process runs them."""
 
-import fcntl
 import json
 import os
 import subprocess
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 from local import stages
 from local.service import osls
 from tests.deploy.account import copied
+from tests.projects import once
 
 # Quicker than by npx.
 PACKAGE = ("node", str(osls.OSLS), "package")
@@ -41,15 +40,6 @@ def china(run_folder: Path) -> Path:
 def govcloud(run_folder: Path) -> Path:
     """What is written for a region of GovCloud and the stage `test` with an address for its alerts."""
     return once(run_folder / "govcloud", in_govcloud) / ".serverless"
-
-
-def once(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """Returns the folder, which the process that asks first makes while the others wait."""
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            make(folder.with_suffix(".tmp")).rename(folder)
-    return folder
 
 
 def in_china(folder: Path) -> Path:

@@ -1,16 +1,14 @@
 """A renewal on real sockets: a successor takes the stream from a running execution, as the machine starts it."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.harness import Service, running
-from tests.local import support
+from tests.harness import Service
 from tests.local.support import until
+from tests.local_run import LocalRun
 
 STREAM = "demo:renewal"
 
@@ -37,40 +35,38 @@ def successor_of(service: Service, arn: str) -> str:
     """The ARN of an execution that renews `arn`, started with the input that the machine gives."""
     data = {"pathParameters": {"streamId": STREAM}, "renews": arn}
     machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
-    with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{service.port + 1}")) as client:
-        successor: str = client.start_execution(stateMachineArn=machine_arn, input=json.dumps(data))["executionArn"]
-    return successor
+    started = service.aws("stepfunctions").start_execution(stateMachineArn=machine_arn, input=json.dumps(data))
+    return str(started["executionArn"])
 
 
 def states_of(service: Service, arn: str) -> list[str]:
     """The names of the states that an execution has entered, in order."""
-    with contextlib.closing(support.client("stepfunctions", f"http://127.0.0.1:{service.port + 1}")) as client:
-        events = client.get_execution_history(executionArn=arn, maxResults=1000)["events"]
+    events = service.aws("stepfunctions").get_execution_history(executionArn=arn, maxResults=1000)["events"]
     return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(local_run: LocalRun) -> Story:
     """The stream from its POST to its stop."""
-    with running(tmp_path_factory.mktemp("renewal")) as service:
-        old = service.post(STREAM)["executionArn"]
-        assert until(lambda: len(numbers(service)) > 10, 20), service.log
-        new = successor_of(service, old)
-        assert until(lambda: service.execution(old)["status"] != "RUNNING", 20), service.log
-        stored = len(numbers(service))
-        assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
-        _, status = service.ask("GET", STREAM)
-        service.ask("DELETE", STREAM)
-        assert until(lambda: service.execution(new)["status"] != "RUNNING", 20), service.log
-        yield Story(
-            old=service.execution(old),
-            last_states=[states_of(service, arn)[-1] for arn in (old, new)],
-            holder="new" if status["execution"] == new else status["execution"],
-            generation=status["generation"],
-            executions=["old" if one["execution"] == old else "new" for one in service.connections(STREAM)],
-            gaps=service.items("control", STREAM, "gap#"),
-            numbers=numbers(service),
-        )
+    service = local_run
+    old = service.post(STREAM)["executionArn"]
+    assert until(lambda: len(numbers(service)) > 10, 20), service.log
+    new = successor_of(service, old)
+    assert until(lambda: service.execution(old)["status"] != "RUNNING", 20), service.log
+    stored = len(numbers(service))
+    assert until(lambda: len(numbers(service)) > stored + 10, 20), service.log
+    _, status = service.ask("GET", STREAM)
+    service.ask("DELETE", STREAM)
+    assert until(lambda: service.execution(new)["status"] != "RUNNING", 20), service.log
+    return Story(
+        old=service.execution(old),
+        last_states=[states_of(service, arn)[-1] for arn in (old, new)],
+        holder="new" if status["execution"] == new else status["execution"],
+        generation=status["generation"],
+        executions=["old" if one["execution"] == old else "new" for one in service.connections(STREAM)],
+        gaps=service.items("control", STREAM, "gap#"),
+        numbers=numbers(service),
+    )
 
 
 def test_the_successor_holds_the_stream_under_the_next_generation(story: Story) -> None:

@@ -1,10 +1,10 @@
 """An upstream that fails at one event, in the whole service: reported on the terminal and by GET, and tried slowly."""
 
-from pathlib import Path
-
-from tests.handlers.servers import CHUNKED, Peer, serving
-from tests.harness import running
+from tests.handlers.servers import CHUNKED, Peer
 from tests.local.support import until
+from tests.local_run import LocalRun
+
+STREAM = "scripted:stuck"
 
 
 def first(peer: Peer) -> None:
@@ -19,17 +19,14 @@ def fails(peer: Peer) -> None:
     peer.chunk(b"id: 2\ndata: the upstream fails he")
 
 
-def test_a_stream_that_is_stuck_at_its_cursor_is_reported(tmp_path: Path) -> None:
+def test_a_stream_that_is_stuck_at_its_cursor_is_reported(local_run: LocalRun) -> None:
     """Once on the terminal; GET names the cursor, and says for how many connections."""
-    with serving(first, fails) as server, running(tmp_path, UPSTREAM_DEMO=server.address) as service:
-        service.post("demo")
-        assert until(lambda: "ALERT: demo is stuck at its cursor: " in service.log, 60), service.log
-        assert until(lambda: service.ask("GET", "demo")[1]["stuck_at_cursor"] is not None, 20), service.log
-        shown = service.ask("GET", "demo")[1]["stuck_at_cursor"]
-        if shown is not None:
-            assert (shown["value"], shown["ended_by"], shown["same_ends"] >= 3) == ("1", "truncated", True)
-        assert service.log.count("is stuck at its cursor") == 1
-        assert [event["data"] for event in service.events("demo")] == ["1"]
-        service.ask("DELETE", "demo")
-        assert until(lambda: service.ask("GET", "demo")[1]["status"] == "stopped", 30)
-        assert service.end() == 0
+    local_run.script(STREAM, first, fails)
+    local_run.post(STREAM)
+    assert until(lambda: f"ALERT: {STREAM} is stuck at its cursor: " in local_run.log, 60), local_run.log
+    assert until(lambda: local_run.ask("GET", STREAM)[1]["stuck_at_cursor"] is not None, 20), local_run.log
+    shown = local_run.ask("GET", STREAM)[1]["stuck_at_cursor"]
+    if shown is not None:
+        assert (shown["value"], shown["ended_by"], shown["same_ends"] >= 3) == ("1", "truncated", True)
+    assert local_run.log.count("is stuck at its cursor") == 1
+    assert [event["data"] for event in local_run.events(STREAM)] == ["1"]

@@ -1,0 +1,181 @@
+"""One `streamkeeper run` for each process of pytest, shared by all tests that neither kill nor restart it.
+
+It is started when the fixture `local_run` is first asked for, in the stage `test`, in a copy of the project that has
+these profiles besides:
+
+    scripted, scripted-exclusive, scripted-ndjson   as the demonstrations, but what `script(path, …)` plays sends them
+    brief                                           as scripted; a refusal is final after three seconds
+    absent                                          as scripted, at `absent_port`, where nothing listens by itself
+    pouchdb                                         as couchdb, at `pouchdb_port`
+
+`demo`, `demo-exclusive`, `demo-ndjson` and `demo-standby` are sent by `demo`, in this process; the run itself plays
+couchdb and etcd. Invariants: a file of tests has stream ids of its own; whoever had the run before leaves no stream
+that runs, no dead-letter message, and no refused request that was not expected.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from local.service import osls
+from local.upstreams.demo_streams import Upstreams
+from local.upstreams.presence import Watch
+from tests import projects
+from tests.handlers.servers import Peer, Script, serving
+from tests.harness import STAGE, Service, free_port
+from tests.local.support import PROJECT, until
+from tests.real import upstream
+
+# A profile of the copy: of which it is a copy, the variable that its address begins with, and more lines.
+PROFILES = {
+    "scripted": ("demo", "UPSTREAM_SCRIPTED", ""),
+    "scripted-exclusive": ("demo-exclusive", "UPSTREAM_SCRIPTED", ""),
+    "scripted-ndjson": ("demo-ndjson", "UPSTREAM_SCRIPTED", ""),
+    "brief": ("demo", "UPSTREAM_SCRIPTED", 'reject_after = "3s"\n'),
+    "absent": ("demo", "UPSTREAM_ABSENT", ""),
+    "pouchdb": ("couchdb", "UPSTREAM_POUCHDB", ""),
+}
+# A name that the run serves besides its own (tests/local/service/test_own_hosts.py).
+HOST = "devbox.example"
+
+
+class Scripts:
+    """Plays each path's scripts, one a connection, the last one for all that follow."""
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, tuple[Script, ...]] = {}
+        self._peers: dict[str, list[Peer]] = {}
+
+    def play(self, path: str, scripts: tuple[Script, ...]) -> list[Peer]:
+        """Begins with the first script at a path; returns its connections, which come to be more."""
+        self._scripts[path] = scripts
+        return self._peers.setdefault(path, [])
+
+    def __call__(self, peer: Peer) -> None:
+        """Plays what the path that was asked for has, else answers 404."""
+        path = unquote(peer.request.split()[1].decode().partition("?")[0].lstrip("/"))
+        if path not in self._scripts:
+            peer.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return
+        self._peers[path].append(peer)
+        scripts = self._scripts[path]
+        scripts[min(len(self._peers[path]), len(scripts)) - 1](peer)
+
+
+class LocalRun(Service):
+    """The run, as the file of tests has it that asked for it last: `log` has the lines since then.
+
+    `demo` is the demonstrations' upstream; `dead_letter_url` is where the queue is.
+    """
+
+    demo: Upstreams
+
+    def __init__(self, folder: Path, project: Path, demo_port: int, scripts: Scripts, scripted: str) -> None:
+        port = free_port(5)
+        self.absent_port, self.pouchdb_port = port + 3, port + 4
+        self._scripts = scripts
+        self._watches: list[Watch] = []
+        self._began = 0
+        super().__init__(
+            folder, project, PORT=str(port),
+            UPSTREAM_DEMO=f"http://127.0.0.1:{demo_port}",
+            UPSTREAM_SCRIPTED=scripted,
+            UPSTREAM_ABSENT=f"http://127.0.0.1:{self.absent_port}",
+            UPSTREAM_POUCHDB=f"http://127.0.0.1:{self.pouchdb_port}",
+            UPSTREAM_KUBERNETES=f"{scripted}/kubernetes",
+            UPSTREAM_COUCHDB=f"http://127.0.0.1:{port + 2}/couchdb",
+            UPSTREAM_ETCD=f"http://127.0.0.1:{port + 2}/etcd",
+            STREAMKEEPER_HOSTS=HOST,
+            # Whatever a stream id holds is printed (tests/local/service/test_any_request.py).
+            PYTHONIOENCODING="ascii",
+        )  # fmt: skip
+
+    @property
+    def log(self) -> str:
+        """The lines that were printed since the file of tests began that has the run now."""
+        return super().log[self._began :]
+
+    def script(self, path: str, *scripts: Script) -> list[Peer]:
+        """Plays these at a path, such as `scripted:a`, one a connection; returns the connections as they come."""
+        return self._scripts.play(path, scripts)
+
+    def watch(self, watch: Watch) -> None:
+        """Calls `watch` at each change of a demonstration stream's connections, until this file of tests has ended."""
+        self._watches.append(watch)
+
+    def notify(self, stream_id: str, count: int) -> None:
+        """Passes on that a demonstration stream has so many connections now."""
+        for watch in self._watches:
+            watch(stream_id, count)
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator["LocalRun"]:
+        """Lends the run to a file of tests: what that leaves is stopped and deleted, what was refused is judged."""
+        assert self.process is not None
+        assert self.process.poll() is None, super().log
+        self._began, self.refused = len(super().log), set()
+        try:
+            yield self
+        finally:
+            self._watches.clear()
+            assert until(self._is_over, 30), self.log
+            self._delete_dead_letters()
+        self.check_permissions()
+
+    def _is_over(self) -> bool:
+        """Whether no stream runs, after each that does was asked to stop."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=120) as answer:
+            if not json.load(answer)["running"]:
+                return True
+        query: str | None = ""
+        while query is not None:
+            page = self.ask("GET", query)[1]
+            for one in page["streams"]:
+                if one["status"] not in ("stopped", "stopping", "ended", "rejected"):
+                    self.ask("DELETE", quote(one["stream"], safe=""))
+            query = f"?after={quote(page['next'], safe='')}" if page["next"] else None
+        return False
+
+    def _delete_dead_letters(self) -> None:
+        sqs = self.aws("sqs")
+        url = sqs.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+            for message in messages:
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+
+@contextlib.contextmanager
+def started(folder: Path, run_folder: Path) -> Iterator[LocalRun]:
+    """Yields the run of this process; its copy of the project is every process's."""
+    project = projects.once(run_folder / "local-run", _project)
+    scripts = Scripts()
+    notify: Watch = lambda stream_id, count: run.notify(stream_id, count)  # noqa: E731
+    with serving(scripts) as server, upstream.serving(notify) as (demo, port):
+        run = LocalRun(folder, project, port, scripts, server.address)
+        run.demo = demo
+        try:
+            run.start()
+            yield run
+        finally:
+            if run.process is not None and run.process.poll() is None:
+                run.end()
+
+
+def _project(folder: Path) -> Path:
+    projects.copied(folder)
+    streams = folder / "env" / "streams"
+    for name, (of, variable, more) in PROFILES.items():
+        text = (streams / f"{of}.toml").read_text()
+        own = re.sub(r"UPSTREAM_[A-Z]+", variable, text).replace("\nframing = ", f"\n{more}framing = ")
+        (streams / f"{name}.toml").write_text(own)
+    # Of profiles that deliver nothing the template has the names alone, and a run knows those of its own.
+    osls.template(STAGE)
+    kept = osls.kept(STAGE, folder)
+    kept.parent.mkdir(exist_ok=True)
+    shutil.copy(osls.kept(STAGE, PROJECT), kept)
+    return folder
