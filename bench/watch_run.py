@@ -79,7 +79,7 @@ def run(url: str, sample: int) -> dict[str, Any]:
     """The figures of all four."""
     os.environ.update(ENVIRONMENT)
     from handlers import watch
-    from handlers.api import stream_pages
+    from handlers.api import status
     from handlers.api.last_error import Retries
     from handlers.store.leases import Leases
     from handlers.store.stream_records import StreamRecords
@@ -99,7 +99,7 @@ def run(url: str, sample: int) -> dict[str, Any]:
         def work() -> None:
             ids = records.streams(name(0), LIMIT + 1)
             read = records.read_briefly(ids[:LIMIT])
-            stream_pages.page(ids, read, LIMIT, NOW_MS, 1, Retries(1, 1), lambda: False)
+            status.page(ids, read, LIMIT, NOW_MS, 1, Retries(1, 1), lambda: False)
 
         return measured(counted, work) | {"limit": LIMIT}
 

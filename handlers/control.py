@@ -26,22 +26,10 @@ from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
-from handlers.api import (
-    console_files,
-    event_pages,
-    event_texts,
-    gap_pages,
-    index,
-    problems,
-    status,
-    status_words,
-    stream_pages,
-)
-from handlers.api.conditional import conditional
+from handlers.api import event_pages, gaps, problems, routes, status, status_words
+from handlers.api.answers import at, conditional, laid_out
 from handlers.api.connection_records import Connections, Records
-from handlers.api.instants import at
 from handlers.api.last_error import Retries
-from handlers.api.layout import laid_out
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.api.views import Views
@@ -58,6 +46,8 @@ from handlers.store.stream_records import StreamRecords
 TRIES = 2
 # A page is answered as far as it is after this time.
 PAGE_S = 8
+# API Gateway waits for 29 s. A walk through the queue that ends early is gone on with by the next request.
+REDRIVE_S, REDRIVE_HELD_S = 8, 30
 # What a caller is told to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
 RETRY_AFTER_S = 5
 # RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
@@ -146,17 +136,17 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return _delete(stream_id, profile)
     if method == "POST" and resource == f"{STREAM}{REDRIVE}":
         return _redrive(stream_id, profile)
-    if f"{method} {resource}" not in index.ROUTES:
+    if f"{method} {resource}" not in routes.ROUTES:
         raise _bad_method(method, resource)
     if resource == INDEX:
-        return _said(200, index.answer(path.stem for path in settings.streams_dir.glob("*.toml")))
+        return _said(200, routes.index(path.stem for path in settings.streams_dir.glob("*.toml")))
     if resource == OPENAPI:
         # Few ask for it, and what is imported lengthens each cold start.
         from handlers.api.openapi import document
 
         return _said(200, document.document(_base(fields)))
     if resource == ALL:
-        return _streams(stream_pages.LISTING.read(query))
+        return _streams(status.LISTING.read(query))
     if resource == CONSOLE or resource.startswith(f"{CONSOLE}/"):
         return _console(resource, fields.get("pathParameters"))
     view = resource.rpartition("/")[2]
@@ -165,9 +155,9 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if resource.endswith(EVENTS):
         accept, last_event_id = (read_header(fields, name) for name in ("accept", "last-event-id"))
         request = event_pages.LISTING.read(query, last_event_id)
-        return _events(stream_id, profile, request, event_texts.representation(accept))
+        return _events(stream_id, profile, request, event_pages.representation(accept))
     if resource.endswith(GAPS):
-        return _gaps(stream_id, profile, gap_pages.LISTING.read(query))
+        return _gaps(stream_id, profile, gaps.LISTING.read(query))
     return _get(stream_id, profile)
 
 
@@ -180,7 +170,7 @@ def _base(fields: Mapping[str, Any]) -> str:
 
 def _bad_method(method: str, resource: str) -> Problem:
     # RFC 9110, section 15.5.6: a 405 says in Allow which methods there are.
-    allowed = index.methods(resource)
+    allowed = routes.methods(resource)
     return Problem(
         "bad-method",
         f"there is no {method} of {resource} here",
@@ -217,7 +207,7 @@ def read_event(event: object) -> tuple[str, str]:
 def _console(resource: str, parameters: object) -> Answer:
     """200 with a file of the page."""
     named = parameters.get("file") if isinstance(parameters, Mapping) else None
-    answer = console_files.answer(console_files.PAGE if resource == CONSOLE else str(named))
+    answer = routes.console_file(routes.PAGE if resource == CONSOLE else str(named))
     if answer is None:
         raise Problem("no-such-file", "the page has no such file", "file")
     return answer
@@ -252,11 +242,9 @@ def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
     """What is known of the stream's sinks; nothing is read where its profile names none."""
     if not _delivers(profile):
         return {}
-    from handlers.api import delivery_answer
-
-    now_ms, sinks = _now_ms(), delivery_answer.sinks(settings.streams_dir / f"{profile}.toml")
+    sinks = status.sinks_of(settings.streams_dir / f"{profile}.toml")
     records = (record for record in store.delivery(stream_id) if record.sink in sinks)
-    return {"delivery": [delivery_answer.row(record, now_ms) for record in records]}
+    return {"delivery": [status.delivery_row(record, _now_ms()) for record in records]}
 
 
 @functools.cache
@@ -268,12 +256,12 @@ def _delivers(profile: str) -> bool:
 
 
 def _streams(request: PageRequest) -> Answer:
-    """200 with a page of the streams that were ever started, as handlers/api/stream_pages.py builds it."""
+    """200 with a page of the streams that were ever started, as handlers/api/status.py builds it."""
     late_at_s = time.monotonic() + PAGE_S
     # One more than is shown: whether there is a next page.
     ids = store.streams(request.after, request.limit + 1)
     read = store.read_briefly(ids[: request.limit])
-    page = stream_pages.page(
+    page = status.page(
         ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s
     )
     return _said(200, page)
@@ -298,17 +286,17 @@ def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> An
     )
     wanted = event_pages.within(entries, request, layout)
     page = event_pages.page(stream_id, wanted, request.limit, lambda: time.monotonic() > late_at_s, order=layout.order)
-    headers, text = event_texts.answer(kind, page, request)
+    headers, text = event_pages.answer(kind, page, request)
     return _text(200, text, headers)
 
 
 def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
-    """200 with a page of gaps, as handlers/api/gap_pages.py builds it."""
+    """200 with a page of gaps, as handlers/api/gaps.py builds it."""
     records = _read(stream_id, profile)
     connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
-    written = store.gaps(stream_id, gap_pages.sort_key(request.after), request.limit + 1)
+    written = store.gaps(stream_id, gaps.sort_key(request.after), request.limit + 1)
     word = status_words.status(connections)
-    return _said(200, gap_pages.page(stream_id, word, connections, written, request))
+    return _said(200, gaps.gap_page(stream_id, word, connections, written, request))
 
 
 def _delete(stream_id: str, profile: str) -> Answer:
@@ -332,27 +320,24 @@ def _redrive(stream_id: str, profile: str) -> Answer:
     if store.layout(stream_id) is None:
         raise _unknown(stream_id, profile)
     # Few ask for it, and what is imported lengthens each cold start.
-    from handlers.api import redrive_answer
+    from handlers.redrive.redriving import Stage, redriven
     from handlers.redrive.restore import Events
-    from handlers.redrive.stage import Stage
 
-    is_late = redrive_answer.late()
-    dynamodb_client, objects = (
-        boto3_client("dynamodb", TRIES),
-        Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket),
-    )
+    late_at_s = time.monotonic() + REDRIVE_S
+    tables = boto3_client("dynamodb", TRIES)
+    objects = Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket)
     stage = Stage(
         boto3_client("sqs", TRIES),
         settings.dead_letter_queue_url,
-        dynamodb_client,
+        tables,
         settings.control_table,
-        Events(dynamodb_client, settings.events_table, objects),
+        Events(tables, settings.events_table, objects),
         boto3_client("stepfunctions", TRIES),
         "",
-        redrive_answer.HELD_S,
-        is_late,
+        REDRIVE_HELD_S,
+        lambda: time.monotonic() > late_at_s,
     )
-    return _said(200, redrive_answer.answer(stream_id, stage, is_late))
+    return _said(200, redriven(stage, stream_id))
 
 
 def _what_follows(stream: Mapping[str, Any]) -> str:
@@ -385,7 +370,7 @@ def _has_profile(profile: str) -> bool:
 
 
 def _said(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
-    return _text(code, f"{laid_out(body)}\n", {"Content-Type": event_texts.JSON, **(headers or {})})
+    return _text(code, f"{laid_out(body)}\n", {"Content-Type": event_pages.JSON, **(headers or {})})
 
 
 def _text(code: int, body: str, headers: Mapping[str, str]) -> Answer:

@@ -1,7 +1,7 @@
 """Builds what `GET /connections/{streamId}/dead-letters` shows: the stream's messages in the dead-letter queue.
 
 SQS has no way to look at messages but to receive them, so they are received, held for a moment, and given back.
-Invariants: no message is deleted or changed; an answer says whether the whole queue was seen; a body that is not ours
+Invariants: no message is deleted or changed; an answer tells whether the whole queue was seen; a body that is not ours
 belongs to no stream.
 """
 
@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from handlers.api.instants import at
-from handlers.api.phrases import of_cause
+from handlers.api.answers import at
+from handlers.api.status_words import of_cause
 from handlers.aws.error_translation import translate_errors
 
 # What a function shows of a queue, and for how long nobody else gets what it is looking at.

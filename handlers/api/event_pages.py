@@ -1,18 +1,25 @@
-"""Builds one page of a stream's events for the control API.
+"""Builds one page of a stream's events for the control API, in the representation that the client accepts.
 
-Invariants: a page fits Lambda's limit however its bodies are written; it ends with `next` where there may be more, and
-the next page begins there, so no event is skipped and none comes twice.
+    application/json       the page with `events` and `next`
+    application/x-ndjson   an event a line; the header Link has the next page (RFC 8288)
+    text/event-stream      an event a message, its position the id; then the time after which the client comes again
+
+A Lambda function answers once, so an event stream of it is a page: an EventSource comes again by itself, with the last
+id in Last-Event-ID, and goes on behind it. Invariants: each representation has the same events in the same order; a
+page fits Lambda's limit however its bodies are written; it ends with `next` where there may be more, and the next page
+begins there, so no event is skipped and none comes twice.
 """
 
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
-from handlers.api.instants import at
+from handlers.api.answers import at, laid_out
 from handlers.api.problems import Problem
-from handlers.api.queries import Listing, PageRequest
+from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, Order
 from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import Entry
@@ -31,6 +38,12 @@ LISTING = Listing(_POSITION, _POSITION_IS, LIMIT, MOST, is_timed=True)
 LONGEST_WAIT_MS = 900_000 + 60_000
 # What a page says of its order where that is not the order in which the events came.
 BY_KEY = "by key, not by arrival"
+
+
+JSON, NDJSON, EVENT_STREAM = "application/json", "application/x-ndjson", "text/event-stream"
+CONTENT_TYPES = {JSON: JSON, NDJSON: NDJSON, EVENT_STREAM: f"{EVENT_STREAM}; charset=utf-8"}
+# After how long a client comes again where more is there, and where nothing more was there.
+MORE_MS, NO_MORE_MS = 100, 3000
 
 
 def check_place(after: str, order: Order) -> None:
@@ -129,3 +142,56 @@ def _left_out(event: StoredEvent) -> dict[str, Any]:
 def _bytes(body: Mapping[str, Any]) -> int:
     """At most how many bytes it takes in the function's answer, whose body is JSON as a text within JSON."""
     return len(json.dumps(json.dumps(body, ensure_ascii=False)))
+
+
+def representation(accept: str) -> str:
+    """The first of the three media types that an Accept header names; JSON where it names none.
+
+    RFC 9110, section 12.5.1: a weight of 0 means "not acceptable".
+    """
+    for part in accept.split(","):
+        kind, *parameters = (text.strip().lower() for text in part.split(";"))
+        if kind in CONTENT_TYPES and not any(text in ("q=0", "q=0.0", "q=0.00", "q=0.000") for text in parameters):
+            return kind
+    return JSON
+
+
+def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[dict[str, str], str]:
+    """The headers and the text of the answer to `request`, whose media type is `kind`."""
+    headers = {"Content-Type": CONTENT_TYPES[kind], "Vary": "Accept"}
+    if kind == JSON:
+        return headers, f"{laid_out(page)}\n"
+    if kind == EVENT_STREAM:
+        return headers, event_stream(page)
+    if page["next"] is not None:
+        headers["Link"] = f'<{_next(page["next"], request)}>; rel="next"'
+    return headers, "".join(f"{json.dumps(event, ensure_ascii=False)}\n" for event in page["events"])
+
+
+def event_stream(page: Mapping[str, Any]) -> str:
+    """The page as messages, behind the time after which the client comes again."""
+    last = page["events"][-1]["position"] if page["events"] else ""
+    retry_ms = NO_MORE_MS if page["next"] is None else MORE_MS
+    return f"retry: {retry_ms}\n\n{messages(page['events'], page['next'] or last, '')}"
+
+
+def messages(events: Sequence[Mapping[str, Any]], place: str, before: str) -> str:
+    """A message for each event, the JSON of it; nothing in JSON is a line end. At the end a client stands at `place`.
+
+    `before` is where it stood: an event that was written late has the place of those that were before it.
+    """
+    lines = []
+    for event in events:
+        before = max(before, event["position"])
+        lines.append(f"id: {before}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n")
+    if place > before:
+        # What was there has expired, or is of another time: an id alone is kept, and no message comes of it.
+        lines.append(f"id: {place}\n\n")
+    return "".join(lines)
+
+
+def _next(place: str, request: PageRequest) -> str:
+    """The next page, relative to this one."""
+    times = {"from": request.from_ms or None, "to": request.to_ms if request.to_ms != FOR_EVER else None}
+    chosen = {name: at(instant_ms) for name, instant_ms in times.items() if instant_ms is not None}
+    return "?" + urlencode({"after": place, "limit": request.limit, **chosen})

@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.api import phrases, status_words
+from handlers.api import status_words
+from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections
-from handlers.api.instants import at
 from handlers.connection.backoff import Rest
 
 # The ends that are no error.
@@ -46,10 +46,10 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     """The error as JSON takes it; None where nothing failed. `status` is the stream's."""
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
-        words = f"{phrases.of_execution(lease)}; not tried again: {status_words.NOT_AGAIN}"
+        words = f"{status_words.of_execution(lease)}; not tried again: {status_words.NOT_AGAIN}"
         return {
             **_shown(lease.ending, words, lease.ended_at_ms),
-            "detail": phrases.ending_detail(lease) or None,
+            "detail": status_words.ending_detail(lease) or None,
             "since": at(lease.ended_at_ms),
         }
     number = next((n for n, one in _numbered(connections) if connections.cause(one) not in _CALM), None)
@@ -57,7 +57,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         return None
     one = connections.all[number]
     cause, failed_ms = connections.cause(one), _failed_ms(one)
-    phrase = phrases.of_connection(cause, one)
+    phrase = status_words.of_connection(cause, one)
     row = _row(connections, number)
     answers = [answered_ms for later in connections.all[number + 1 :] if (answered_ms := _answered_ms(later))]
     over_ms = min(answers, default=None)
@@ -70,7 +70,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     return {
         **_shown(cause, f"{phrase}; {words}" if words else phrase, failed_ms),
         "http_status": one.http_status,
-        "detail": phrases.detail(one) or None,
+        "detail": status_words.detail(one) or None,
         "since": at(_failed_ms(row[0])),
         "failures": len(row),
         "lane": one.lane,

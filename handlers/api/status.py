@@ -1,22 +1,39 @@
-"""Builds what `GET /connections/{streamId}` shows: status, lanes, coverage, counts, and the last error.
+"""Builds what `GET /connections/{streamId}` shows, and a page of all streams, each with the most important of that.
 
 It has the records of the control table and nothing else. It cannot ask whether an execution or a function still runs;
-it knows only how long nobody has written anything. Invariant: the answer follows from the records and the instant
-alone; nothing that may still run is called dead.
+it knows only how long nobody has written anything. Invariants: the answer follows from the records and the instant
+alone; nothing that may still run is called dead; while an event waits for a sink the lag grows with the time, though
+nobody writes it; streams come in the order of their ids, so one that exists throughout is exactly once in a walk over
+the pages.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from handlers.api import gaps, status_words
+from handlers.api.answers import at
 from handlers.api.connection_records import OVER, UNHEARD, Connection, Connections, Records
-from handlers.api.instants import at
 from handlers.api.last_error import Retries, last_error
+from handlers.api.queries import Listing
 from handlers.connection.stuck import STUCK_AFTER
+from handlers.profile.addresses import STREAM_ID_LENGTH
+from handlers.store.delivery_records import DeliveryRecord
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.
 LANES = ("A", "B")
+# A stream that is well costs a twentieth of a request to the table, and a hundredth of one for its lease.
+LIMIT, MOST = 100, 1000
+LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
+# `GET` of the stream shows more: its cursor and its newest connections.
+SHOWN = (
+    *("stream", "status", "reason", "execution", "group", "generation", "fence", "started_at", "stop_requested_at"),
+    *("ended_at", "holder", "last_error"),
+)
 
 
 def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, retries: Retries) -> dict[str, Any]:
@@ -117,3 +134,66 @@ def _shown(last: Connection | None) -> dict[str, Any]:
         "closed_at": at(last.closed_ms),
         "ended_by": last.ended_by or None,
     }
+
+
+def sinks_of(profile: Path) -> frozenset[str]:
+    """What stands in records for the sinks that a profile's file names; none where it is not there or not TOML.
+
+    Where the field is wrong, "" is among them: what waits for that stands under no sink's name.
+    """
+    try:
+        table = tomllib.loads(profile.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return frozenset()
+    # Few profiles deliver, and what is imported lengthens each cold start.
+    from handlers.profile.checked_fields import Fields
+    from handlers.profile.deliver_field import targets
+
+    fields = Fields(profile.stem, table, [])
+    labels = frozenset(target.label for target in targets(fields))
+    return labels | {""} if fields.problems else labels
+
+
+def delivery_row(record: DeliveryRecord, now_ms: int) -> dict[str, Any]:
+    """What is known of one sink."""
+    return {
+        "sink": record.sink,
+        "delivered": record.delivered,
+        "failed": record.failed,
+        "dead_lettered": record.dead_lettered,
+        "lag_ms": lag_ms(record, now_ms),
+        "waits": record.waits or None,
+        "seen_at": at(record.at_ms or None),
+        "newest_received_at": at(record.newest_ms or None),
+    }
+
+
+def lag_ms(record: DeliveryRecord, now_ms: int) -> int:
+    """How far the sink is behind: the age of what waits, or what the last delivery took from arrival on."""
+    return record.lag_ms + (max(0, now_ms - record.at_ms) if record.waits else 0)
+
+
+def page(
+    stream_ids: Iterable[str],
+    read: Callable[[str], Records | None],
+    limit: int,
+    now_ms: int,
+    dead_after_ms: int,
+    retries: Retries,
+    is_late: Callable[[], bool],
+) -> dict[str, Any]:
+    """The answer: {"streams", "next"}; `next` is None where no id was left.
+
+    It holds the streams up to `limit`, and fewer where it is late; one id is passed at least. A stream whose records
+    are gone by now is left out.
+    """
+    streams: list[dict[str, Any]] = []
+    ids = list(stream_ids)
+    for count, stream_id in enumerate(ids, 1):
+        records = read(stream_id)
+        if records is not None:
+            stream = answer(stream_id, records, now_ms, dead_after_ms, retries)
+            streams.append({name: stream[name] for name in SHOWN if name in stream})
+        if count < len(ids) and (count == limit or is_late()):
+            return {"streams": streams, "next": stream_id}
+    return {"streams": streams, "next": None}

@@ -1,4 +1,4 @@
-"""Decides the status of a stream in one word, and why it stands so in a sentence.
+"""Decides the status of a stream in one word, and says in sentences why and how connections and executions ended.
 
     starting      an execution holds the stream and none of its connections was answered yet
     running       a connection is open
@@ -8,20 +8,27 @@
     ended         the upstream ended the stream
     rejected      the upstream refused the request, or the request or the profile is wrong
     broken        the last execution failed
-    unknown       an execution holds the stream and nobody has been heard of for ten minutes: it may be dead, or Lambda
-                  has no room for its functions
+    unknown       an execution holds the stream and has left no trace for ten minutes: it may be dead, or Lambda has no
+                  concurrency left for its functions
 
 How an execution ended is what the machine wrote into the lease when it let go. So a stop request that comes after an
-end changes nothing of it: a stream that was rejected, and is then asked to stop, stays rejected. Invariant: the word
-follows from the lease and three facts about its connections, whatever order the requests came in.
+end changes nothing of it: a stream that was rejected, and is then asked to stop, stays rejected. Invariants: the word
+follows from the lease and three facts about its connections, whatever order the requests came in; a phrase is one line
+of bounded length, our own words or the name that HTTP gives a status, never what an upstream wrote; a connection that
+may still run is never called dead.
 """
 
 from __future__ import annotations
 
-from handlers.api import phrases
-from handlers.api.connection_records import Connections
-from handlers.api.instants import at
+import json
+import re
+from http import HTTPStatus
+
+from handlers.api.answers import at
+from handlers.api.connection_records import UNHEARD, Connection, Connections
+from handlers.connection.details import bounded
 from handlers.connection.lease import Lease
+from handlers.connection.ledger import UNRECORDED
 
 # A living execution leaves a trace at least as often as its lanes try again; the longest back-off is five minutes.
 UNHEARD_MS = 600_000
@@ -29,6 +36,8 @@ ACTIVE = ("starting", "running", "reconnecting", "stopping")
 CLAIMED = (*ACTIVE, "unknown")
 # What the machine writes down when it lets go of the stream; any other error is a dirty end.
 _ENDINGS = {"StreamRejected": "rejected", "InvalidRequest": "rejected"}
+# Lambda's Cause is JSON; what the machine keeps of it may be cut, and its message comes first.
+_MESSAGE = re.compile(r'\{.*?"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 NOT_AGAIN = "a POST starts the stream again"
 
 
@@ -91,7 +100,7 @@ def reason(status: str, connections: Connections) -> str | None:
 def _ended(connections: Connections) -> str:
     newest = connections.newest
     says = newest is not None and newest.ended_by == "ended"
-    return phrases.detail(newest) if newest is not None and says and newest.detail else "the upstream ended the stream"
+    return detail(newest) if newest is not None and says and newest.detail else "the upstream ended the stream"
 
 
 def _rejected(connections: Connections) -> str:
@@ -99,9 +108,45 @@ def _rejected(connections: Connections) -> str:
     one = next((one for one in reversed(connections.all) if one.is_rejected), None)
     # A request or a profile that is wrong was refused before any connection.
     if lease.ending == "StreamRejected" and one is not None:
-        return phrases.of_connection(connections.cause(one), one)
-    return phrases.of_execution(lease)
+        return of_connection(connections.cause(one), one)
+    return of_execution(lease)
 
 
 def _broken(connections: Connections) -> str:
-    return f"the last execution failed: {phrases.of_execution(connections.lease)}"
+    return f"the last execution failed: {of_execution(connections.lease)}"
+
+
+def of_connection(cause: str, one: Connection) -> str:
+    """How a connection ended, as in "refused: 401 Unauthorized"; `cause` is what `Connections.cause` returns."""
+    if cause == UNHEARD:
+        return f"lane {one.lane} has not been heard of since {at(one.heard_ms)}: its function is slow, paused or gone"
+    if cause == UNRECORDED:
+        return f"lane {one.lane} was last heard of at {at(one.heard_ms)}, and nobody recorded how its connection ended"
+    words, more = cause.replace("_", " "), detail(one)
+    return f"{words}: {more}" if more else words
+
+
+def detail(one: Connection) -> str:
+    """What is known of the end beside the word for it: the answer's status with its usual name, or our own words."""
+    if one.http_status is None:
+        return bounded(one.detail)
+    # The name that RFC 9110 gives it, for the upstream's own may be any text.
+    known = one.http_status in HTTPStatus._value2member_map_
+    return f"{one.http_status} {HTTPStatus(one.http_status).phrase}" if known else str(one.http_status)
+
+
+def of_execution(lease: Lease) -> str:
+    """How the last execution ended, as in "InvalidRequest: the profile 'prices' is not valid TOML"."""
+    words = ending_detail(lease)
+    return f"{lease.ending}: {words}" if words else lease.ending
+
+
+def ending_detail(lease: Lease) -> str:
+    """What the machine wrote down beside the error's name, as a sentence; "" where there is none."""
+    return of_cause(lease.ending_cause)
+
+
+def of_cause(cause: str) -> str:
+    """The function's own message out of the Cause of its error; a Cause that is no such JSON as it is."""
+    message = _MESSAGE.match(cause)
+    return bounded(json.loads(message[1], strict=False) if message else cause)

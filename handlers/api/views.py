@@ -1,26 +1,38 @@
-"""What the page shows of one stream beside its status: timeline, machine, cost, dead letters, and where it ends.
+"""Answers what the page shows of one stream beside its status: timeline, machine, cost, dead letters, newest events.
 
-Each is a route below `/connections/{streamId}`. They are apart from handlers/control.py because a page asks for them
-again and again and a program seldom does. Invariant: nothing is written; what has no answer yet is null, not an error.
+Each is a route below `/connections/{streamId}`, which a page requests again and again and a program seldom does.
+Invariants: nothing is written; what has no answer yet is null, not an error; a connection of which nobody knows whether
+it still runs ends where it was last heard of, and the gaps are those of the status; no state of a machine is lit that
+its history does not show as current; a cost is called an estimate, and names the rates by which it was made.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from handlers.api import cost, dead_letter_pages, machine, timeline
-from handlers.api.connection_records import Records
+from handlers.api import dead_letter_pages, gaps, status_words
+from handlers.api.answers import at
+from handlers.api.connection_records import Connection, Connections, Records
 from handlers.aws import executions
+from handlers.connection.inputs import LOG, Order
 from handlers.store import latest_events
 from handlers.store.stream_records import Layout, StreamRecords
 
 # Clients of AWS's are made when they are first asked for.
 Client = Callable[[], Any]
-# A look at the queue ends after this time.
-LOOK_S = 6
-LATEST = 100
+RATES = Path(__file__).with_name("rates.json")
+HOUR_MS, MILLION = 3_600_000, 1_000_000
+# How much of the past a picture of the lanes has.
+WINDOW_MS = HOUR_MS
+# Far more than both lanes' last cycles have; what is older is over, but for a Parallel, which is lit by what is in it.
+NEWEST = 500
+# How many events the page begins with, and after which time nothing more of the queue is requested.
+LATEST, QUEUE_S = 100, 6
 
 
 class Views:
@@ -44,21 +56,21 @@ class Views:
         }
 
     def _timeline(self, stream_id: str, records: Records, now_ms: int) -> dict[str, Any]:
-        return timeline.answer(stream_id, records, now_ms, self._dead_after_ms)
+        return timeline(stream_id, records, now_ms, self._dead_after_ms)
 
     def _machine(self, stream_id: str, records: Records, _: int) -> dict[str, Any]:
         """Of the execution that holds the stream, else of the last one that connected it."""
         newest = max(records.connections, key=lambda one: one.fence, default=None)
         arn = records.lease.execution or (newest.execution if newest is not None else "")
-        found = executions.read(self._states, arn, machine.NEWEST) if arn else None
+        found = executions.read(self._states, arn, NEWEST) if arn else None
         if found is None:
             return {"stream": stream_id, "execution": None, "execution_status": None, "graph": None, "current": []}
-        answer: dict[str, Any] = machine.answer(stream_id, found.description, found.definition, found.newest)
+        answer: dict[str, Any] = machine(stream_id, found.description, found.definition, found.newest)
         return answer
 
     def _cost(self, stream_id: str, records: Records, now_ms: int) -> dict[str, Any]:
         partitions, order = self._store.layout(stream_id) or Layout()
-        return cost.answer(stream_id, records, partitions, order, now_ms, self._dead_after_ms)
+        return cost(stream_id, records, partitions, order, now_ms, self._dead_after_ms)
 
     def _latest(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
         """The position behind which `GET …/events` has the newest events; null for the beginning."""
@@ -68,6 +80,145 @@ class Views:
         return {"stream": stream_id, "after": place or None}
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
-        late_at_s = time.monotonic() + LOOK_S
+        late_at_s = time.monotonic() + QUEUE_S
         messages, is_all = dead_letter_pages.look(self._sqs(), self._queue_url, lambda: time.monotonic() > late_at_s)
         return dead_letter_pages.page(stream_id, messages, is_all)
+
+
+def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
+    """What each lane had in the last hour, and the gaps.
+
+    `to_at` is the server's clock, by which a page that follows sets its own.
+    """
+    connections = Connections(records, now_ms, dead_after_ms)
+    from_ms = now_ms - WINDOW_MS
+    covered = gaps.coverage(status_words.status(connections), connections, records)
+    earliest = at(from_ms) or ""
+    return {
+        "stream": stream_id,
+        "from_at": at(from_ms),
+        "to_at": at(now_ms),
+        "connections": [
+            _shown(one, connections) for one in connections.all if _end_ms(one, connections) >= from_ms
+        ],
+        "gaps": [
+            gap for gap in (covered["gaps"] if covered else ()) if gap["to_at"] is None or gap["to_at"] >= earliest
+        ],
+    }  # fmt: skip
+
+
+def _shown(one: Connection, connections: Connections) -> dict[str, Any]:
+    """`opened_at` is null where it was never answered, `until_at` the end, or now while the connection is open."""
+    return {
+        "lane": one.lane,
+        "fence": one.fence,
+        "claimed_at": at(one.claimed_ms or one.opened_ms),
+        "opened_at": at(one.opened_ms),
+        "until_at": at(_end_ms(one, connections)),
+        "is_open": one in connections.open,
+        "ended_by": connections.cause(one) or None,
+        "stored": one.stored,
+        "duplicates": one.duplicates,
+        "dead_lettered": one.dead_lettered,
+    }
+
+
+def _end_ms(one: Connection, connections: Connections) -> int:
+    if one in connections.open:
+        return connections.now_ms
+    return one.last_ms if one.closed_ms is not None else max(one.opened_ms or 0, one.seen_ms)
+
+
+def machine(stream_id: str, execution: Mapping[str, Any], definition: Mapping[str, Any], events: Iterable[Any]) -> Any:
+    """The states of the stream's machine, by its execution's definition, and those that it is in.
+
+    `execution` is DescribeExecution's, `events` are the newest of its history, newest first.
+    """
+    runs = execution["status"] == "RUNNING"
+    return {
+        "stream": stream_id,
+        "execution": execution["executionArn"],
+        "execution_status": execution["status"],
+        "graph": graph(definition),
+        "current": current(events) if runs else [],
+    }
+
+
+def graph(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The states by name, each with its type, the names that may follow it, and the graphs of its branches."""
+    states = {}
+    for name, state in definition["States"].items():
+        inner = [*state.get("Branches", ()), *(state[one] for one in ("ItemProcessor", "Iterator") if one in state)]
+        states[name] = {
+            "type": state["Type"],
+            "comment": state.get("Comment"),
+            "next": _following(state),
+            **({"branches": [graph(one) for one in inner]} if inner else {}),
+        }
+    return {"start": definition["StartAt"], "states": states}
+
+
+def _following(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Where a state leads to, each once; `caught` where an error alone leads there."""
+    plain = [state.get("Next"), *(one.get("Next") for one in state.get("Choices", ())), state.get("Default")]
+    caught = [one.get("Next") for one in state.get("Catch", ())]
+    following = {name: True for name in caught if name} | {name: False for name in plain if name}
+    return [{"to": name, "caught": is_caught} for name, is_caught in following.items()]
+
+
+def current(newest_first: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of the states that are entered and not left, in the order in which they were entered."""
+    left: set[str] = set()
+    entered: list[str] = []
+    for event in newest_first:
+        kind = str(event["type"])
+        details = event.get("stateExitedEventDetails") or event.get("stateEnteredEventDetails")
+        if not details:
+            continue
+        name = str(details["name"])
+        if kind.endswith("StateExited"):
+            left.add(name)
+        elif kind.endswith("StateEntered") and name not in left:
+            left.add(name)
+            entered.append(name)
+    return entered[::-1]
+
+
+@cache
+def rates() -> dict[str, Any]:
+    """The rates: `stream_hour_usd`, `million_events_usd` by how events are stored, and of what they are."""
+    read: dict[str, Any] = json.loads(RATES.read_text(encoding="utf-8"))
+    return read
+
+
+def cost(
+    stream_id: str, records: Records, partitions: int, order: Order, now_ms: int, dead_after_ms: int
+) -> dict[str, Any]:
+    """About what a stream has cost since it was last started, in US dollars; 0 where it was never connected.
+
+    Where the records do not reach back to the start, the events before them are taken to have come as often as those
+    after.
+    """
+    connections, lease = Connections(records, now_ms, dead_after_ms), records.lease
+    to_ms = now_ms if lease.execution or not lease.ended_at_ms else lease.ended_at_ms
+    hours = max(0, to_ms - lease.started_at_ms) / HOUR_MS if lease.started_at_ms else 0.0
+    run = connections.since_start()
+    events = sum(one.stored for one in run)
+    if run and not gaps.reaches_start(connections, records):
+        shown_ms = max(1, to_ms - run[0].claimed_ms)
+        events = round(events * max(1.0, (to_ms - lease.started_at_ms) / shown_ms))
+    stored = "log" if partitions == LOG else "items without an order" if order == "none" else "items"
+    table = rates()
+    connected_usd = hours * table["stream_hour_usd"]
+    events_usd = events / MILLION * table["million_events_usd"][stored]
+    return {
+        "stream": stream_id,
+        "from_at": at(lease.started_at_ms or None),
+        "to_at": at(to_ms),
+        "about_usd": round(connected_usd + events_usd, 6),
+        "parts": {"connected_usd": round(connected_usd, 6), "events_usd": round(events_usd, 6)},
+        "hours": round(hours, 3),
+        "events": events,
+        "stored_as": stored,
+        "rates": table,
+    }

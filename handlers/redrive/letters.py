@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.api import phrases
+from handlers.api import status_words
 from handlers.framing.events import StreamEvent
 
 
@@ -159,7 +159,7 @@ def _undelivered(message: Message, fields: dict[str, Any]) -> Letter:
 
 
 def _end(message: Message, fields: dict[str, Any]) -> Letter:
-    stream_id, reason = _text(fields["stream"]), f"{fields['error']}: {phrases.of_cause(_text(fields['cause']))}"
+    stream_id, reason = _text(fields["stream"]), f"{fields['error']}: {status_words.of_cause(_text(fields['cause']))}"
     if not stream_id:
         return Rest((message,), "", reason, "it names no stream", "")
     return EndLetter((message,), stream_id, reason)

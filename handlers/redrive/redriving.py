@@ -1,25 +1,100 @@
 """Works through dead-letter messages: whole events go back to their places, rejected streams to work where asked for.
 
-Invariants: a message is deleted only after what it holds was stored, or its stream started, or either was so already;
-every other one is reported with its reason and is back in the queue when the walk ends. So it may be repeated, and two
-at once do each thing once.
+Invariants: a message is received once in a walk, and nobody else gets it meanwhile; it is deleted only after what it
+holds was stored, or its stream started, or either was so already; every other one is reported with its reason and is
+back in the queue when the walk ends. So it may be repeated, and two at once do each thing once.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.aws.error_translation import translate_errors
+from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.redrive.letters import EndLetter, EventLetter, Incomplete, Letter, Message, Reader, Rest
-from handlers.redrive.restore import KNOWN, NotStored
-from handlers.redrive.stage import Stage
+from handlers.redrive.restore import KNOWN, Events, NotStored
+from handlers.store.leases import Leases
+from handlers.store.stream_records import Layout, StreamRecords
 
 STARTED, RUNS, LEFT = "started", "runs already", "left"
+# A run of this many seconds has its messages for itself; those of one that was killed are back after them.
+HELD_S = 900
+# SQS: with a wait every server is asked, so an empty answer means an empty queue.
+WAIT_S = 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What `redrive` works on."""
+
+    sqs: Any
+    queue_url: str
+    dynamodb: Any
+    control_table: str
+    events: Events
+    states: Any
+    machine_arn: str
+    held_s: int = HELD_S
+    is_late: Callable[[], bool] = lambda: False
+    _layouts: dict[str, Layout] = field(default_factory=dict)
+
+    def messages(self) -> Iterator[list[Message]]:
+        """Every message of the queue, once, as many as come together, until it is late; each is held for `held_s`."""
+        seen: set[str] = set()
+        while not self.is_late() and (
+            received := self.sqs.receive_message(
+                QueueUrl=self.queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=WAIT_S, VisibilityTimeout=self.held_s
+            ).get("Messages")
+        ):
+            fresh = [one for one in received if one["MessageId"] not in seen]
+            if not fresh:
+                return
+            seen.update(one["MessageId"] for one in fresh)
+            yield [Message(one["MessageId"], one["ReceiptHandle"], one["Body"]) for one in fresh]
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Takes the messages of one letter out of the queue for good, ten in a request."""
+        for at in range(0, len(messages), 10):
+            entries = [{"Id": str(n), "ReceiptHandle": one.receipt} for n, one in enumerate(messages[at : at + 10])]
+            answer = self.sqs.delete_message_batch(QueueUrl=self.queue_url, Entries=entries)
+            if answer.get("Failed"):
+                raise ClientError({"Error": {"Code": answer["Failed"][0]["Code"]}}, "DeleteMessageBatch")
+
+    def release(self, message: Message) -> None:
+        """Lets others receive the message at once."""
+        self.sqs.change_message_visibility(QueueUrl=self.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
+
+    def layout(self, stream_id: str) -> Layout:
+        """How the stream's events lie, as its lease says."""
+        if stream_id not in self._layouts:
+            known = StreamRecords(self.dynamodb, self.control_table).layout(stream_id)
+            self._layouts[stream_id] = Layout() if known is None else known
+        return self._layouts[stream_id]
+
+    def lease(self, stream_id: str) -> Lease:
+        """The stream's lease; an empty one where it was never started."""
+        return Leases(self.dynamodb, self.control_table).read(stream_id)
+
+    def is_running(self, execution: str) -> bool:
+        """Whether the execution runs; one that Step Functions has forgotten does not."""
+        try:
+            return bool(self.states.describe_execution(executionArn=execution)["status"] == "RUNNING")
+        except self.states.exceptions.ExecutionDoesNotExist:
+            return False
+
+    def start(self, stream_id: str) -> str:
+        """The ARN of an execution that keeps the stream connected, started now."""
+        text = json.dumps({"pathParameters": {"streamId": stream_id}})
+        execution: str = self.states.start_execution(stateMachineArn=self.machine_arn, input=text)["executionArn"]
+        return execution
 
 
 @dataclass(frozen=True)
@@ -134,3 +209,19 @@ def key_of(letter: Letter) -> str:
     if isinstance(letter, EventLetter):
         return letter.event.key
     return letter.key if isinstance(letter, Rest) else ""
+
+
+def redriven(stage: Stage, stream_id: str) -> dict[str, Any]:
+    """The answer of `POST /connections/{streamId}/redrive`, as far as the request has time.
+
+    Raises StoreUnavailable where the queue does not answer.
+    """
+    redrive = Redrive(stage, restart=False, dry_run=False)
+    with translate_errors("ReceiveMessage"), contextlib.closing(redrive.outcomes(frozenset([stream_id]))) as outcomes:
+        shown = [outcome.as_json() for outcome in outcomes]
+    return {
+        "stream": stream_id,
+        "dead_letters": shown,
+        "counts": dict(Counter(one["outcome"] for one in shown)),
+        "is_all": not stage.is_late(),
+    }

@@ -1,8 +1,9 @@
 """Puts an event that was in the dead-letter queue into the table, in place of the mark that was left under its key.
 
-The item is the one that a connection would have written, at the place among the events that the mark has kept.
+The item is the one that a connection would have written, at the place among the events that the mark has kept. What no
+segment of a log holds is marked in a segment of its own, so that segment is written anew with the event in it.
 Invariants: an event that is stored is never overwritten, whoever stored it meanwhile; a body lies in the bucket before
-an item refers to it; what AWS refuses is raised.
+an item or a segment refers to it; what AWS refuses is raised.
 """
 
 import zlib
@@ -10,13 +11,14 @@ from typing import Any
 
 from handlers.connection.inputs import LOG, Order
 from handlers.framing.events import StreamEvent
-from handlers.redrive.log_marks import LogMarks
 from handlers.segments.codec import pack
+from handlers.segments.known import hashes, key_hash
 from handlers.store.control_items import Item
 from handlers.store.event_items import (
     MAX_ITEM_BYTES,
     PLACES,
     StoragePolicy,
+    StoredEvent,
     body_of,
     event_item,
     in_bucket,
@@ -25,11 +27,20 @@ from handlers.store.event_items import (
     stored_event,
 )
 from handlers.store.objects import Objects
-from handlers.store.segment_items import MAX_SEGMENT_BYTES
+from handlers.store.segment_items import (
+    BEHIND,
+    MAX_SEGMENT_BYTES,
+    elsewhere,
+    is_segment,
+    log_key,
+    segment_item,
+    segment_of,
+    stored_events,
+)
 
 STORED, KNOWN = "stored", "known"
 # Where no mark says which number the event had in its connection: behind every one that a connection counts.
-BEHIND = 500_000_000_000
+UNNUMBERED = 500_000_000_000
 # What the mark has of the event's item.
 KEPT = (*PLACES.values(), "fence", "received_at_ms", "expires_at", "conflict_of")
 
@@ -60,7 +71,7 @@ class Events:
         """STORED where the event was, or would be, put into the table, KNOWN where it is there; else NotStored."""
         if partitions == LOG:
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
-        number = BEHIND + zlib.crc32(event.key.encode())
+        number = UNNUMBERED + zlib.crc32(event.key.encode())
         item = event_item(stream_id, fence, number, event, StoragePolicy(partitions, order=order))
         there = self._read(stream_id, event.key, partitions)
         if there is not None and "dead_letter" not in there:
@@ -119,3 +130,51 @@ class Events:
         place = {"PK": {"S": partition_key(stream_id, key, partitions)}, "SK": {"S": key}}
         item: Item | None = self._dynamodb.get_item(TableName=self._table, Key=place, ConsistentRead=True).get("Item")
         return item
+
+
+class LogMarks:
+    """The events table and the bucket."""
+
+    def __init__(self, dynamodb: Any, table: str, objects: Objects) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+        self._objects = objects
+
+    def find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
+        """The segment and the event, or its mark, with this key; None where the log has none. The newest is first."""
+        place: dict[str, Item] = {}
+        while True:
+            answer = self._dynamodb.query(
+                TableName=self._table,
+                KeyConditionExpression="PK = :partition AND SK < :bound",
+                ExpressionAttributeValues={":partition": {"S": log_key(stream_id)}, ":bound": {"S": BEHIND}},
+                ScanIndexForward=False,
+                ConsistentRead=True,
+                **place,
+            )
+            for item in answer["Items"]:
+                if is_segment(item) and key_hash(key) in hashes(bytes(item["keys"]["B"])):
+                    for event in stored_events(item, self._objects.find):
+                        if event.key == key:
+                            return item, event
+            if not answer.get("LastEvaluatedKey"):
+                return None
+            place = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    def replace(self, stream_id: str, mark: Item, event: StreamEvent) -> bool:
+        """Whether the event is in the log now in place of the mark; False where the mark is gone."""
+        segment = segment_of(mark)
+        item = segment_item(stream_id, segment, [event], 0, data := pack([event]))
+        if len(data) > MAX_SEGMENT_BYTES:
+            key, content, says = elsewhere(stream_id, segment.fence, event)
+            self._objects.put(key, content)
+            item = segment_item(stream_id, segment, [event], 0, pack([event], bodies=False)) | says
+        if "expires_at" in mark:
+            item["expires_at"] = mark["expires_at"]
+        try:
+            self._dynamodb.put_item(
+                TableName=self._table, Item=item, ConditionExpression="attribute_exists(dead_letter)"
+            )
+        except self._dynamodb.exceptions.ConditionalCheckFailedException:
+            return False
+        return True

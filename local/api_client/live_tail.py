@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from handlers.api import event_texts
+from handlers.api import event_pages
 from local.api_client.following import Following
 
 # How often is looked for new events on this machine, and after how long without one a comment keeps the connection
@@ -31,18 +31,18 @@ async def tail(page: Page, after: str, every_s: float = EVERY_S) -> Response:
     headers = {"Cache-Control": first.headers["cache-control"], "Vary": "Accept"}
     return StreamingResponse(
         _messages(page, after, bytes(first.body), every_s), headers=headers,
-        media_type=event_texts.CONTENT_TYPES[event_texts.EVENT_STREAM],
+        media_type=event_pages.CONTENT_TYPES[event_pages.EVENT_STREAM],
     )  # fmt: skip
 
 
 async def _messages(page: Page, after: str, body: bytes, every_s: float) -> AsyncIterator[str]:
     following = Following(after)
-    yield f"retry: {event_texts.NO_MORE_MS}\n\n"
+    yield f"retry: {event_pages.NO_MORE_MS}\n\n"
     said_s = time.monotonic()
     while True:
         answer = json.loads(body)
         before = following.place
-        text = event_texts.messages(following.take(answer), following.place, before)
+        text = event_pages.messages(following.take(answer), following.place, before)
         if text or time.monotonic() - said_s >= SILENT_S:
             said_s = time.monotonic()
             yield text or ": still here\n\n"
@@ -59,4 +59,4 @@ async def _messages(page: Page, after: str, body: bytes, every_s: float) -> Asyn
 
 def wants(headers: Any) -> bool:
     """Whether the request asks for an event stream."""
-    return event_texts.representation(headers.get("accept", "")) == event_texts.EVENT_STREAM
+    return event_pages.representation(headers.get("accept", "")) == event_pages.EVENT_STREAM

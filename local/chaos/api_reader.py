@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from handlers.api import event_pages, status
-from handlers.api.instants import at
+from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
 from handlers.connection.ledger import Gap, Record, corrected, gaps

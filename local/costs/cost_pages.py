@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from handlers.api.cost import RATES
+from handlers.api.views import RATES
 from local.checkout import ROOT
 from local.costs import model, month, prices, stage_costs
 from local.costs.command import BESIDE_WHY, FIXED_WHY, MILLION_WHY
@@ -167,7 +167,7 @@ def _cents(amount: float) -> str:
 
 
 def rates(found: Quoted) -> str:
-    """What the page of a stream multiplies hours and events by (handlers/api/cost.py), as JSON."""
+    """What the page of a stream multiplies hours and events by (handlers/api/views.py), as JSON."""
     idle_usd = found.idle.stream_month["sum"]
     listed, loads = prices.read(), {
         "items": found.light, "items without an order": found.unordered, "log": found.packed,

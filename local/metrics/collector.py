@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from handlers.api.connection_records import Connection
-from handlers.api.delivery_answer import lag_ms
+from handlers.api.status import lag_ms
 from handlers.connection.lease import unconnected_ms
 from handlers.group import is_group
 from handlers.run import metric_names

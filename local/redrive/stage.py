@@ -11,8 +11,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.redrive.redriving import Stage
 from handlers.redrive.restore import Events
-from handlers.redrive.stage import Stage
 from handlers.store.objects import Objects
 from local import stages
 from local.listener import HOST

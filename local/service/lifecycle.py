@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from handlers.api import delivery_answer
+from handlers.api import status
 from handlers.api.problems import Problem
 from handlers.store.stream_records import StreamRecords
 from local import own_hosts
@@ -234,7 +234,7 @@ class Service:
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
             lambda: (known.stream_id for known in executions.running()),
-            lambda stream_id: delivery_answer.sinks(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
+            lambda stream_id: status.sinks_of(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
 

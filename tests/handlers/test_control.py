@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.api import index
+from handlers.api import routes
 from handlers.api.openapi.document import ANSWERS
 from handlers.api.queries import INSTANT_IS
 from handlers.connection.effects import Claim, Progress, RecordLoss
@@ -77,7 +77,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
     if status in (429, 503):
         headers["Retry-After"] = "5"
     if status == 405:
-        headers["Allow"] = ", ".join(index.methods(resource))
+        headers["Allow"] = ", ".join(routes.methods(resource))
     assert answer["headers"] == headers
     if status < 400:
         problems.conforms(body, ANSWERS[f"{method} {resource}"][0])

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from handlers.api import index
-from handlers.api.instants import at
+from handlers.api import routes
+from handlers.api.answers import at
 from handlers.api.openapi.document import document
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.inputs import LOG
@@ -168,8 +168,8 @@ def test_the_document_is_openapi_3_1_and_names_every_route(function: ModuleType)
     assert (answer["statusCode"], answer["headers"]["Content-Type"]) == (200, "application/json")
     assert served == document("/prod")
     validate(served, cls=OpenAPIV31SpecValidator)
-    routes = {f"{method.upper()} {path}" for path, methods in served["paths"].items() for method in methods}
-    assert (routes, served["servers"]) == (set(index.ROUTES), [{"url": "/prod"}])
+    served_routes = {f"{method.upper()} {path}" for path, methods in served["paths"].items() for method in methods}
+    assert (served_routes, served["servers"]) == (set(routes.ROUTES), [{"url": "/prod"}])
 
 
 def test_the_validator_finds_a_mistake() -> None:

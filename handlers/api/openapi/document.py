@@ -1,12 +1,12 @@
 """Builds the OpenAPI document of the HTTP API, which `GET /openapi.json` answers with.
 
-Routes come from `index.ROUTES`, what parameters may be from the listings that check them, problems from their table.
+Routes come from `routes.ROUTES`, what parameters may be from the listings that check them, problems from their table.
 Invariant: it describes what is deployed and what runs on a laptop alike.
 """
 
 from typing import Any
 
-from handlers.api import console_files, event_pages, event_texts, gap_pages, index, problems, stream_pages
+from handlers.api import event_pages, gaps, problems, routes, status
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.queries import Listing
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -35,9 +35,9 @@ ANSWERS = {
     "GET /console/{file}": ("", 200),
 }
 _LISTINGS = {
-    "GET /connections": stream_pages.LISTING,
+    "GET /connections": status.LISTING,
     "GET /connections/{streamId}/events": event_pages.LISTING,
-    "GET /connections/{streamId}/gaps": gap_pages.LISTING,
+    "GET /connections/{streamId}/gaps": gaps.LISTING,
 }
 # What every route may be refused with, a stream's besides, and the start of one.
 _ALWAYS, _OF_STREAM, _OF_START = (403, 405, 429, 500, 502, 503), (400, 404), (415, 422)
@@ -48,7 +48,7 @@ _TAGGED = {"ETag": {"description": "The same for the same answer.", "required": 
 def document(base: str = "") -> dict[str, Any]:
     """The document; `base` is what stands before each path, such as /prod."""
     paths: dict[str, dict[str, Any]] = {}
-    for route, summary in index.ROUTES.items():
+    for route, summary in routes.ROUTES.items():
         method, _, path = route.partition(" ")
         paths.setdefault(path, {})[method.lower()] = _operation(route, summary)
     return {
@@ -88,17 +88,17 @@ def _operation(route: str, summary: str) -> dict[str, Any]:
     refusals += [400] if listing is not None else []
     parameters = [_stream_id()] if has_stream else []
     parameters += _query(listing) if listing is not None else []
-    content = {event_texts.JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
+    content = {event_pages.JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
     if path.startswith("/console"):
-        kinds = [console_files.TYPES[".html"]] if "{file}" not in path else console_files.TYPES.values()
+        kinds = [routes.TYPES[".html"]] if "{file}" not in path else routes.TYPES.values()
         content = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in kinds}
     if "{file}" in path:
-        names = {"type": "string", "enum": console_files.names()}
+        names = {"type": "string", "enum": routes.console_files()}
         parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
         refusals.append(404)
     if path.endswith("/events"):
         parameters.append(_last_event_id())
-        content |= {kind: {"schema": {"type": "string"}} for kind in (event_texts.NDJSON, event_texts.EVENT_STREAM)}
+        content |= {kind: {"schema": {"type": "string"}} for kind in (event_pages.NDJSON, event_pages.EVENT_STREAM)}
     responses: dict[str, Any] = {str(status): {"description": summary[:1].upper() + summary[1:], "content": content}}
     if method == "GET":
         parameters.append(_if_none_match())

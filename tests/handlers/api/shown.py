@@ -47,6 +47,6 @@ def shown(
     """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
     fence = max((one.fence for one in connections), default=0)
     fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
-    standing = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
-    records = Records(standing, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms)
+    held = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
+    records = Records(held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms)
     return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES)

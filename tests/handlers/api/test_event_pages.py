@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.api.answers import laid_out
 from handlers.api.event_pages import MOST, PAGE_BYTES, page, shown
-from handlers.api.layout import laid_out
 from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import Entry
 

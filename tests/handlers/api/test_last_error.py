@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.api.instants import at
+from handlers.api.answers import at
 from handlers.connection.backoff import Rest
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection, shown
 

@@ -3,13 +3,20 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from handlers.api.connection_records import Connection
-from handlers.api.instants import at
+from handlers.api.answers import at
+from handlers.api.connection_records import Connection, Records
+from handlers.api.last_error import Retries
+from handlers.api.status import page
 from handlers.api.status_words import UNHEARD_MS
 from handlers.connection.backoff import Rest
+from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
+
+IDS = st.lists(st.text("ab:", min_size=1, max_size=3), unique=True).map(sorted)
 
 
 def test_a_running_stream_is_shown_whole() -> None:
@@ -292,3 +299,21 @@ def test_why_nobody_is_connected_is_said_first() -> None:
     assert (answer["status"], answer["reason"]) == ("reconnecting", answer["last_error"]["message"])
     answer = shown(failed, connection(2, "A", NOW - 7_000))
     assert (answer["status"], answer["reason"]) == ("running", None)
+
+
+@given(IDS, st.integers(1, 4), st.sets(st.text("ab:", min_size=1, max_size=3)), st.booleans())
+def test_pages_hold_each_stream_once(ids: list[str], limit: int, gone: set[str], is_late: bool) -> None:
+    """Whatever ids, limit and haste: page behind page all come in order, but those that are gone by now."""
+
+    def read(stream_id: str) -> Records | None:
+        return None if stream_id in gone else Records(Lease(), None, None, [])
+
+    shown: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        asked = [one for one in ids if one > after][: limit + 1]
+        answer = page(asked, read, limit, 0, 0, Retries(0, 0), lambda: is_late)
+        assert len(answer["streams"]) <= limit
+        shown += [one["stream"] for one in answer["streams"]]
+        after = answer["next"]
+    assert shown == [one for one in ids if one not in gone]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from handlers.api import console_files, cost, machine, timeline
+from handlers.api import routes
 from handlers.api.connection_records import Records
+from handlers.api.views import cost, current, graph, machine, rates, timeline
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.framing.events import StreamEvent
@@ -47,7 +48,7 @@ def test_the_timeline_has_each_lane_of_the_last_hour(aws: Aws, function: ModuleT
         connection(3, "B", 5 * HOUR_MS + 100, duplicates=1, seen_ms=5 * HOUR_MS + 900),
     )
     now_ms = 5 * HOUR_MS + 1_000
-    body = timeline.answer("demo", records(old, first, second), now_ms, DEAD_AFTER_MS)
+    body = timeline("demo", records(old, first, second), now_ms, DEAD_AFTER_MS)
     assert (body["from_at"], body["to_at"]) == ("1970-01-01T04:00:01.000Z", "1970-01-01T05:00:01.000Z")
     assert body["connections"] == [
         {
@@ -75,13 +76,13 @@ def test_the_timeline_has_each_lane_of_the_last_hour(aws: Aws, function: ModuleT
             "dead_lettered": 0,
         },
     ]
-    silent = timeline.answer("demo", records(second), now_ms + 1_800_000, DEAD_AFTER_MS)["connections"]
+    silent = timeline("demo", records(second), now_ms + 1_800_000, DEAD_AFTER_MS)["connections"]
     assert [(one["is_open"], one["until_at"]) for one in silent] == [(False, "1970-01-01T05:00:00.900Z")]
 
 
 def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
     """Hours since the start and stored events, by how they are stored; fewer records are taken for a sample."""
-    rates = cost.rates()
+    known = rates()
     run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
     given = records(*run, started_at_ms=NOW - 1_000)
     for partitions, order, stored in (
@@ -89,12 +90,12 @@ def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
         (1, "none", "items without an order"),
         (LOG, "index", "log"),
     ):
-        body = cost.answer("demo", given, partitions, order, NOW, DEAD_AFTER_MS)  # type: ignore[arg-type]
-        usd = 1_000 / HOUR_MS * rates["stream_hour_usd"] + rates["million_events_usd"][stored] / 1000
+        body = cost("demo", given, partitions, order, NOW, DEAD_AFTER_MS)  # type: ignore[arg-type]
+        usd = 1_000 / HOUR_MS * known["stream_hour_usd"] + known["million_events_usd"][stored] / 1000
         assert (body["about_usd"], body["events"], body["stored_as"]) == (round(usd, 6), 1000, stored)
     half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
-    assert cost.answer("demo", half, 1, "index", NOW, DEAD_AFTER_MS)["events"] == 2000
-    assert cost.answer("demo", records(), 1, "index", NOW, DEAD_AFTER_MS)["about_usd"] == 0
+    assert cost("demo", half, 1, "index", NOW, DEAD_AFTER_MS)["events"] == 2000
+    assert cost("demo", records(), 1, "index", NOW, DEAD_AFTER_MS)["about_usd"] == 0
     connected(aws)
     code, body = view(function, "cost")
     assert (code, body["events"]) == (200, 5)
@@ -109,7 +110,7 @@ def definition(name: str = "connections") -> dict[str, Any]:
 
 def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
     """Of both branches too; an edge that only an error takes is called caught."""
-    graph = machine.graph(definition())
+    drawn = graph(definition())
 
     def names(part: dict[str, Any]) -> list[str]:
         inner = [name for one in part["states"].values() for each in one.get("branches", ()) for name in names(each)]
@@ -119,9 +120,9 @@ def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
         inner = [name for one in part["States"].values() for each in one.get("Branches", ()) for name in declared(each)]
         return [*part["States"], *inner]
 
-    assert sorted(names(graph)) == sorted(declared(definition()))
-    assert graph["start"] == "Read request"
-    lane = graph["states"]["Lanes"]["branches"][0]["states"]
+    assert sorted(names(drawn)) == sorted(declared(definition()))
+    assert drawn["start"] == "Read request"
+    lane = drawn["states"]["Lanes"]["branches"][0]["states"]
     assert {one["to"]: one["caught"] for one in lane["Connect A"]["next"]} == {
         "Renewal due A": False,
         "Wait A": True,
@@ -129,7 +130,7 @@ def test_the_graph_has_every_state_and_transition_of_the_machine() -> None:
         "Read lease A": True,
         "End A": True,
     }
-    assert all(one["to"] in part for part in (graph["states"], lane) for each in part.values() for one in each["next"])
+    assert all(one["to"] in part for part in (drawn["states"], lane) for each in part.values() for one in each["next"])
 
 
 def test_a_state_that_was_entered_and_not_left_is_current() -> None:
@@ -144,9 +145,9 @@ def test_a_state_that_was_entered_and_not_left_is_current() -> None:
         {"type": "WaitStateEntered", "stateEnteredEventDetails": {"name": "Wait B"}},
         {"type": "ParallelStateEntered", "stateEnteredEventDetails": {"name": "Lanes"}},
     ]
-    assert machine.current(newest_first) == ["Lanes", "Connect B", "Wait A"]
+    assert current(newest_first) == ["Lanes", "Connect B", "Wait A"]
     over = {"status": "FAILED", "executionArn": "arn:mine"}
-    assert machine.answer("demo", over, definition(), newest_first)["current"] == []
+    assert machine("demo", over, definition(), newest_first)["current"] == []
 
 
 def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: ModuleType) -> None:
@@ -220,11 +221,11 @@ def test_the_page_comes_with_a_policy_and_asks_for_nothing_else(function: Module
     page = file(None)
     assert (page["statusCode"], page["headers"]["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'self'" in page["headers"]["Content-Security-Policy"]
-    names = sorted(path.name for path in console_files.FOLDER.iterdir())
+    names = sorted(path.name for path in routes.FOLDER.iterdir())
     for name in names:
         answer = file(name)
-        assert (answer["statusCode"], answer["body"]) == (200, (console_files.FOLDER / name).read_text())
-        assert set(console_files.HEADERS) <= set(answer["headers"])
+        assert (answer["statusCode"], answer["body"]) == (200, (routes.FOLDER / name).read_text())
+        assert set(routes.HEADERS) <= set(answer["headers"])
         assert re.findall(r"\w+:" + "//[^'\"]*|innerHTML|outerHTML|insertAdjacent", answer["body"]) in _NAMES_ALONE
     for other in ("../control.py", "..%2Fcontrol.py", "", "index", "rates.json"):
         assert file(other)["statusCode"] == 404

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from handlers.api import status, stream_pages
+from handlers.api import status
 from handlers.api.last_error import Retries
 from handlers.connection.effects import Progress
 from handlers.store.recent import NEWEST
@@ -62,7 +62,7 @@ def made(aws: Aws, stream_id: str, run: list[str]) -> None:
 
 def listed(records: StreamRecords, ids: list[str]) -> list[dict[str, Any]]:
     """The streams as the list shows them."""
-    page = stream_pages.page(ids, records.read_briefly(ids), len(ids), NOW_MS, DEAD_MS, RETRIES, lambda: False)
+    page = status.page(ids, records.read_briefly(ids), len(ids), NOW_MS, DEAD_MS, RETRIES, lambda: False)
     streams: list[dict[str, Any]] = page["streams"]
     return streams
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.instants import at
+from handlers.api.answers import at
 from local.api_client.following import LATE_MS, Following
 
 

@@ -11,7 +11,7 @@ from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.redrive import redriving
 from handlers.redrive.letters import Message
-from handlers.redrive.stage import Stage
+from handlers.redrive.redriving import Stage
 from handlers.store.connection_store import Store
 from local.cli import INTERRUPTED, main
 from local.stages import names

@@ -1,0 +1,79 @@
+"""Writes what every answer has in common: instants, its layout, and the tag by which a client asks for it again.
+
+An instant is ISO 8601 in UTC with milliseconds. The JSON can be read by a person in a terminal, and by a program as any
+other: what fits stands on one line, else each member has a line of its own, two blanks further in:
+
+    {
+      "stream": "demo",
+      "lanes": {
+        "A": {"phase": "waiting"},
+        "B": {"phase": "connected", "fence": 1, ...}
+      }
+    }
+
+Invariants: two instants compare as their texts do; a line is longer than WIDTH characters only where a text in it is; a
+tag (RFC 9110) is made of the answer's own text, so two answers with one tag are the same to the byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+# A gap and a lane, with their instants, are rows of a table on a wide terminal, and two lines on one of 80 columns.
+WIDTH = 200
+
+
+# Section 8.8.3: an opaque tag in quotes, which a weak one has W/ before.
+_TAG = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
+# Section 15.4.5: what a 304 has of the headers that the 200 would have had.
+_KEPT = ("Cache-Control", "ETag", "Vary", "Link")
+
+
+def at(instant_ms: int | None) -> str | None:
+    """The instant as a text; None for None, and for one that no calendar has, as a damaged record may say."""
+    if instant_ms is None:
+        return None
+    try:
+        text = datetime.fromtimestamp(instant_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+    return text.replace("+00:00", "Z")
+
+
+def laid_out(value: Any, indent: int = 0, before: int = 0) -> str:
+    """The value as JSON; it begins behind `indent` blanks and `before` more characters, and ends without a line end."""
+    line = json.dumps(value, ensure_ascii=False)
+    # One for the comma behind it.
+    if not value or not isinstance(value, dict | list) or indent + before + len(line) + 1 <= WIDTH:
+        return line
+    inner = indent + 2
+    if isinstance(value, dict):
+        names = [f"{json.dumps(name, ensure_ascii=False)}: " for name in value]
+        lines = [name + laid_out(one, inner, len(name)) for name, one in zip(names, value.values(), strict=True)]
+    else:
+        lines = [laid_out(one, inner) for one in value]
+    blanks = "\n" + " " * inner
+    return f"{line[0]}{blanks}{f',{blanks}'.join(lines)}\n{' ' * indent}{line[-1]}"
+
+
+def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]:
+    """The answer to a GET with its tag; a 304 without a body where `if_none_match` has that tag."""
+    if answer["statusCode"] != 200:
+        return dict(answer)
+    tag = _tag(answer["body"])
+    headers = {**answer["headers"], "ETag": tag}
+    # Section 13.1.2: the comparison is weak; * stands for any answer that there is.
+    if if_none_match.strip() != "*" and tag not in _TAG.findall(if_none_match):
+        return {**answer, "headers": headers}
+    return {"statusCode": 304, "headers": {name: headers[name] for name in _KEPT if name in headers}, "body": ""}
+
+
+def _tag(body: str) -> str:
+    digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).digest()[:18]
+    return f'"{base64.urlsafe_b64encode(digest).decode()}"'
