@@ -31,16 +31,11 @@ from bench.goals import endpoint_goals
 from bench.interpreter import LOOP
 from local.aws_endpoints import Endpoints
 from local.functions.function_pool import Pool
-from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
 from local.stages import ROOT
-from local.stepfunctions.actions import StepFunctions, settle
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
 from states_language.clock import RealClock
+from states_language.server import StepFunctions, TaskPerformer, settle
 
 OURS, MOTO = "streamkeeper", "moto"
 ROUNDS, STARTS, PAGE = 4000, 200, 100
@@ -71,11 +66,9 @@ class Row:
 async def serve(folder: Path) -> None:
     """Serve our endpoint alone on any port, which is printed, until the process ends."""
     clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
-    machines = Machines(folder / "machines", {}, clock.now_ms())
-    executions = Executions(machines, Journals(folder / "executions"), clock, lambda _: None)
-    states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
+    states = StepFunctions(folder, clock)
     pool = Pool([], {}, folder, folder / "logs")
-    executions.perform = TaskPerformer(pool, endpoints, states).perform
+    states.executions.perform = TaskPerformer(pool.invoke, endpoints.client, states).perform
     listener = Listener(AwsServer(states, pool, endpoints).app, bind(0, "a benchmark"))
     await listener.start()
     settle()

@@ -26,15 +26,10 @@ from botocore.config import Config
 from bench.goals import STALL_MS, stall_goal
 from local.aws_endpoints import Endpoints, plain_session
 from local.functions.function_pool import Pool
-from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
-from local.stepfunctions.actions import StepFunctions, settle
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
 from states_language.clock import RealClock
+from states_language.server import StepFunctions, TaskPerformer, settle
 
 PAUSE_S = 0.02
 _SPAWN = multiprocessing.get_context("spawn")
@@ -115,10 +110,8 @@ class Row:
 async def _serve(folder: Path, port: Connection) -> None:
     clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
     pool = Pool([], {}, folder, folder / "logs")
-    machines = Machines(folder / "machines", {}, clock.now_ms())
-    executions = Executions(machines, Journals(folder / "executions"), clock, lambda _: None)
-    states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
-    executions.perform = TaskPerformer(pool, endpoints, states).perform
+    states = StepFunctions(folder, clock)
+    states.executions.perform = TaskPerformer(pool.invoke, endpoints.client, states).perform
     listener = Listener(AwsServer(states, pool, endpoints).app, bind(0, "a benchmark"))
     await listener.start()
     settle()

@@ -57,25 +57,36 @@ def test_an_import_for_types_alone_counts(tmp_path: Path) -> None:
     assert list(imported("local.chaos.module", tmp_path / "module.py")) == ["local.chaos.world", "local.cli"]
 
 
-def public() -> list[str]:
-    """The modules that the docstring of the interpreter calls public."""
-    text = ast.get_docstring(ast.parse(MODULES["states_language"].read_bytes())) or ""
-    return re.findall(r"`([a-z._]+)`", text.partition("public too")[2])
+def public(package: str) -> list[str]:
+    """The modules that a package's docstring calls public."""
+    text = ast.get_docstring(ast.parse(MODULES[package].read_bytes())) or ""
+    listed = text.partition("public too")[2].partition("Two packages")[0]
+    return [f"{package}.{module}" for module in re.findall(r"`([a-z._]+)`", listed)]
+
+
+OFFER_BY_THEMSELVES = ("states_language.server", "states_language.workbench")
+
+
+def is_offered(target: str) -> bool:
+    """Whether a docstring of the interpreter, or of the package that offers by itself, offers this module."""
+    for package in OFFER_BY_THEMSELVES:
+        if inside(target, package):
+            return target == package or target in public(package)
+    return target == "states_language" or inside(target, *public("states_language"))
 
 
 def test_the_product_uses_what_the_interpreter_offers() -> None:
-    """As any user of the library: the package's own names, and the modules that its docstring calls public."""
-    offered = [f"states_language.{module}" for module in public()]
+    """As any user of the library: a package's own names, and the modules that its docstring calls public."""
     private = [
         f"{name} imports {target}"
         for name, path in MODULES.items()
         for target in imported(name, path)
-        if inside(name, "local")
-        and inside(target, "states_language")
-        and target != "states_language"
-        and not inside(target, *offered)
+        if inside(name, "local") and inside(target, "states_language") and not is_offered(target)
     ]
     assert not private, f"{', '.join(private)}, which the docstring of states_language does not offer"
+    assert is_offered("states_language.server.sdk")
+    assert not is_offered("states_language.server.machines")
+    assert not is_offered("states_language.workbench.run")
 
 
 def declared(folder: Path, *extras: str) -> set[str]:
@@ -91,7 +102,7 @@ DECLARED = {
     | declared(ROOT, "durable")
     | {"states-language", "botocore"},  # boto3 is made of botocore
     "timeline": set[str](),
-    "states_language": declared(ROOT / "states-language", "fuzz"),
+    "states_language": declared(ROOT / "states-language", "fuzz", "server"),
     "pytest_states_language": declared(ROOT / "states-language", "pytest"),
 }
 

@@ -17,6 +17,7 @@ from local.functions.created import Created
 from local.functions.function_versions import LATEST, Versions
 from local.functions.sandbox import Answer, Sandbox
 from local.stack import Function
+from states_language.server import TooManyRequests, UnknownFunction
 from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, too_large
 
 IDLE_S = 120.0
@@ -24,14 +25,6 @@ _LOG_BYTES = 5_000_000
 _FUNCTION_NAME = re.compile(
     r"(?:(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?\d{12}:function:)?([A-Za-z0-9_-]+)(?::(\$LATEST|[A-Za-z0-9_-]+))?"
 )
-
-
-class UnknownFunction(Exception):
-    """No function has this name."""
-
-
-class TooManyRequests(Exception):
-    """As many of the function run as are reserved for it; the message is Lambda's."""
 
 
 class _Which(NamedTuple):

@@ -16,7 +16,7 @@ import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.user_error import UserError
-from local.workbench.files import data
+from states_language.workbench import Mistake, data
 from timeline.histories import HistoryError, histories, page_of
 from timeline.lanes import Event
 
@@ -31,9 +31,10 @@ def of_files(paths: Sequence[Path]) -> list[Named]:
     """Returns each execution with its name; raises UserError where a file is no history or a page is missing."""
     pages = []
     for path in paths:
-        answer = data(path, "the history")
         try:
-            pages.append((str(path), page_of(answer)))
+            pages.append((str(path), page_of(data(path, "the history"))))
+        except Mistake as problem:
+            raise UserError(str(problem)) from None
         except HistoryError as problem:
             raise UserError(f"{path} is no history: {problem}.") from None
     try:

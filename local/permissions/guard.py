@@ -22,14 +22,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from local import signatures
 from local.aws_endpoints import chosen
-from local.functions import sdk
 from local.permissions import needs, roles
 from local.permissions.roles import Need, Role
 from local.stack import Function
-from local.stepfunctions.parameters import Refusal
 from local.template import ACCOUNT
 from local.user_error import UserError
 from states_language import TaskCall, TaskFailure
+from states_language.server import Refusal, sdk
 
 SETTING = "STREAMKEEPER_PERMISSIONS"
 RECORD = "permissions.jsonl"

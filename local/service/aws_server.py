@@ -15,14 +15,14 @@ from starlette.routing import Route
 
 from local import signatures
 from local.aws_endpoints import Endpoints
-from local.functions.function_pool import Pool, TooManyRequests, UnknownFunction, function_name
+from local.functions.function_pool import Pool, function_name
 from local.functions.function_versions import Versions
 from local.service import lambda_functions, lambda_versions, query_errors, stacks
 from local.service.lambda_answers import FUNCTIONS, lambda_error
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.parameters import parsed
 from local.template import REGION
+from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
 from states_language.tasks.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+from states_language.values import parsed
 
 _TARGET = "AWSStepFunctions."
 # Headers that belong to one connection. Source: RFC 9110, section 7.6.1.

@@ -21,10 +21,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.aws_endpoints import STREAMS, Endpoints
-from local.functions.function_pool import TooManyRequests, UnknownFunction
 from local.functions.sandbox import Answer
 from local.stack import EventSource
 from local.stream_records import Record, as_event
+from states_language.server import TooManyRequests, UnknownFunction
 
 # Lambda polls a shard four times a second.
 POLL_S = 0.25

@@ -26,16 +26,14 @@ from starlette.routing import Route as Path
 from handlers.api import event_pages
 from handlers.api.problems import Problem
 from local.api_client import live_tail
-from local.functions.function_pool import TooManyRequests
 from local.service import lambda_proxy
 from local.service.capacity import Room
 from local.service.gateway_responses import GatewayResponses, refused
 from local.service.signature_check import SignatureCheck, Signed
 from local.service.vtl import Call, TemplateFailure, render
 from local.stack import GatewayResponse, ProxyRoute, Route
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.parameters import Refusal, is_name
 from local.template import ACCOUNT
+from states_language.server import Executions, Refusal, TooManyRequests, is_name
 
 _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"]
 _JSON = "application/json"

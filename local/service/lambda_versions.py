@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from local.functions.function_pool import Pool, UnknownFunction, function_name
+from local.functions.function_pool import Pool, function_name
 from local.functions.function_versions import Versions
 from local.service.lambda_answers import FUNCTIONS, arn, missing, read_object
+from states_language.server import UnknownFunction
 
 _FUNCTION = f"{FUNCTIONS}/{{name}}"
 

@@ -8,6 +8,7 @@ says of one orphan what was done; what does not answer ends nothing.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -24,14 +25,37 @@ from handlers.watching.lease_rounds import Rounds, Turn
 from handlers.watching.orphan_recovery import Described, Orphans, StepFunctions
 from local.aws_endpoints import Endpoints
 from local.service.capacity import Room
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.known_executions import KnownExecution
+from states_language.server import Executions, KnownExecution
 
 CHECK_EVERY_S = 5.0
 # Of so many streams without a connection a check asks; of the rest the next ones.
 ASKED = 1000
 # Another part of this service says who is away (local/service/live_view.py).
 NEVER_MS = 2**62
+
+
+# How an execution names the one that started it. Source: "Start a new AWS Step Functions workflow", developer guide.
+_STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
+
+
+def stream_of(known: KnownExecution) -> str:
+    """Returns the stream id in an execution's input, or ""."""
+    try:
+        value = json.loads(known.opening.input)["pathParameters"]["streamId"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return value if isinstance(value, str) else ""
+
+
+def first_input(text: str) -> str:
+    """Returns the input without the execution that started this one: a POST's, or the predecessor a renewal names.
+
+    That one is dead too, and its lease is taken over.
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict) or not {"renews", _STARTED_BY} & data.keys():
+        return text
+    return json.dumps({"pathParameters": data.get("pathParameters", {}), "queryStringParameters": {}})
 
 
 class LeftStreams:
@@ -55,10 +79,10 @@ class LeftStreams:
     def resume(self, left: Iterable[KnownExecution]) -> None:
         """Goes on with them as far as there is room; for the rest the watch of orphans waits."""
         known = list(left)
-        streams = list(dict.fromkeys(one.stream_id for one in known if one.stream_id))
+        streams = list(dict.fromkeys(stream for one in known if (stream := stream_of(one))))
         waiting = streams[self._room.capacity.most :]
-        for one in self._executions.resume(one for one in known if one.stream_id not in waiting):
-            self._say(f"resumed: {one.stream_id or one.opening.name}")
+        for one in self._executions.resume((one for one in known if stream_of(one) not in waiting), first_input):
+            self._say(f"resumed: {stream_of(one) or one.opening.name}")
         if waiting:
             sentence = self._room.capacity.sentence
             self._say(f"ALERT: {sentence}, so these are not resumed before there is room: {', '.join(waiting)}")
@@ -76,9 +100,9 @@ class LeftStreams:
         )  # fmt: skip
 
     def _stop_requested(self, known: KnownExecution) -> bool:
-        if self._control_table is None or not known.stream_id:
+        if self._control_table is None or not stream_of(known):
             return False
-        key = control_items.key(known.stream_id, "lease")
+        key = control_items.key(stream_of(known), "lease")
         item = self._endpoints.client("dynamodb").get_item(TableName=self._control_table, Key=key).get("Item", {})
         return control_items.lease(item).stop
 
@@ -137,9 +161,9 @@ class OrphanWatch:
 
     def _youngest(self) -> dict[str, Described]:
         """The youngest execution of each stream; one that runs comes before one that is over."""
-        executions = [known for known in self._executions.all() if known.stream_id]
+        executions = [known for known in self._executions.all() if stream_of(known)]
         executions.sort(key=lambda known: known.closing is None)
-        return {known.stream_id: _described(known) for known in executions if not _is_aside(known)}
+        return {stream_of(known): _described(known) for known in executions if not _is_aside(known)}
 
     def _check(
         self,

@@ -7,7 +7,7 @@ and the state is on disk.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +21,6 @@ from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.functions.function_pool import Pool
 from local.functions.function_versions import Versions
-from local.functions.task_performer import TaskPerformer
 from local.listener import HOST, Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
@@ -34,21 +33,26 @@ from local.service.backend import Backend
 from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade
 from local.service.gateway import Gateway
 from local.service.group_places import GroupPlaces, most_places
-from local.service.left_streams import LeftStreams
+from local.service.left_streams import LeftStreams, stream_of
 from local.service.live_view import LiveView
 from local.service.mappings import Mappings
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, read
-from local.stepfunctions.actions import StepFunctions, settle
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.known_executions import KnownExecution
-from local.stepfunctions.machines import Machines, loaded_stack
 from local.upstreams.demo_streams import Upstreams
 from local.user_error import UserError
+from states_language import Machine
 from states_language.clock import RealClock
+from states_language.server import (
+    Executions,
+    KnownExecution,
+    Refusal,
+    StateMachine,
+    StepFunctions,
+    TaskPerformer,
+    loaded_stack,
+    settle,
+)
 
 _DEMO = "UPSTREAM_DEMO"
 # The limit where the template names none.
@@ -87,7 +91,7 @@ class Service:
         self._endpoints = self._backend.endpoints
         self._edges = guard.at_edges(environment, template, data, screen.say)
         self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
-        self._machines = loaded_stack(self.stack.machines)
+        self._machines = _loaded(self.stack.machines)
         self._code = DeployedCode(ROOT, data / "code")
         self._clock = RealClock()
         self._pool: Pool | None = None
@@ -97,7 +101,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._mappings = Mappings(self._endpoints, data, screen.say, is_kept=self._backend.keeps_every_write)
         self._executions: Executions | None = None
-        self._deployed_machines: Machines | None = None
+        self._step_functions: StepFunctions | None = None
         self._gateway: Gateway | None = None
 
     async def start(self) -> None:
@@ -154,12 +158,12 @@ class Service:
     async def use_template(self, template: Mapping[str, Any]) -> list[str]:
         """Applies a template and returns the names of what changed; a UserError changes nothing."""
         stack = read(template, {})
-        loaded = loaded_stack(stack.machines)
+        loaded = _loaded(stack.machines)
         queue_urls = await asyncio.to_thread(self._backend.provision, stack)
         stack, before = read(template, self._seen_by_functions(queue_urls)), self.stack
         assert self._pool is not None
         assert self._gateway is not None
-        assert self._deployed_machines is not None
+        assert self._step_functions is not None
         routes = self._routes()
         self._template, self.stack = template, stack
         changed = [function.name for function in stack.functions if function not in before.functions]
@@ -173,12 +177,7 @@ class Service:
         self._gateway.serve(self._routes(), self.stack.gateway_responses)
         if self._routes() != routes:
             changed.append("the API")
-        now_ms = self._clock.now_ms()
-        return changed + [
-            state_machine.name
-            for state_machine, machine in loaded.values()
-            if self._deployed_machines.deploy(state_machine, machine, now_ms)
-        ]
+        return changed + self._step_functions.deploy(loaded)
 
     async def stop(self) -> None:
         """Returns when every part of the service has ended."""
@@ -199,17 +198,15 @@ class Service:
     def _join(self, pool: Pool) -> Executions:
         def changed(known: KnownExecution) -> None:
             watch.changed(known)
-            if known.closing is None and known.stream_id:
+            if known.closing is None and stream_of(known):
                 self._screen.say(f"{room.running()} of about {room.capacity.most} streams run")
 
-        records = Journals(self._data / "executions")
-        kept = self._deployed_machines = Machines(self._data / "machines", self._machines, self._clock.now_ms())
-        executions = self._executions = Executions(kept, records, self._clock, changed)
+        step_functions = self._step_functions = StepFunctions(self._data, self._clock, self._machines, changed)
+        executions = self._executions = step_functions.executions
         room = self._room(executions)
         after_s = int(self._variable("UNCONNECTED_AFTER_S") or NEVER_S)
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
-        step_functions = StepFunctions(executions, self._clock, Activities(self._data / "activities.json"))
-        integrations = TaskPerformer(pool, self._endpoints, step_functions)
+        integrations = TaskPerformer(pool.invoke, self._endpoints.client, step_functions)
         executions.perform = self._edges.performing(integrations.perform, self._endpoints.client)
         aws = AwsServer(step_functions, pool, self._endpoints, self._versions)
         gateway = self._gateway = Gateway(
@@ -233,7 +230,7 @@ class Service:
         table, events = self._variable("CONTROL_TABLE") or "", self._variable("EVENTS_TABLE") or ""
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
-            lambda: (known.stream_id for known in executions.running()),
+            lambda: map(stream_of, executions.running()),
             lambda stream_id: status.sinks_of(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
@@ -243,9 +240,7 @@ class Service:
             lambda: self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE") or "",
             lambda: most_places(machine.definition for machine in self.stack.machines),
         )  # fmt: skip
-        return capacity.Room(
-            self.capacity, lambda: (known.stream_id for known in executions.running() if known.stream_id), places.joins
-        )
+        return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), places.joins)
 
     def _check_stream(self, stream_id: str) -> Problem | None:
         return profile_files.check(stream_id, self._streams_folder, self._upstream_variables)
@@ -315,6 +310,13 @@ class Service:
     def _failed(self, sentence: str) -> None:
         self._screen.say(sentence)
         self._on_failure()
+
+
+def _loaded(machines: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:
+    try:
+        return loaded_stack(machines)
+    except Refusal as problem:
+        raise UserError(str(problem)) from None
 
 
 def _upstream_variables(environment: Mapping[str, str], port: int) -> dict[str, str]:

@@ -27,11 +27,10 @@ from local.aws_endpoints import Endpoints
 from local.observers import harmless
 from local.service.function_failures import Failure, Failures, sentence
 from local.service.group_view import GroupView
+from local.service.left_streams import stream_of
 from local.service.screen import Screen
 from local.service.stream_view import StreamView
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Closing
-from local.stepfunctions.known_executions import KnownExecution
+from states_language.server import Closing, Executions, KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
 
@@ -62,7 +61,8 @@ class LiveView:
 
     def changed(self, known: KnownExecution) -> None:
         """Prints that an execution started or ended."""
-        stream = f" for the stream {known.stream_id!r}" if known.stream_id else ""
+        stream_id = stream_of(known)
+        stream = f" for the stream {stream_id!r}" if stream_id else ""
         if known.closing is None:
             self._screen.say(f"execution {known.opening.name} started{stream}")
         else:
@@ -87,7 +87,7 @@ class LiveView:
 
     async def _look(self) -> None:
         running = self._executions.running()
-        streams = {known.stream_id: known for known in running if known.stream_id}
+        streams = {stream: known for known in running if (stream := stream_of(known))}
         failed = self._failed(running)
         for stream_id, known in streams.items():
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
@@ -149,7 +149,7 @@ class LiveView:
         failures: dict[str, list[Failure]] = {}
         for known in running:
             reader = self._failures[known.opening.arn] = kept.get(known.opening.arn) or Failures()
-            failures.setdefault(known.stream_id, []).extend(reader.new(self._executions.history(known)))
+            failures.setdefault(stream_of(known), []).extend(reader.new(self._executions.history(known)))
         return failures
 
     def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], Lease, Rest]:
@@ -172,7 +172,7 @@ class LiveView:
         return newest
 
     def _drawn(self, known: KnownExecution) -> RenderableType:
-        seen = self._groups.get(known.stream_id)
+        seen = self._groups.get(stream_of(known))
         return self._picture(known) if seen is None else self._group_picture(known, seen)
 
     def _group_picture(self, known: KnownExecution, seen: GroupView) -> RenderableType:
@@ -192,7 +192,7 @@ class LiveView:
     def _picture(self, known: KnownExecution) -> RenderableType:
         """The last two minutes of one stream, the newest at the right."""
         now_ms = _now_ms()
-        view = self._views[known.stream_id]
+        view = self._views[stream_of(known)]
         since_ms = now_ms - WINDOW_MS
         connections = [
             Connection(one.lane, max(0, one.from_ms - since_ms), one.to_ms - since_ms, one.ended_by)
@@ -207,7 +207,7 @@ class LiveView:
             f"{view.rate():.1f} events/s · {view.stored} stored · {view.duplicates} duplicates turned away ·"
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
-        return self._shown(f"{known.stream_id}: {held}", [facts, *drawn, _scale(width)])
+        return self._shown(f"{stream_of(known)}: {held}", [facts, *drawn, _scale(width)])
 
     @property
     def _width(self) -> int:

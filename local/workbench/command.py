@@ -1,12 +1,24 @@
-"""The verb `asl`: three commands for anybody who writes a state machine, ours or any other.
+"""The verb `asl`: the interpreter's commands for anybody who writes a state machine, ours or any other.
 
-Each command is a module of this package with functions `add` and `run`.
+A definition of ours has variables such as `${self:custom.settings.wait_s}`, filled from the settings of a stage as a
+replay fills them. Invariant: a definition without such a variable is read as it is, so those of other projects, with
+variables of their own, can be read too.
 """
 
-import importlib
+import argparse
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-COMMANDS = ("check", "run", "graph")
+from local import stages
+from local.user_error import UserError
+from states_language import workbench
+
+_VARIABLE = "${self:custom."
+# Graphviz compiled to WebAssembly, which the deploy tool's Node.js runs, so `dot` need not be installed.
+_VIZ = Path(__file__).with_name("viz.cjs")
 
 
 def add(subparsers: Any) -> None:
@@ -17,5 +29,31 @@ def add(subparsers: Any) -> None:
         epilog="docs/asl.md explains the three; any definition is taken, not only ours.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        importlib.import_module(f"local.workbench.{command}").add(commands)
+    workbench.add(commands, workbench.Host("streamkeeper", "streamkeeper asl", resolved, svg, "docs/asl.md"))
+    for command in commands.choices.values():
+        command.set_defaults(run=functools.partial(_run, command.get_default("run")))
+
+
+def _run(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    try:
+        return run(args)
+    except workbench.Mistake as mistake:
+        raise UserError(str(mistake)) from None
+
+
+def resolved(definition: dict[str, Any], stage: str) -> dict[str, Any]:
+    """Return a definition with its variables filled from env/<stage>.yml; raises Mistake for an unknown one."""
+    if _VARIABLE not in json.dumps(definition):
+        return definition
+    try:
+        filled: dict[str, Any] = stages.resolve(definition, stages.load(stage), stages.names(stage))
+    except UserError as problem:
+        raise workbench.Mistake(str(problem)) from None
+    return filled
+
+
+def svg(text: str) -> str:
+    """Return DOT as SVG."""
+    if not (stages.ROOT / "node_modules" / "@viz-js").is_dir():
+        raise workbench.Mistake("An SVG needs Node.js and `make setup`; --format dot and --format mermaid do not.")
+    return workbench.drawn(text, ("node", str(_VIZ)), stages.ROOT)

@@ -15,7 +15,8 @@ from handlers.framing.events import StreamEvent
 from handlers.profile.addresses import check_stream_id
 from local.functions.sandbox import Answer
 from local.service import osls
-from local.stepfunctions.executions import Executions
+from local.service.left_streams import stream_of
+from states_language.server import Executions
 from tests import problems
 from tests.examples import examples
 from tests.handlers.aws import BUCKET, Aws
@@ -50,7 +51,7 @@ class Chain:
         """What the machine and the connection manager write for the newest execution: the lease and two events."""
         known = self._executions.all()[-1]
         named = json.loads(known.opening.input)["pathParameters"]["streamId"]
-        assert (named, known.stream_id, check_stream_id(named)) == (stream_id, stream_id, "demo")
+        assert (named, stream_of(known), check_stream_id(named)) == (stream_id, stream_id, "demo")
         self._aws.put_control(named, "lease", execution={"S": known.opening.arn}, generation={"N": "1"})
         store = self._aws.store(bucket=BUCKET)
         store.claim(named, execution=known.opening.arn, holder="A/request")

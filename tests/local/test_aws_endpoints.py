@@ -5,8 +5,8 @@ import pytest
 from local.aws_endpoints import Endpoints, needs_embedded, plain_session
 from local.listener import bind, port_of
 from local.service.command import read_options
-from local.stepfunctions import request_validation
 from local.user_error import UserError
+from states_language.server import request_validation
 
 
 def test_only_the_sdks_variables_choose_another_endpoint() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from local.cli import main
+from states_language.drawing.attempts import Attempt, attempts, draw
 from tests.local.support import PROJECT
-from timeline.attempts import Attempt, attempts, draw
 
 FOLDER = PROJECT / "tests" / "timelines" / "retries"
 FACTS = json.loads((PROJECT / "tests" / "states_language" / "data" / "retry-and-catch.json").read_text())

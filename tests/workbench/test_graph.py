@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from local.cli import main
-from local.workbench.graph import FORMATS, picture
+from local.workbench.command import svg
 from states_language import load
 from states_language.drawing.dot import FAILED, TAKEN
 from states_language.drawing.visits import marks
+from states_language.workbench.graph import FORMATS, picture
 from tests.states_language.machines import line, raising, task
 
 BRANCH = line(("In", {"Type": "Pass", "Next": 'The "end"'}), ('The "end"', {"Type": "Pass"}))
@@ -152,4 +153,4 @@ def test_a_file_that_is_not_a_history_is_refused(
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_picture_is_the_same_every_time(form: str) -> None:
     """To the byte."""
-    assert picture(MACHINE, form) == picture(MACHINE, form)
+    assert picture(MACHINE, form, None, svg) == picture(MACHINE, form, None, svg)

@@ -4,8 +4,8 @@ import textwrap
 from pathlib import Path
 
 from local.stages import ROOT
-from local.workbench import functions
 from states_language.definition.practices import MUCH
+from states_language.workbench import answers as functions
 
 PAGE = (ROOT / "docs" / "asl.md").read_text(encoding="utf-8")
 

@@ -12,7 +12,7 @@ import pytest
 
 from local.cli import main
 from local.stages import ROOT
-from local.workbench import run as command
+from states_language.workbench import run as command
 from tests.states_language.machines import INVOKE, line, task
 
 WORK = line(
@@ -193,10 +193,10 @@ def test_ctrl_c_ends_a_run_without_a_trace(tmp_path: Path) -> None:
     """Exit status 130, and nothing of Python's on standard error."""
     machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 600})))
     code = """
-import local.workbench.run
+import states_language.workbench.run
 from local.cli import main
 
-local.workbench.run.PROGRESS_EVERY_MS = 200
+states_language.workbench.run.PROGRESS_EVERY_MS = 200
 raise SystemExit(main())"""
     with subprocess.Popen(
         [sys.executable, "-c", code, "asl", "run", machine], cwd=ROOT, stderr=subprocess.PIPE, text=True

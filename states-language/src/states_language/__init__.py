@@ -10,7 +10,8 @@ gives), `fuzzing` (cases for Hypothesis), `definition` (problems, hints, practic
 pictures), `tasks` (what performs the calls of Tasks), `states.retry` (Retriers and Catchers), `distributed.report`
 (what is known of a Map Run), `place` (where an execution stands, and its redrive), `scheduling.lanes` and
 `scheduling.pool` and `scheduling.writing` (executions that share a loop), `supported`.
-All else may change without notice.
+Two packages offer what their own docstrings say: `server` (Step Functions' API, with the extra of that name) and
+`workbench` (the commands). All else may change without notice.
 """
 
 from states_language.clock import Clock, RealClock, Timer, VirtualClock

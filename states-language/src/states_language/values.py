@@ -58,6 +58,14 @@ def parse_as_spelled(text: str, members: Callable[[list[tuple[str, Any]]], Any] 
     return json.loads(text, object_pairs_hook=members, parse_constant=_no_number, parse_float=_finite)
 
 
+def parsed(text: str | bytes) -> Any:
+    """Returns the value of a JSON text as `parse_json` does; ValueError for too deep nesting as well."""
+    try:
+        return parse_json(text.decode() if isinstance(text, bytes) else text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def well_formed(text: str) -> str:
     """Return the text with surrogate pairs joined, and each half without its other replaced by U+FFFD.
 

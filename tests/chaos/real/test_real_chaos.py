@@ -20,8 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.store.event_reader import INDEX
 from handlers.store.segment_items import LOG_SUFFIX, log_key, stored_events
 from local.permissions import guard
-from local.stepfunctions.journals import Journals
 from local.upstreams.clockwork import Clockwork, now_ms
+from states_language.server.journals import Journals
 from tests.chaos.real.proxy import Proxy
 from tests.chaos.real.test_real_teeth import project
 from tests.harness import Service, running

@@ -16,14 +16,9 @@ import pytest
 
 from local.aws_endpoints import Endpoints
 from local.functions.function_pool import Pool
-from local.functions.task_performer import TaskPerformer
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
 from states_language import Execution, load
 from states_language.clock import RealClock
+from states_language.server import StepFunctions, TaskPerformer
 from tests.conformance.asl.adapter import flattened
 from tests.conformance.asl.recorded import cases, equal
 from tests.local.service.embedded import embedded_aws_in
@@ -51,10 +46,8 @@ async def local_run(folder: Path) -> AsyncIterator[Ask]:
     async with embedded_aws_in(folder, []) as engine:
         await asyncio.to_thread(_furnish, engine.url)
         clock = RealClock()
-        executions = Executions(Machines(folder, {}, 0), Journals(folder / "executions"), clock, lambda _: None)
-        states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
         pool = Pool([], {}, folder, folder / "logs")
-        integrations = TaskPerformer(pool, Endpoints({}, engine.url), states)
+        integrations = TaskPerformer(pool.invoke, Endpoints({}, engine.url).client, StepFunctions(folder, clock))
         loop = asyncio.get_running_loop()
 
         async def run(case: dict[str, Any]) -> Execution:

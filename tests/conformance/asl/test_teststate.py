@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
 from states_language import TaskCall
 from states_language.clock import RealClock
+from states_language.server import StepFunctions
 from tests.conformance.asl.adapter import behave
 from tests.conformance.asl.recorded import cases, equal
 
@@ -27,14 +23,13 @@ def answered(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
         return await behave(case["lambdas"], call)
 
     async def ask() -> dict[str, Any]:
-        executions = Executions(Machines(folder, {}, 0), Journals(folder), RealClock(), lambda _: None)
-        executions.perform = perform
-        states = StepFunctions(executions, RealClock(), Activities(folder / "a"))
+        states = StepFunctions(folder, RealClock())
+        states.executions.perform = perform
         try:
             return await states.call("TestState", case["request"])
         finally:
-            executions.close()
-            await executions.evaluators.wait_closed()
+            states.executions.close()
+            await states.executions.evaluators.wait_closed()
 
     answer: dict[str, Any] = json.loads(json.dumps(asyncio.run(ask())).replace(HERE, THERE))
     return answer

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.stepfunctions.diagnostics import diagnostics
+from states_language.server.diagnostics import diagnostics
 from tests.conformance.asl.recorded import by_recording, cases
 
 CASES = cases("validation.json")

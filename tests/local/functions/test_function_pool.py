@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from local.functions.function_pool import Pool, TooManyRequests, UnknownFunction
+from local.functions.function_pool import Pool
 from local.stack import Function
+from states_language.server import TooManyRequests, UnknownFunction
 from tests.local.functions.samples import in_sandbox
 from tests.local.support import running, until
 

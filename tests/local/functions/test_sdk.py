@@ -2,7 +2,7 @@
 
 from botocore.exceptions import ParamValidationError
 
-from local.functions.sdk import unusable
+from states_language.server.sdk import unusable
 
 
 def test_bad_parameters_are_named_by_field() -> None:

@@ -6,14 +6,9 @@ from typing import Any
 
 from local.aws_endpoints import Endpoints
 from local.functions.function_pool import Pool
-from local.functions.task_performer import TaskPerformer
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
 from states_language import load
 from states_language.clock import RealClock
+from states_language.server import StepFunctions, TaskPerformer
 
 TASK = {
     "Type": "Task",
@@ -31,11 +26,8 @@ def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
     async def stopped_after(turns: int) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, problem: problems.append(problem))
         clock = RealClock()
-        executions = Executions(Machines(tmp_path, {}, 0), Journals(tmp_path / "executions"), clock, lambda _: None)
-        states = StepFunctions(executions, clock, Activities(tmp_path / "activities.json"))
-        performer = TaskPerformer(
-            Pool([], {}, tmp_path, tmp_path / "logs"), Endpoints({}, "http://127.0.0.1:9"), states
-        )
+        invoke, client = Pool([], {}, tmp_path, tmp_path / "logs").invoke, Endpoints({}, "http://127.0.0.1:9").client
+        performer = TaskPerformer(invoke, client, StepFunctions(tmp_path, clock))
         execution = machine.start({}, clock=clock, perform=performer.perform)
         for _ in range(turns):
             await asyncio.sleep(0)

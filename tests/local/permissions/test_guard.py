@@ -19,9 +19,9 @@ from starlette.routing import Route
 from local.listener import Listener, bind
 from local.permissions import guard
 from local.stack import read
-from local.stepfunctions.parameters import Refusal
 from local.user_error import UserError
 from states_language import TaskCall, TaskFailure
+from states_language.server import Refusal
 from tests.local.permissions.test_roles import allow, template
 from tests.local.support import in_thread
 

@@ -14,7 +14,7 @@ import urllib3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.stepfunctions import request_validation
+from states_language.server import request_validation
 from tests import harness
 from tests.examples import examples
 from tests.local.stepfunctions.server import PREFIX, ROLE, task

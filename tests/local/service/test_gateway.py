@@ -19,16 +19,12 @@ from local.service import osls
 from local.service.capacity import Capacity, Room
 from local.service.gateway import CallStates, Gateway
 from local.service.lambda_proxy import Invoke
+from local.service.left_streams import stream_of
 from local.service.signature_check import SignatureCheck
 from local.stack import read
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines, loaded_stack
-from local.stepfunctions.parameters import Refusal
 from states_language import TaskFailure, load
 from states_language.clock import RealClock
+from states_language.server import Executions, Refusal, StepFunctions, loaded_stack
 from tests import problems
 from tests.local.support import PROJECT, in_thread
 from tests.local.test_stack import recorded
@@ -64,10 +60,9 @@ async def service(
     of machines ask for.
     """
     stack = read(template or recorded(), {})
-    kept = Machines(folder / "machines", loaded_stack(stack.machines), 0)
-    executions = Executions(kept, Journals(folder), RealClock(), lambda _: None)
+    states = StepFunctions(folder, RealClock(), loaded_stack(stack.machines))
+    executions = states.executions
     executions.perform = perform
-    states = StepFunctions(executions, RealClock(), Activities(folder / "activities.json"))
     room = Room(Capacity(MOST, "a test"), lambda: streams)
 
     def check(name: str) -> Problem | None:
@@ -203,7 +198,7 @@ def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:
         "queryStringParameters": {"from": 'it\'s "here"', "empty": ""},
     }
     assert "secret" not in known.opening.input
-    assert known.stream_id == "demo:one"
+    assert stream_of(known) == "demo:one"
 
 
 def test_a_form_is_accepted(api: tuple[str, Executions]) -> None:

@@ -9,9 +9,7 @@ from botocore.exceptions import ClientError
 
 from handlers.watching.orphan_recovery import StepFunctions
 from local.service.left_streams import OrphanWatch
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
+from states_language import server
 from states_language.clock import RealClock
 
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:machine"
@@ -63,7 +61,7 @@ def test_an_execution_that_nobody_knows(
     tmp_path: Path, shares_tables: bool, may_start: bool, started: int, words: str | None
 ) -> None:
     """In this machine's own tables it is over; in tables that others use too it may be one of theirs."""
-    executions = Executions(Machines(tmp_path / "machines", {}, 0), Journals(tmp_path), RealClock(), lambda _: None)
+    executions = server.StepFunctions(tmp_path, RealClock()).executions
     states = States()
     known = StepFunctions(lambda: states, MACHINE, lambda: None)
     watch = OrphanWatch(executions, Table, known, "control", shares_tables, lambda _: may_start, print)

@@ -11,8 +11,8 @@ import pytest
 from local.listener import Listener, bind
 from local.service.live_view import ending_of
 from local.service.screen import Screen
-from local.stepfunctions.journals import Closing
 from local.upstreams.demo_streams import Upstreams
+from states_language.server import Closing
 from tests import harness
 from tests.local.support import client, in_thread, until
 

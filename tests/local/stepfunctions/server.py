@@ -14,17 +14,12 @@ from botocore.session import Session
 
 from local.aws_endpoints import Endpoints
 from local.functions.function_pool import Pool
-from local.functions.task_performer import TaskPerformer
 from local.listener import Listener, bind
 from local.service.aws_server import AwsServer
 from local.stack import Function, StateMachine
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
 from states_language import Machine, load
 from states_language.clock import RealClock
+from states_language.server import Executions, StepFunctions, TaskPerformer
 from tests.local.support import until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
@@ -68,11 +63,10 @@ async def endpoint_of(
     specs = [Function(name, f"sample.{name}", 5, 128, {}) for name in functions]
     specs.append(Function("full", f"sample.{functions[0]}", 5, 128, {}, reserved_concurrency=0))
     pool = Pool(specs, {}, folder, folder / "logs")
-    kept = Machines(folder / "machines", machines, clock.now_ms())
-    executions = Executions(kept, Journals(folder / "executions"), clock, lambda _: None)
+    states = StepFunctions(folder, clock, machines)
+    executions = states.executions
     executions.restore()
-    states = StepFunctions(executions, clock, Activities(folder / "activities.json"))
-    integrations = TaskPerformer(pool, endpoints, states)
+    integrations = TaskPerformer(pool.invoke, endpoints.client, states)
     executions.perform = integrations.perform
     endpoint = AwsServer(states, pool, endpoints)
     listener = Listener(endpoint.app, bind(0, "a test"))

@@ -12,14 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from local.stack import StateMachine
-from local.stepfunctions import request_validation
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
 from states_language import TaskCall, load
 from states_language.clock import RealClock
+from states_language.server import request_validation
+from states_language.server.actions import StepFunctions
 from tests.examples import examples
 from tests.local.stepfunctions.server import PASS, PREFIX, ROLE, WAIT
 
@@ -82,15 +78,14 @@ async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str
     with tempfile.TemporaryDirectory() as name:
         folder, clock = Path(name), RealClock()
         deployed = {MACHINE: (StateMachine("one", MACHINE, json.dumps(PASS)), load(PASS))}
-        executions = Executions(Machines(folder / "m", deployed, 0), Journals(folder / "e"), clock, lambda _: None)
-        executions.perform = nothing
-        states = StepFunctions(executions, clock, Activities(folder / "a"))
-        executions.start(MACHINE, "{}", "first")
+        states = StepFunctions(folder, clock, deployed)
+        states.executions.perform = nothing
+        states.executions.start(MACHINE, "{}", "first")
         answered = []
         for action, parameters in calls:
             answer = await states.answer(action, json.dumps(parameters).encode())
             answered.append((action, answer.status_code, json.loads(bytes(answer.body))))
-        executions.close()
+        states.executions.close()
         states.close()
         return answered
 

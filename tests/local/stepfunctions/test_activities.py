@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from local.stepfunctions.activities import Activities, Activity
 from states_language import Pending, TaskCall, TaskFailure
+from states_language.server.activities import Activities, Activity
 
 DIG = Activity("arn:aws:states:us-east-1:000000000000:activity:dig", "dig", 5, {"a": "b"})
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from local.stepfunctions.diagnostics import diagnostics, refuse_bad
-from local.stepfunctions.json_messages import message_and_place
-from local.stepfunctions.parameters import Refusal, parsed
+from states_language.server.diagnostics import diagnostics, refuse_bad
+from states_language.server.json_messages import message_and_place
+from states_language.server.parameters import Refusal
+from states_language.values import parsed
 
 SCHEMA = "SCHEMA_VALIDATION_FAILED"
 TARGET = "MISSING_TRANSITION_TARGET"

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from local.service.left_streams import first_input
 from local.stack import StateMachine
-from local.stepfunctions.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.known_executions import KnownExecution
-from local.stepfunctions.machines import Machines
-from local.stepfunctions.parameters import Refusal
 from states_language import TaskFailure, load
 from states_language.clock import RealClock
+from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
+from states_language.server.journals import Journals
+from states_language.server.known_executions import KnownExecution
+from states_language.server.machines import Machines
+from states_language.server.parameters import Refusal
 
 PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
@@ -116,7 +117,7 @@ def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> N
             assert (known.status, known.closing.error, known.closing.cause) == ("ABORTED", STOPPED_ERROR, STOPPED_CAUSE)
             assert executions.history(known)[-1]["type"] == "ExecutionAborted"
         (successor,) = executions.resume(left)
-        assert (successor.status, successor.opening.input, successor.stream_id) == ("RUNNING", DEMO, "demo")
+        assert (successor.status, successor.opening.input) == ("RUNNING", DEMO)
 
     async def third(executions: Executions) -> None:
         assert len(executions.restore()) == 1
@@ -136,7 +137,7 @@ def test_a_renewal_under_way_is_resumed_without_its_predecessor(tmp_path: Path) 
         executions.start(WAITS, json.dumps(renewal), "new")
 
     async def second(executions: Executions) -> None:
-        (successor,) = executions.resume(executions.restore())
+        (successor,) = executions.resume(executions.restore(), first_input)
         assert successor.opening.input == DEMO
 
     in_service(tmp_path, first)
@@ -225,7 +226,7 @@ def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.
     assert asyncio.run(run()) == ["SUCCEEDED", "ABORTED"]
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" failed")[0] for line in lines] == [
-        "streamkeeper: the report of an execution",
-        "streamkeeper: the report of an execution's end",
+        "states-language: the report of an execution",
+        "states-language: the report of an execution's end",
     ]
     assert lines[0].endswith("Broken: no \\ud800\\x1b[2J")

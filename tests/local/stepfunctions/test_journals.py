@@ -4,9 +4,9 @@ import cProfile
 import resource
 from pathlib import Path
 
-from local.stepfunctions.journals import MOST_KEPT, Journal, Journals, Opening
-from local.stepfunctions.pages import page
-from local.stepfunctions.stored_events import StoredEvents
+from states_language.server.journals import MOST_KEPT, Journal, Journals, Opening
+from states_language.server.pages import page
+from states_language.server.stored_events import StoredEvents
 
 WAITS = "arn:aws:states:us-east-1:000000000000:stateMachine:waits"
 

@@ -12,16 +12,14 @@ import pytest
 
 from local.aws_endpoints import Endpoints
 from local.functions.function_pool import Pool
-from local.functions.task_performer import TaskPerformer
-from local.stepfunctions.actions import StepFunctions
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.diagnostics import MOST_READ, diagnostics, examine
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.journals import Journals
-from local.stepfunctions.machines import Machines
-from local.stepfunctions.remembered import Remembered
 from states_language.clock import RealClock
 from states_language.definition import load as loading
+from states_language.server.actions import StepFunctions
+from states_language.server.diagnostics import MOST_READ, diagnostics, examine
+from states_language.server.executions import Executions
+from states_language.server.journals import Journals
+from states_language.server.remembered import Remembered
+from states_language.server.task_performer import TaskPerformer
 from tests.local.stepfunctions.server import ROLE
 
 
@@ -29,12 +27,9 @@ def states(folder: Path) -> tuple[StepFunctions, Executions]:
     """The API without HTTP, and its executions."""
     clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
     pool = Pool([], {}, folder, folder / "logs")
-    executions = Executions(
-        Machines(folder / "machines", {}, 0), Journals(folder / "executions"), clock, lambda _: None
-    )
-    api = StepFunctions(executions, clock, Activities(folder / "activities.json"))
-    executions.perform = TaskPerformer(pool, endpoints, api).perform
-    return api, executions
+    api = StepFunctions(folder, clock)
+    api.executions.perform = TaskPerformer(pool.invoke, endpoints.client, api).perform
+    return api, api.executions
 
 
 def failing(comment: str) -> str:
@@ -44,7 +39,7 @@ def failing(comment: str) -> str:
 
 def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not to create or update a machine, to start a version or an alias, to redrive, or to test a state."""
-    monkeypatch.setattr("local.stepfunctions.diagnostics._examined", Remembered(1))
+    monkeypatch.setattr("states_language.server.diagnostics._examined", Remembered(1))
     here = []
 
     def look(frame: FrameType, event: str, _: Any) -> None:

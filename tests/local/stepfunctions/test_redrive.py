@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.stepfunctions import redrives
+from states_language.server import redrives
 from tests.local.stepfunctions.server import created, over, refusal, service, states_client
 from tests.local.support import in_thread, until
 

@@ -6,9 +6,10 @@ Invariant: an unknown token, and one whose Task is over, are the errors that AWS
 import contextlib
 from collections.abc import Iterator
 
-from local.stepfunctions.json_messages import message_and_place
-from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Action, Answer, Parameters, Refusal, parsed
 from states_language import TokenClosed, Tokens, TokenUnknown
+from states_language.server.json_messages import message_and_place
+from states_language.server.parameters import INPUT_LIMIT_BYTES, Action, Answer, Parameters, Refusal
+from states_language.values import parsed
 
 
 class TaskActions:

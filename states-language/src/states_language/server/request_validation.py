@@ -6,10 +6,10 @@ Invariant: a request that passes has every required member, each of its type, le
 import functools
 from typing import Any
 
+from botocore.loaders import create_loader
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 
-from local.aws_endpoints import plain_session
-from local.stepfunctions.parameters import Refusal
+from states_language.server.parameters import Refusal
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -35,7 +35,7 @@ _OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToke
 @functools.cache
 def model() -> ServiceModel:
     """Returns AWS's model of the Step Functions API."""
-    return plain_session().get_service_model("stepfunctions")
+    return ServiceModel(create_loader().load_service_model("stepfunctions", "service-2"), "stepfunctions")
 
 
 def check(action: str, parameters: dict[str, Any]) -> None:

@@ -9,34 +9,43 @@ import contextlib
 import gc
 import inspect
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from local.stepfunctions import parameters, request_validation
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.activity_actions import ActivityActions
-from local.stepfunctions.diagnostics import ValidationAction, examine, is_examined
-from local.stepfunctions.execution_actions import ExecutionActions
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.express import Express
-from local.stepfunctions.machine_actions import MachineActions
-from local.stepfunctions.map_run_actions import MapRunActions
-from local.stepfunctions.parameters import SIGNED_FOR, Action, Refusal, parsed_request
-from local.stepfunctions.reading import Reader
-from local.stepfunctions.state_test_action import StateTestAction
-from local.stepfunctions.tag_actions import TagActions
-from local.stepfunctions.task_actions import TaskActions
-from local.stepfunctions.version_actions import VersionActions
-from local.template import REGION
-from states_language import Tokens
+from states_language import Machine, Tokens
 from states_language.clock import Clock
 from states_language.scheduling.lanes import SHORT, yield_for
+from states_language.server import parameters, request_validation
+from states_language.server.activities import Activities
+from states_language.server.activity_actions import ActivityActions
+from states_language.server.diagnostics import ValidationAction, examine, is_examined
+from states_language.server.execution_actions import ExecutionActions
+from states_language.server.executions import Executions
+from states_language.server.express import Express
+from states_language.server.journals import Journals
+from states_language.server.known_executions import KnownExecution
+from states_language.server.machine_actions import MachineActions
+from states_language.server.machines import Machines, StateMachine
+from states_language.server.map_run_actions import MapRunActions
+from states_language.server.parameters import REGION, SIGNED_FOR, Action, Refusal, parsed_request
+from states_language.server.reading import Reader
+from states_language.server.state_test_action import StateTestAction
+from states_language.server.tag_actions import TagActions
+from states_language.server.task_actions import TaskActions
+from states_language.server.version_actions import VersionActions
 from states_language.tasks.nested import Ended
 
 _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDefinition", "TestState")
+# Source: "Authorization header", AWS Signature Version 4.
+_SIGNED_FOR = re.compile(r"Credential=[^/,]+/\d+/([a-z0-9-]+)/")
 _MEDIA_TYPE = "application/x-amz-json-1.0"
 
 
@@ -53,11 +62,23 @@ def settle() -> None:
 
 
 class StepFunctions:
-    """Answers Step Functions requests; `tokens` belong to the Tasks that wait, `activities` hold work for workers."""
+    """Answers Step Functions requests, and keeps its state in `folder`.
 
-    def __init__(self, executions: Executions, clock: Clock, activities: Activities) -> None:
-        self._executions = executions
-        self.activities = activities
+    deployed: the host's machines, as `loaded_stack` returns them. on_change: called at each start and end of an
+    execution. `executions` are all that are known, and the host sets their `perform`; `tokens` belong to the Tasks that
+    wait, `activities` hold work for workers.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        deployed: Mapping[str, tuple[StateMachine, Machine]] | None = None,
+        on_change: Callable[[KnownExecution], None] = lambda _: None,
+    ) -> None:
+        machines = Machines(folder / "machines", deployed or {}, clock.now_ms())
+        executions = self.executions = Executions(machines, Journals(folder / "executions"), clock, on_change)
+        activities = self.activities = Activities(folder / "activities.json")
         self.tokens = Tokens()
         self._express = Express(executions, clock)
         self._reader = Reader()
@@ -65,9 +86,9 @@ class StepFunctions:
         sys.setswitchinterval(0.001)
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
-            **MachineActions(executions.machines, executions).actions(),
-            **VersionActions(executions.machines).actions(),
-            **TagActions(executions.machines, activities).actions(),
+            **MachineActions(machines, executions).actions(),
+            **VersionActions(machines).actions(),
+            **TagActions(machines, activities).actions(),
             **TaskActions(self.tokens).actions(),
             **ValidationAction().actions(),
             **ActivityActions(activities).actions(),
@@ -83,7 +104,7 @@ class StepFunctions:
         answering = self._answer(action, body, region)
         if len(body) <= SHORT:
             return await answering
-        return await asyncio.get_running_loop().create_task(self._executions.lanes.run(answering))
+        return await asyncio.get_running_loop().create_task(self.executions.lanes.run(answering))
 
     async def _answer(self, action: str, body: bytes, region: str) -> Response:
         try:
@@ -116,21 +137,38 @@ class StepFunctions:
         if action in _DEFINING:
             return [arguments["definition"]] if isinstance(arguments.get("definition"), str) else []
         if isinstance(arn := arguments.get("stateMachineArn"), str):
-            return self._executions.machines.definitions(arn)
+            return self.executions.machines.definitions(arn)
         with contextlib.suppress(KeyError):
             if action == "RedriveExecution":
-                return [self._executions.get(arguments["executionArn"]).opening.definition]
+                return [self.executions.get(arguments["executionArn"]).opening.definition]
         return []
+
+    def deploy(self, machines: Mapping[str, tuple[StateMachine, Machine]]) -> list[str]:
+        """Takes the host's machines as they are now, and returns the names of those that changed."""
+        now_ms = self.executions.now_ms()
+        kept = self.executions.machines
+        return [one.name for one, machine in machines.values() if kept.deploy(one, machine, now_ms)]
 
     def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:
         """Calls the listener once, when the execution has ended."""
-        self._executions.on_end(execution_arn, listener)
+        self.executions.on_end(execution_arn, listener)
 
     def close(self) -> None:
         """Ends the Express executions that run, and answers the workers that wait."""
         self._express.close()
         self._reader.close()
         self.activities.close()
+
+
+def application(states: StepFunctions) -> Starlette:
+    """Returns the ASGI application that answers every request with Step Functions."""
+
+    async def answer(request: Request) -> Response:
+        target = request.headers.get("x-amz-target", "").removeprefix("AWSStepFunctions.")
+        signed = _SIGNED_FOR.search(request.headers.get("authorization", ""))
+        return await states.answer(target, await request.body(), signed[1] if signed else REGION)
+
+    return Starlette(routes=[Route("/", answer, methods=["POST"])])
 
 
 def _json(status: int, value: dict[str, Any]) -> Response:

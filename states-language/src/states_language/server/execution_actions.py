@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.express import Express
-from local.stepfunctions.known_executions import KnownExecution, description
-from local.stepfunctions.machine_actions import configuration, missing
-from local.stepfunctions.map_run_actions import child, children, stop_child
-from local.stepfunctions.pages import page
-from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
-from local.stepfunctions.redrives import OF_MAP_RUN
-from local.stepfunctions.versions import split
+from states_language.server.executions import Executions
+from states_language.server.express import Express
+from states_language.server.known_executions import KnownExecution, description
+from states_language.server.machine_actions import configuration, missing
+from states_language.server.map_run_actions import child, children, stop_child
+from states_language.server.pages import page
+from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn
+from states_language.server.redrives import OF_MAP_RUN
+from states_language.server.versions import split
 
 _LISTED = {
     "executionArn",

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.observers import harmless
-from local.stepfunctions.machines import ROLE
-from local.stepfunctions.redrives import Redrive, open_runs
-from local.stepfunctions.stored_events import StoredEvents, WrittenEvents
 from states_language.place import Part
+from states_language.server.harmless import harmless
+from states_language.server.machines import ROLE
+from states_language.server.redrives import Redrive, open_runs
+from states_language.server.stored_events import StoredEvents, WrittenEvents
 
 MOST_KEPT = 200
 _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")

@@ -1,22 +1,21 @@
 """Reads the attempts of each Task from an execution's history, and draws them: what failed, what followed from it.
 
 An attempt ends well, is followed by another (a Retrier), by another state (a Catcher), or by the end of its execution
-or branch. Invariant: nothing but the history is looked at, so it holds for AWS's histories as for ours.
+or branch. Invariant: nothing but the history is read.
 
     Call #1  ━━━━━                     2.000 s  States.Timeout, tried again after 1.000 s
     Call #2       ···━━━━━             2.000 s  States.Timeout, caught: Fallback
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timeline.lanes import Event
-from timeline.picture import CONNECTED, GAP, WAITING
-from timeline.spans import timestamp_ms
+from states_language.history import Event
 
+WAITING, RUNNING, FAILED = "·", "━", "╳"
+ASCII = str.maketrans({WAITING: ".", RUNNING: "=", FAILED: "x"})
+"""The marks for a terminal that has no others; `text.translate(ASCII)`."""
 _BEGUN = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
 _FAILED = ("Failed", "TimedOut", "StartFailed", "ScheduleFailed", "SubmitFailed")
 _OF_A_TASK = ("Task", "LambdaFunction", "Activity")
@@ -40,7 +39,7 @@ class Attempt:
 
 def attempts(history: Sequence[Event]) -> list[Attempt]:
     """Returns every attempt, in the order in which they began."""
-    start_ms = timestamp_ms(history[0]) if history else 0
+    start_ms = history[0]["timestamp"] if history else 0
     after: dict[int, list[Event]] = {}
     for event in history:
         after.setdefault(event.get("previousEventId", 0), []).append(event)
@@ -63,8 +62,8 @@ def _visit(entered: Event, after: dict[int, list[Event]], start_ms: int) -> list
             Attempt(
                 state=name,
                 number=len(found) + 1,
-                from_ms=timestamp_ms(begun) - start_ms,
-                to_ms=None if over is None else timestamp_ms(over) - start_ms,
+                from_ms=begun["timestamp"] - start_ms,
+                to_ms=None if over is None else over["timestamp"] - start_ms,
                 error="" if over is None else _error(over),
                 then="" if over is None else _then(over, following, after),
             )
@@ -96,7 +95,7 @@ def _then(over: Event, following: Event | None, after: dict[int, list[Event]]) -
     if following is None or following["type"].startswith("Execution"):
         return "nobody caught it"
     if following["type"] in _BEGUN:
-        return f"tried again after {(timestamp_ms(following) - timestamp_ms(over)) / 1000:.3f} s"
+        return f"tried again after {(following['timestamp'] - over['timestamp']) / 1000:.3f} s"
     if following["type"] == "TaskStateExited":
         reached = _next(following, after)
         if reached is not None and reached["type"].endswith("StateEntered"):
@@ -131,7 +130,7 @@ def draw(found: Sequence[Attempt], until_ms: int, width: int) -> list[str]:
         to_ms = until_ms if attempt.to_ms is None else attempt.to_ms
         rest_ms = ended.get(attempt.state, attempt.from_ms) if attempt.number > 1 else attempt.from_ms
         ended[attempt.state] = to_ms
-        bar = _bar(rest_ms, attempt.from_ms, to_ms, until_ms, width, GAP if attempt.error else CONNECTED)
+        bar = _bar(rest_ms, attempt.from_ms, to_ms, until_ms, width, FAILED if attempt.error else RUNNING)
         said = ", ".join(filter(None, (attempt.error, attempt.then))) or "running"
         lines.append(f"{label:<{_LABEL}} {bar} {(to_ms - attempt.from_ms) / 1000:>9.3f} s  {said}")
     return lines
@@ -142,5 +141,5 @@ def _bar(rest_ms: int, from_ms: int, to_ms: int, until_ms: int, width: int, last
     whole = max(1, until_ms)
     rest, begin = (min(at * width // whole, width - 1) for at in (rest_ms, from_ms))
     end = min(max(begin + 1, -(-to_ms * width // whole)), width)
-    bar = " " * rest + WAITING * (begin - rest) + CONNECTED * (end - begin - 1) + last
+    bar = " " * rest + WAITING * (begin - rest) + RUNNING * (end - begin - 1) + last
     return bar.ljust(width)

@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from local.stepfunctions.diagnostics import refuse_bad
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.machines import Described, Entry, Machines, new_revision
-from local.stepfunctions.pages import page
-from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
-from local.stepfunctions.tag_actions import added
-from local.stepfunctions.version_actions import published
-from local.stepfunctions.versions import split
+from states_language.server.diagnostics import refuse_bad
+from states_language.server.executions import Executions
+from states_language.server.machines import Described, Entry, Machines, new_revision
+from states_language.server.pages import page
+from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
+from states_language.server.tag_actions import added
+from states_language.server.version_actions import published
+from states_language.server.versions import split
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},

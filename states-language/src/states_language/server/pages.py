@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from local.stepfunctions.parameters import Answer, Parameters, Refusal
+from states_language.server.parameters import Answer, Parameters, Refusal
 
 T = TypeVar("T")
 

@@ -5,12 +5,12 @@ Invariant: times are epoch seconds.
 
 from typing import Any
 
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.known_executions import KnownExecution
-from local.stepfunctions.pages import page
-from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
-from local.stepfunctions.redrives import NOT_OPEN, TOO_OLD, not_ended
 from states_language.place import PERIOD_MS
+from states_language.server.executions import Executions
+from states_language.server.known_executions import KnownExecution
+from states_language.server.pages import page
+from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn
+from states_language.server.redrives import NOT_OPEN, TOO_OLD, not_ended
 
 _LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
 _CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount", "redriveDate")

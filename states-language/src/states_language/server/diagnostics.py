@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from local.stepfunctions.json_messages import message_and_place, strict
-from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal
-from local.stepfunctions.remembered import Remembered
 from states_language import DefinitionError, Machine, load, problems
 from states_language.definition.fields import below
 from states_language.definition.place import keys, value_at
+from states_language.server.json_messages import message_and_place, strict
+from states_language.server.parameters import Action, Answer, Parameters, Refusal
+from states_language.server.remembered import Remembered
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 _DEFAULT_COUNT = 100

@@ -1,4 +1,4 @@
-"""`streamkeeper asl check`: prints every problem of definitions, and warnings for those that load.
+"""`check`: prints every problem of definitions, and warnings for those that load.
 
 The exit status is 0 where every file loads, 1 where one does not (or, with --strict, has a warning), 2 where one cannot
 be read. Invariant: every file has its report, whatever is wrong with the files before it.
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local.user_error import UserError
-from local.workbench import files
 from states_language import Advice, DefinitionError, problems, warnings
 from states_language.definition.hints import hint
+from states_language.workbench import files
+from states_language.workbench.files import Host, Mistake
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Report:
         return report
 
 
-def examine(path: Path, stage: str = files.STAGE) -> Report:
+def examine(path: Path, args: argparse.Namespace) -> Report:
     """Return the report on a file."""
     try:
-        definition = files.definition(path, stage)
-    except UserError as problem:
+        definition = files.definition(path, args)
+    except Mistake as problem:
         return Report(str(path), [], [], unreadable=str(problem))
     except DefinitionError as problem:
         return Report(str(path), [Finding(problem.pointer, "", problem.rule, hint({}, problem))], [])
@@ -60,9 +60,9 @@ def examine(path: Path, stage: str = files.STAGE) -> Report:
     return Report(str(path), broken, [Finding(one.pointer, one.practice, one.says, one.hint) for one in advice])
 
 
-def add(subparsers: Any) -> None:
+def add(subparsers: Any, _: Host) -> argparse.ArgumentParser:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
+    parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
         help="list every problem of definitions, and practices worth a warning",
         description="Lists every problem of definitions in YAML or JSON: the JSON pointer, the rule and a hint.",
@@ -70,14 +70,13 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a definition in YAML or JSON")
     parser.add_argument("--strict", action="store_true", help="a warning is a problem")
-    parser.add_argument("--stage", default=files.STAGE, help="whose settings fill ${self:custom...} (local)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
+    return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the reports and return the exit status."""
-    reports = [examine(path, args.stage) for path in args.files]
+    reports = [examine(path, args) for path in args.files]
     if args.json:
         print(json.dumps({"files": [report.as_json() for report in reports]}, ensure_ascii=False, indent=1))
     else:

@@ -8,10 +8,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from local.stepfunctions.machines import Described, Machines
-from local.stepfunctions.pages import page
-from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
-from local.stepfunctions.versions import MOST_ALIASES, MOST_VERSIONS, Alias, Version, split
+from states_language.server.machines import Described, Machines
+from states_language.server.pages import page
+from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn
+from states_language.server.versions import MOST_ALIASES, MOST_VERSIONS, Alias, Version, split
 
 _ALIAS = re.compile(r"(?=.*[a-zA-Z_.-])[a-zA-Z0-9_.-]{1,80}")
 _UPDATED = ("description", "routingConfiguration")

@@ -11,18 +11,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from botocore.exceptions import UnknownRegionError
+from botocore.loaders import create_loader
+from botocore.regions import EndpointResolver
 
-from local.aws_endpoints import plain_session
-from local.template import ACCOUNT, REGION
 from states_language.scheduling.lanes import yield_for
 from states_language.scheduling.writing import text_in_turns
-from states_language.values import Document, parse_as_spelled, parse_json
+from states_language.values import Document, parse_as_spelled, parsed
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
 Action = Callable[[Parameters], Answer | Awaitable[Answer]]
 
-PREFIX = "arn:aws:states:us-east-1:000000000000"
+ACCOUNT, REGION = "000000000000", "us-east-1"
+PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
 SIGNED_FOR = "(region)"
 """The member in which an action finds the region of its request; no member of the API has such a name."""
 INPUT_LIMIT_BYTES = 262_144
@@ -60,9 +61,14 @@ def prefix(parameters: Parameters) -> str:
 @functools.cache
 def _partition(region: str) -> str:
     try:
-        return str(plain_session().get_partition_for_region(region))
+        return str(_regions().get_partition_for_region(region))
     except UnknownRegionError:
         return "aws"
+
+
+@functools.cache
+def _regions() -> EndpointResolver:
+    return EndpointResolver(create_loader().load_data("endpoints"))
 
 
 def is_name(name: str) -> bool:
@@ -75,14 +81,6 @@ def checked_name(name: str) -> str:
     if not is_name(name):
         raise Refusal("InvalidName", f"Invalid Name: '{name}'")
     return name
-
-
-def parsed(text: str | bytes) -> Any:
-    """Returns the value of a JSON text; ValueError for any other text, also NaN and infinities.
-
-    Half of a surrogate pair is replaced by U+FFFD (docs/stepfunctions.md).
-    """
-    return _parsed(parse_json, text)
 
 
 def read_input(text: str) -> Document | ValueError:
@@ -99,12 +97,8 @@ def read_input(text: str) -> Document | ValueError:
 
 
 def parsed_request(body: bytes) -> Any:
-    """Returns the value of a request's body as `parsed` does, but halves as they are: a name with one is refused."""
-    return _parsed(parse_as_spelled, body)
-
-
-def _parsed(parse: Callable[[str], Any], text: str | bytes) -> Any:
+    """Returns the value of a request's body, with halves of surrogate pairs as they are: a name with one is refused."""
     try:
-        return parse(text.decode() if isinstance(text, bytes) else text)
+        return parse_as_spelled(body.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

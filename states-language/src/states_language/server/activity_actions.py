@@ -6,10 +6,10 @@ Source: the actions on activities in the AWS Step Functions API reference.
 import json
 import time
 
-from local.stepfunctions.activities import OWNED_KEY, Activities, Activity
-from local.stepfunctions.pages import page
-from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
-from local.stepfunctions.tag_actions import added
+from states_language.server.activities import OWNED_KEY, Activities, Activity
+from states_language.server.pages import page
+from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
+from states_language.server.tag_actions import added
 
 _POLL_S = 60.0
 """How long GetActivityTask waits where there is no work."""

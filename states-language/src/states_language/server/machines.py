@@ -11,14 +11,26 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from local.stack import StateMachine
-from local.stepfunctions.diagnostics import loaded
-from local.stepfunctions.versions import Published, restored, split
-from local.template import REGION
-from local.user_error import UserError
 from states_language import DefinitionError, Machine, load
+from states_language.server.diagnostics import loaded
+from states_language.server.parameters import REGION, Refusal
+from states_language.server.versions import Published, restored, split
+
+
+class StateMachine(Protocol):
+    """A machine that a host deploys; `definition` is JSON text, `type` STANDARD or EXPRESS."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arn(self) -> str: ...
+    @property
+    def definition(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+
 
 ROLE = "arn:aws:iam::000000000000:role/local"
 EXPRESS_LIMIT_S = 300
@@ -200,13 +212,13 @@ def new_revision() -> str:
 
 
 def loaded_stack(described: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, Machine]]:
-    """Returns the machines of the stack by ARN, loaded; UserError for a definition that cannot run."""
+    """Returns the machines of the stack by ARN, loaded; Refusal for a definition that cannot run."""
     machines = {}
     for one in described:
         try:
             machines[one.arn] = (one, load(json.loads(one.definition)))
         except DefinitionError as problem:
-            raise UserError(f"The state machine {one.name} cannot be run: {problem}") from None
+            raise Refusal("InvalidDefinition", f"The state machine {one.name} cannot be run: {problem}") from None
         except ValueError as problem:
-            raise UserError(f"The state machine {one.name} is not valid JSON: {problem}.") from None
+            raise Refusal("InvalidDefinition", f"The state machine {one.name} is not valid JSON: {problem}.") from None
     return machines

@@ -12,24 +12,22 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from local.observers import harmless
-from local.stepfunctions.diagnostics import loaded
-from local.stepfunctions.journals import Closing, Journal, Journals, Opening, Record
-from local.stepfunctions.json_messages import message_and_place
-from local.stepfunctions.known_executions import KnownExecution, ended
-from local.stepfunctions.machines import Machines, Started
-from local.stepfunctions.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, parsed, read_input
-from local.stepfunctions.redrives import NOT_KEPT, Redrive, open_runs, repeated
 from states_language import Execution, Machine, Perform
 from states_language.clock import Clock
 from states_language.place import TOO_MANY_EVENTS, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
+from states_language.server.diagnostics import loaded
+from states_language.server.harmless import harmless
+from states_language.server.journals import Closing, Journal, Journals, Opening, Record
+from states_language.server.json_messages import message_and_place
+from states_language.server.known_executions import KnownExecution, ended
+from states_language.server.machines import Machines, Started
+from states_language.server.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
+from states_language.server.redrives import NOT_KEPT, Redrive, open_runs, repeated
 from states_language.tasks.nested import Ended
-from states_language.values import Document, same
+from states_language.values import Document, parsed, same
 
-# How an execution names the one that started it. Source: "Start a new AWS Step Functions workflow", developer guide.
-_STARTED_BY = "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID"
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
 
@@ -192,9 +190,14 @@ class Executions:
         self._prune()
         return left
 
-    def resume(self, left: Iterable[KnownExecution]) -> list[KnownExecution]:
-        """Starts one execution for each machine and input in `left`, and returns them."""
-        wanted = {(known.opening.machine_arn, _first_input(known.opening.input)) for known in left}
+    def resume(
+        self, left: Iterable[KnownExecution], first_input: Callable[[str], str] = lambda text: text
+    ) -> list[KnownExecution]:
+        """Starts one execution for each machine and input in `left`, and returns them.
+
+        `first_input` makes of an execution's input that of the one which goes on in its place.
+        """
+        wanted = {(known.opening.machine_arn, first_input(known.opening.input)) for known in left}
         return [self.start(arn, text) for arn, text in sorted(wanted) if arn in self.machines]
 
     def close(self) -> None:
@@ -315,17 +318,6 @@ class Executions:
                 removed.remove(self._known.pop(arn).path)
                 if not removed:
                     break
-
-
-def _first_input(text: str) -> str:
-    """The input without the execution that started this one, be it a POST's or the predecessor that a renewal names.
-
-    That one is dead too, and its lease is taken over.
-    """
-    data = json.loads(text)
-    if not isinstance(data, dict) or not {"renews", _STARTED_BY} & data.keys():
-        return text
-    return json.dumps({"pathParameters": data.get("pathParameters", {}), "queryStringParameters": {}})
 
 
 def _same(text: str, data: Any) -> bool:

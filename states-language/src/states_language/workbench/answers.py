@@ -18,10 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from local.user_error import UserError
-from local.workbench import files
 from states_language.tasks.lambdas import Function
 from states_language.tasks.stubs import ECHO, Behaviour
+from states_language.workbench import files
+from states_language.workbench.files import Mistake
 
 KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
 
@@ -35,7 +35,7 @@ class Answers:
 
 
 def read(name: str | None) -> Answers:
-    """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises UserError."""
+    """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises Mistake."""
     if name is None:
         return Answers()
     path = Path(name)
@@ -49,7 +49,7 @@ def _module(name: str, path: Path) -> ModuleType:
         if path.suffix == ".py":
             spec = importlib.util.spec_from_file_location(path.stem, path)
             if spec is None or spec.loader is None or not path.is_file():
-                raise UserError(f"{name}: there is no such file.")
+                raise Mistake(f"{name}: there is no such file.")
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             return module
@@ -58,10 +58,10 @@ def _module(name: str, path: Path) -> ModuleType:
             return importlib.import_module(name)
         finally:
             sys.path.remove("")
-    except UserError:
+    except Mistake:
         raise
     except Exception as problem:  # whatever the user's module does when it is imported
-        raise UserError(f"{name} cannot be imported: {type(problem).__name__}: {problem}.") from None
+        raise Mistake(f"{name} cannot be imported: {type(problem).__name__}: {problem}.") from None
 
 
 def _functions(module: ModuleType) -> dict[str, Function]:
@@ -75,13 +75,13 @@ def _functions(module: ModuleType) -> dict[str, Function]:
         if inspect.isfunction(function) and not name.startswith("_") and function.__module__ == module.__name__
     }
     if not own:
-        raise UserError(f"{module.__name__} has no function: give it a dictionary FUNCTIONS, or functions by name.")
+        raise Mistake(f"{module.__name__} has no function: give it a dictionary FUNCTIONS, or functions by name.")
     return {name.replace("_", "-"): function for name, function in own.items()} | own
 
 
 def _behaviours(where: str, value: Any) -> dict[str, list[Behaviour]]:
     if not isinstance(value, dict):
-        raise UserError(f"{where}: must be a mapping of functions' names to how they answer.")
+        raise Mistake(f"{where}: must be a mapping of functions' names to how they answer.")
     return {str(name): _sequence(f"{where}: {name}", behaviour) for name, behaviour in value.items()}
 
 
@@ -91,7 +91,7 @@ def _sequence(where: str, value: Any) -> list[Behaviour]:
         return [_behaviour(where, value)]
     listed = value["sequence"]
     if len(value) > 1 or not isinstance(listed, list) or not listed:
-        raise UserError(f"{where}: sequence must stand alone and be a list of at least one answer.")
+        raise Mistake(f"{where}: sequence must stand alone and be a list of at least one answer.")
     return [_behaviour(f"{where}: sequence[{at}]", element) for at, element in enumerate(listed)]
 
 
@@ -99,17 +99,17 @@ def _behaviour(where: str, value: Any) -> Behaviour:
     _check_keys(where, value)
     kinds = [key for key in ("answer", "error", "never", "sequence") if key in value]
     if len(kinds) > 1 or "sequence" in kinds:
-        raise UserError(f"{where}: takes one of answer, error and never.")
+        raise Mistake(f"{where}: takes one of answer, error and never.")
     for key in ("error", "cause"):
         if not isinstance(value.get(key, ""), str):
-            raise UserError(f"{where}: {key} must be a text.")
+            raise Mistake(f"{where}: {key} must be a text.")
     if "cause" in value and "error" not in value:
-        raise UserError(f"{where}: cause stands beside error only.")
+        raise Mistake(f"{where}: cause stands beside error only.")
     if value.get("never", True) is not True:
-        raise UserError(f"{where}: never is true or absent.")
+        raise Mistake(f"{where}: never is true or absent.")
     delay_s = value.get("delay_s", 0)
     if isinstance(delay_s, bool) or not isinstance(delay_s, int | float) or delay_s < 0:
-        raise UserError(f"{where}: delay_s must be a number of seconds, 0 or more.")
+        raise Mistake(f"{where}: delay_s must be a number of seconds, 0 or more.")
     return Behaviour(
         answer=value.get("answer", ECHO),
         error=value.get("error"),
@@ -121,7 +121,7 @@ def _behaviour(where: str, value: Any) -> Behaviour:
 
 def _check_keys(where: str, value: Any) -> None:
     if not isinstance(value, dict):
-        raise UserError(f"{where}: must be a mapping with some of {', '.join(KEYS)}.")
+        raise Mistake(f"{where}: must be a mapping with some of {', '.join(KEYS)}.")
     for key in value:
         if key not in KEYS:
-            raise UserError(f"{where}: {key} is not known here; known are {', '.join(KEYS)}.")
+            raise Mistake(f"{where}: {key} is not known here; known are {', '.join(KEYS)}.")

@@ -7,18 +7,18 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from local.stepfunctions.diagnostics import invalid, refuse_bad
-from local.stepfunctions.executions import Executions
-from local.stepfunctions.json_messages import message_and_place, strict
-from local.stepfunctions.parameters import PREFIX, Action, Answer, Parameters, Refusal, parsed, read_input
-from local.stepfunctions.reading import Reader
-from local.stepfunctions.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
 from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
+from states_language.server.diagnostics import invalid, refuse_bad
+from states_language.server.executions import Executions
+from states_language.server.json_messages import message_and_place, strict
+from states_language.server.parameters import PREFIX, Action, Answer, Parameters, Refusal, read_input
+from states_language.server.reading import Reader
+from states_language.server.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
 from states_language.timestamps import written
-from states_language.values import Document, compact
+from states_language.values import Document, compact, parsed
 
 _TEXTS = ("output", "error", "cause", "nextState", "status")
 _NEEDS_A_MOCK = (

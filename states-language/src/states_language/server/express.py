@@ -7,9 +7,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from local.stepfunctions.executions import Executions
 from states_language import Execution
 from states_language.clock import Clock
+from states_language.server.executions import Executions
 
 
 @dataclass(frozen=True)

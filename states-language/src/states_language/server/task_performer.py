@@ -1,4 +1,4 @@
-"""Performs a Task state: Lambda functions run in sandboxes, every other AWS service is called through botocore.
+"""Performs a Task state: the host runs Lambda functions, every other AWS service is called through botocore.
 
 Invariant: whatever goes wrong is raised as a TaskFailure with AWS's name for it.
 """
@@ -7,45 +7,51 @@ import asyncio
 import datetime
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, UnknownServiceError
 from botocore.model import OperationModel
 
-from local.aws_endpoints import Endpoints
-from local.functions import sdk
-from local.functions.function_pool import Pool, TooManyRequests, UnknownFunction
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.parameters import Refusal
-from states_language import TaskCall, TaskFailure, Tokens
+from states_language import TaskCall, TaskFailure
+from states_language.server import sdk
+from states_language.server.actions import StepFunctions
+from states_language.server.parameters import Refusal
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT
 from states_language.tasks.integrations import SYNC
 from states_language.tasks.lambdas import missing, throttled
-from states_language.tasks.nested import Ended, settle
+from states_language.tasks.nested import settle
 from states_language.tasks.resources import ACTIVITY
 
 
-class StatesApi(Protocol):
-    """Step Functions itself, which runs in this process; `local.stepfunctions.actions.StepFunctions` does."""
+class UnknownFunction(Exception):
+    """No function has this name."""
 
-    tokens: Tokens
-    activities: Activities
 
-    async def call(self, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Returns an action's answer in the API's own spelling, times as epoch seconds; raises Refusal."""
+class TooManyRequests(Exception):
+    """As many of the function run as are reserved for it; the message is Lambda's."""
 
-    def on_end(self, execution_arn: str, listener: Callable[[Ended], None]) -> None:
-        """Calls the listener once, when the execution has ended."""
+
+class Answer(Protocol):
+    """What a function answered; `function_error` is Lambda's, None where it returned."""
+
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def function_error(self) -> str | None: ...
+
+
+Invoke = Callable[[str, bytes], Awaitable[Answer]]
+"""Invokes a function by its name or ARN, perhaps qualified; raises UnknownFunction and TooManyRequests."""
 
 
 class TaskPerformer:
-    """Performs Task states."""
+    """Performs Task states: `invoke` runs a function, `client` returns botocore's client of a service."""
 
-    def __init__(self, functions: Pool, endpoints: Endpoints, states: StatesApi) -> None:
-        self._functions = functions
-        self._endpoints = endpoints
+    def __init__(self, invoke: Invoke, client: Callable[[str], Any], states: StepFunctions) -> None:
+        self._run = invoke
+        self._client = client
         self._states = states
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="integration")
         self._stopping: set[asyncio.Future[Any]] = set()
@@ -81,7 +87,7 @@ class TaskPerformer:
             name = str(named.get("FunctionName", function))
             if qualifier := named.get("Qualifier"):
                 name = f"{name}:{qualifier}"
-            answer = await self._functions.invoke(name, json.dumps(call.payload).encode())
+            answer = await self._run(name, json.dumps(call.payload).encode())
         except UnknownFunction:
             raise missing(call, str(uuid.uuid4())) from None
         except TooManyRequests:
@@ -142,7 +148,7 @@ class TaskPerformer:
     def _request(self, call: TaskCall) -> Any:
         try:
             operation = self._operation(sdk.client_name(call.service), call.action)
-            client = self._endpoints.client(sdk.client_name(call.service))
+            client = self._client(sdk.client_name(call.service))
             arguments = sdk.arguments(_completed(call), operation.input_shape)
             answer = getattr(client, _method(client, operation.name))(**arguments)
         except ClientError as refusal:
@@ -161,7 +167,7 @@ class TaskPerformer:
         return result if call.sdk else result | sdk.http_metadata(metadata)
 
     def _operation(self, client_name: str, action: str) -> OperationModel:
-        model = self._endpoints.client(client_name).meta.service_model
+        model = self._client(client_name).meta.service_model
         name = sdk.pascal(action)
         if name not in model.operation_names:
             raise TaskFailure("States.Runtime", f"The service {client_name} has no action {action}.")

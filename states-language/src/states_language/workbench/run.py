@@ -1,4 +1,4 @@
-"""`streamkeeper asl run`: runs a definition once, with functions that run here or answer as a file says.
+"""`run`: runs a definition once, with functions that run here or answer as a file says.
 
 The exit status is 0 where the execution succeeded, 1 where it did not, 2 for a mistake of the user.
 Invariant: standard output holds the result alone; progress and the functions' own output go to standard error.
@@ -8,18 +8,21 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from local.printable import columns_of, in_marks_of
-from local.user_error import UserError
-from local.workbench import files, functions
 from states_language import Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock, VirtualClock
+from states_language.drawing.attempts import ASCII, attempts, draw
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Stubs
-from timeline.attempts import attempts, draw
+from states_language.values import parsed
+from states_language.workbench import answers as functions
+from states_language.workbench import files
+from states_language.workbench.files import Host, Mistake
 
 LONGEST_PATH = 60
 """States that are printed of a path."""
@@ -31,13 +34,13 @@ PROGRESS_EVERY_MS = 5_000
 """How often an execution in real time reports its progress."""
 
 
-def add(subparsers: Any) -> None:
+def add(subparsers: Any, host: Host) -> argparse.ArgumentParser:
     """Add the command and its options."""
-    parser = subparsers.add_parser(
+    parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
         help="run a definition once and print its result",
         description="Runs a definition once; prints its status, the states that it went through, and output or error.",
-        epilog="Exit status: 0 it succeeded, 1 it did not, 2 it could not be run. docs/asl.md shows a FUNCTIONS file.",
+        epilog=f"Exit status: 0 it succeeded, 1 it did not, 2 it could not be run. {host.page} shows a FUNCTIONS file.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the definition in YAML or JSON")
     parser.add_argument("--input", default="{}", metavar="JSON", help="the input, or @FILE that holds it ({})")
@@ -46,22 +49,24 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--history", action="store_true", help="print the history's events too")
     parser.add_argument("--timeline", action="store_true", help="draw each Task's attempts, and where errors went")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--stage", default=files.STAGE, help="whose settings fill ${self:custom...} (local)")
-    parser.set_defaults(run=run)
+    return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the result and return the exit status."""
-    machine = files.machine(args.file, args.stage)
+    machine = files.machine(args.file, args)
     data = _input(args.input)
     # What functions print is their log.
     with contextlib.redirect_stdout(sys.stderr):
         answers = functions.read(args.functions)
-        execution = _virtual(machine, data, answers) if args.virtual else asyncio.run(_real(machine, data, answers))
+        if args.virtual:
+            execution = _virtual(machine, data, answers, args.host)
+        else:
+            execution = asyncio.run(_real(machine, data, answers, args.host))
     if args.json:
         print(json.dumps(_as_json(execution, args.history), ensure_ascii=False, indent=1))
     else:
-        print(in_marks_of(sys.stdout.encoding, "\n".join(_lines(execution, args.history, args.timeline))))
+        print(_encodable("\n".join(_lines(execution, args.history, args.timeline))))
     return int(execution.status != "SUCCEEDED")
 
 
@@ -69,15 +74,16 @@ def _input(text: str) -> Any:
     if text.startswith("@"):
         return files.data(Path(text[1:]), "The input")
     try:
-        return files.parsed(text)
+        return parsed(text)
     except ValueError as problem:
-        raise UserError(f"--input is not valid JSON: {problem}. Name a file by @FILE.") from None
+        raise Mistake(f"--input is not valid JSON: {problem}. Name a file by @FILE.") from None
 
 
 class _Outside:
     """Performs the machine's Tasks by the functions and behaviours that --functions names."""
 
-    def __init__(self, clock: Clock, answers: functions.Answers) -> None:
+    def __init__(self, clock: Clock, answers: functions.Answers, host: Host) -> None:
+        self._host = host
         self._functions = Functions(clock, answers.functions)
         self._stubs = Stubs(clock, answers.behaviours, unknown=self._unknown)
 
@@ -86,15 +92,14 @@ class _Outside:
             return await self._functions.perform(call)
         return await self._stubs.perform(call)
 
-    @staticmethod
-    def _unknown(name: str) -> None:
+    def _unknown(self, name: str) -> None:
         answer = "{}" if ":" in name else "its input"
-        print(f"streamkeeper: --functions does not name {name}; it returns {answer}.", file=sys.stderr)
+        print(f"{self._host.name}: --functions does not name {name}; it returns {answer}.", file=sys.stderr)
 
 
-def _virtual(machine: Machine, data: Any, answers: functions.Answers) -> Execution:
+def _virtual(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
     clock = VirtualClock()
-    outside = _Outside(clock, answers)
+    outside = _Outside(clock, answers, host)
 
     async def main() -> Execution:
         return await machine.start(data, clock=clock, perform=outside.perform).wait()
@@ -102,10 +107,10 @@ def _virtual(machine: Machine, data: Any, answers: functions.Answers) -> Executi
     return clock.run(main())
 
 
-async def _real(machine: Machine, data: Any, answers: functions.Answers) -> Execution:
+async def _real(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
     clock = RealClock()
-    execution = machine.start(data, clock=clock, perform=_Outside(clock, answers).perform)
-    progress = asyncio.ensure_future(_print_progress(execution, clock))
+    execution = machine.start(data, clock=clock, perform=_Outside(clock, answers, host).perform)
+    progress = asyncio.ensure_future(_print_progress(execution, clock, host))
     try:
         return await execution.wait()
     finally:
@@ -114,16 +119,32 @@ async def _real(machine: Machine, data: Any, answers: functions.Answers) -> Exec
             await progress
 
 
-async def _print_progress(execution: Execution, clock: Clock) -> None:
+async def _print_progress(execution: Execution, clock: Clock, host: Host) -> None:
     """Print now and then how long the execution has been running, and its latest state."""
     while True:
         await clock.sleep_until(clock.now_ms() + PROGRESS_EVERY_MS)
         elapsed_s = (clock.now_ms() - execution.started_ms) / 1000
         latest = execution.path[-1] if execution.path else "no state yet"
-        print(f"streamkeeper: running for {elapsed_s:.0f} s, in {latest}; Ctrl-C ends it.", file=sys.stderr)
+        print(f"{host.name}: running for {elapsed_s:.0f} s, in {latest}; Ctrl-C ends it.", file=sys.stderr)
 
 
 # ---- the result ----
+
+
+def _columns() -> int:
+    """The columns of the terminal, or what COLUMNS in the environment says, for a pipe too."""
+    if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
+        return shutil.get_terminal_size((COLUMNS, 24)).columns
+    return COLUMNS
+
+
+def _encodable(text: str) -> str:
+    """The text with a timeline's marks replaced by ASCII ones, where the output's encoding lacks them."""
+    try:
+        "".join(map(chr, ASCII)).encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(ASCII)
+    return text
 
 
 def _as_json(execution: Execution, history: bool) -> dict[str, Any]:
@@ -151,7 +172,7 @@ def _lines(execution: Execution, history: bool, timeline: bool) -> list[str]:
     if execution.status == "SUCCEEDED":
         lines.append(f"output: {json.dumps(execution.output, ensure_ascii=False, indent=2)}")
     if timeline:
-        width = max(MIN_BAR, columns_of(sys.stdout, COLUMNS) - BESIDE)
+        width = max(MIN_BAR, _columns() - BESIDE)
         until_ms = (execution.stopped_ms or execution.started_ms) - execution.started_ms
         lines += ["", *draw(attempts(execution.history), until_ms, width)]
     if history:

@@ -3,9 +3,9 @@
 Source: the actions on tags in the AWS Step Functions API reference.
 """
 
-from local.stepfunctions.activities import Activities
-from local.stepfunctions.machines import Machines
-from local.stepfunctions.parameters import Action, Answer, Parameters, Refusal, arn
+from states_language.server.activities import Activities
+from states_language.server.machines import Machines
+from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn
 
 _MOST_TAGS = 50
 

@@ -3,16 +3,15 @@
 Invariant: of one that has ended, what is said comes from its last line on disk.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.stepfunctions import map_runs
-from local.stepfunctions.journals import Closing, Journal, Opening
-from local.stepfunctions.redrives import Redrive, reason
 from states_language import Execution
+from states_language.server import map_runs
+from states_language.server.journals import Closing, Journal, Opening
+from states_language.server.redrives import Redrive, reason
 from states_language.tasks.nested import Ended
 
 
@@ -57,15 +56,6 @@ class KnownExecution:
             stopped_ms=closing.stopped_ms if closing is not None else now_ms,
             events=closing.events if closing is not None else 0, is_kept=self.open_runs is not None,
         )  # fmt: skip
-
-    @property
-    def stream_id(self) -> str:
-        """The stream id in its input, or ""."""
-        try:
-            value = json.loads(self.opening.input)["pathParameters"]["streamId"]
-        except (ValueError, KeyError, TypeError):
-            return ""
-        return value if isinstance(value, str) else ""
 
 
 def ended(known: KnownExecution, closing: Closing) -> Ended:

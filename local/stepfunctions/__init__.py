@@ -1,1 +1,0 @@
-"""The Step Functions API on this machine: its actions, and the machines, executions and activities behind them."""

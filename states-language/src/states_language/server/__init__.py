@@ -1,0 +1,43 @@
+"""Answers Step Functions' API: over HTTP, or inside a host of one's own. Needs the extra `server`.
+
+    states = StepFunctions(folder, RealClock())
+    tasks = TaskPerformer(invoke, client, states)  # `invoke` runs a function, `client` is botocore's of a service
+    states.executions.perform = tasks.perform
+    settle()
+    await states.call("StartExecution", {"stateMachineArn": arn})  # or `answer`, for a request as it came
+
+A host serves `application(states)`, an ASGI application, or puts `states.answer` behind an application of its own; it
+ends with `states.executions.close()`, `states.close()` and `tasks.close()`. `python -m states_language.server` is such
+a host. What a host deploys is passed to `StepFunctions` as `loaded_stack` returns it, and later to `deploy`. `Refusal`
+is an error with AWS's name. These modules are public too: `sdk` (how Tasks spell names, values and errors of services).
+All else may change without notice.
+"""
+
+from states_language.server.actions import StepFunctions, application, settle
+from states_language.server.executions import Executions
+from states_language.server.journals import Closing, Opening
+from states_language.server.known_executions import KnownExecution
+from states_language.server.machines import StateMachine, loaded_stack
+from states_language.server.parameters import ACCOUNT, REGION, Refusal, is_name
+from states_language.server.task_performer import Answer, Invoke, TaskPerformer, TooManyRequests, UnknownFunction
+
+__all__ = [
+    "ACCOUNT",
+    "REGION",
+    "Answer",
+    "Closing",
+    "Executions",
+    "Invoke",
+    "KnownExecution",
+    "Opening",
+    "Refusal",
+    "StateMachine",
+    "StepFunctions",
+    "TaskPerformer",
+    "TooManyRequests",
+    "UnknownFunction",
+    "application",
+    "is_name",
+    "loaded_stack",
+    "settle",
+]

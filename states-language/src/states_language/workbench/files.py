@@ -1,0 +1,94 @@
+"""Reads the files that the user names: definitions, and other JSON or YAML.
+
+Invariant: a file that cannot be used is a Mistake whose sentence names the file.
+"""
+
+import argparse
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from states_language.definition.fields import DefinitionError
+from states_language.definition.load import load
+from states_language.definition.source import read_definition
+from states_language.machine import Machine
+from states_language.values import parsed
+
+DRAW_LIMIT_S = 60
+
+
+class Mistake(Exception):
+    """The user's input or machine is at fault; the text is one sentence that says what is wrong and what to do."""
+
+
+def drawn(text: str, command: tuple[str, ...] = ("dot", "-Tsvg"), folder: Path | None = None) -> str:
+    """Return DOT as the SVG that Graphviz makes of it; raises Mistake where that fails."""
+    if shutil.which(command[0]) is None:
+        needed = "Graphviz (`dot`)" if command[0] == "dot" else f"`{command[0]}`"
+        raise Mistake(f"An SVG needs {needed}; --format dot and --format mermaid do not.")
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=DRAW_LIMIT_S, check=False, cwd=folder
+    )
+    if done.returncode != 0:
+        raise Mistake(f"The picture could not be laid out: {' '.join(done.stderr.split())[:300]}")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Host:
+    """The program whose commands these are.
+
+    name: begins each line of progress. command: what the user types before `check`. settings: returns a definition with
+    the variables of a stage filled in, or raises Mistake; None where definitions have no variables. svg: lays out DOT.
+    page: where the commands are described.
+    """
+
+    name: str = "states-language"
+    command: str = "python -m states_language"
+    settings: Callable[[dict[str, Any], str], dict[str, Any]] | None = None
+    svg: Callable[[str], str] = drawn
+    page: str = "docs/command.md"
+
+
+def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the definition in a file, its variables filled in.
+
+    Raises Mistake where the file does not exist or names an unknown variable, DefinitionError where it is not a
+    definition.
+    """
+    if not path.exists() or path.is_dir():
+        raise Mistake(f"{path}: there is no such file.")
+    unresolved = read_definition(path)
+    host: Host = args.host
+    if host.settings is None:
+        return unresolved
+    try:
+        return host.settings(unresolved, args.stage)
+    except Mistake as problem:
+        raise Mistake(f"{path}: {problem}") from None
+
+
+def machine(path: Path, args: argparse.Namespace) -> Machine:
+    """Return the machine in a file; raises Mistake with the first problem where it does not load."""
+    try:
+        return load(definition(path, args))
+    except DefinitionError as problem:
+        raise Mistake(f"{path}: {problem}. `{args.host.command} check {path}` lists all.") from None
+
+
+def data(path: Path, what: str) -> Any:
+    """Return the JSON or YAML in a file; raises Mistake, in which `what` names the file's purpose."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return parsed(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as problem:
+        raise Mistake(f"{what} {path} cannot be read: {problem.strerror}.") from None
+    except RecursionError:
+        raise Mistake(f"{what} {path} is nested too deeply.") from None
+    except (ValueError, yaml.YAMLError) as problem:
+        raise Mistake(f"{what} {path} is neither JSON nor YAML: {' '.join(str(problem).split())}.") from None
