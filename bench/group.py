@@ -23,10 +23,10 @@ from typing import Any
 from bench.ingest import environment, process
 from bench.memory_parts import certificate, deployed, resident_mb, share, used_s
 from bench.tables import TABLES, Connection, Tables
-from handlers.store import control_items
+from handlers.store import typed_values
 from handlers.store.event_items import body_of
 from handlers.store.group_store import GroupStore
-from handlers.store.segment_items import is_segment, stored_events
+from handlers.store.segment_reader import is_segment, stored_events
 from local.checkout import ROOT
 from local.functions.sandbox import Sandbox
 from local.simulation.tables import MemoryDynamoDB
@@ -210,11 +210,11 @@ async def _serve(tables: Tables, tls: ssl.SSLContext | None) -> asyncio.Server:
 def _join(tables: MemoryDynamoDB, streams: list[str]) -> None:
     """What the machine and the POSTs have written before a function runs."""
     groups = GroupStore(tables, "control", GROUP)
-    lease = control_items.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
+    lease = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
     tables.put_item(TableName="control", Item=lease)
     joined = {"S": "1"}
     for stream in streams:
         record = {"joined": joined, "group": {"S": GROUP}, "stop": {"BOOL": False}}
-        tables.put_item(TableName="control", Item=control_items.key(stream, "lease") | record)
+        tables.put_item(TableName="control", Item=typed_values.key(stream, "lease") | record)
         groups.joins(stream, joined["S"])
     groups.changed()

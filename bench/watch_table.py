@@ -17,7 +17,7 @@ from handlers.connection import ledger
 from handlers.connection.effects import Progress
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
-from handlers.store import control_items
+from handlers.store import control_record, typed_values
 from handlers.store.control_record import LAYOUT
 from local import stages
 from local.checkout import ROOT
@@ -96,8 +96,8 @@ def lease(number: int, *, held: bool) -> dict[str, Any]:
         "holder": {"S": "A/8f8a0a41-3d5e-4b57-9a0e-0f8a4c1c7d11"},
         "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
         "partitions": {"N": "1"},
-        "layout": control_items.number(LAYOUT),
-        "known": control_items.known(ledger.Known()),
+        "layout": typed_values.number(LAYOUT),
+        "known": control_record.known(ledger.Known()),
         "cursor": {"S": f"{number:032d}"},
         "live": {"M": {"fence": {"N": str(number % 3000 + 1)}} | {name: {"N": str(NOW_MS)} for name in _INSTANTS}},
     }

@@ -39,7 +39,7 @@ from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.settings import load_control, plain_aws
 from handlers.store.event_reader import EventReader
-from handlers.store.objects import Objects
+from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.

@@ -18,9 +18,11 @@ from aws_lambda_powertools import Logger
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
+from handlers.deliver import delivery_records
 from handlers.deliver.batch import Delivered, Hands, Letter, deliver
 from handlers.deliver.contract import Tools
 from handlers.deliver.delivery_metrics import documents
+from handlers.deliver.delivery_records import Count, Place
 from handlers.deliver.known_sinks import sending
 from handlers.deliver.sinks.lambda_function import INVOKE_S
 from handlers.errors import StoreUnavailable
@@ -29,8 +31,6 @@ from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
 from handlers.settings import load_delivery, plain_aws
-from handlers.store import delivery_records
-from handlers.store.delivery_records import Count, Place
 
 # One try a request: Lambda tries again, after a rest.
 TRIES = 2

@@ -15,8 +15,8 @@ from aws_lambda_powertools import Logger
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.pace import Pace
 from handlers.settings import load_upgrade, plain_aws
-from handlers.store.upgrade_records import UpgradeRecords
 from handlers.upgrade.steps import Clients, Work, step
+from handlers.upgrade.upgrade_records import UpgradeRecords
 
 TRIES = 4
 # StartExecution has a bucket of its own, 1,300 in small regions and 300 a second: the POSTs have most of it.

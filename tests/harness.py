@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from handlers.store import control_items
+from handlers.store import ledger_records
 from local.permissions import guard
 from tests import permission_edges
 from tests.local import support
@@ -167,9 +167,9 @@ class Service:
 
     def connections(self, stream_id: str) -> list[dict[str, Any]]:
         """Returns the records of a stream's connections, oldest first; the control record has that of the newest."""
-        rows = [control_items.whole(row) for row in self._items("control", stream_id, "connection#")]
-        shown = [control_items.live_record(item) for item in self._items("control", stream_id, "lease")]
-        every = control_items.with_live(rows, next(iter(shown), None))
+        rows = [ledger_records.whole(row) for row in self._items("control", stream_id, "connection#")]
+        shown = [ledger_records.live_record(item) for item in self._items("control", stream_id, "lease")]
+        every = ledger_records.with_live(rows, next(iter(shown), None))
         plain = [{name: _plain(value) for name, value in row.items()} for row in every]
         return sorted(plain, key=lambda row: int(row["fence"]))
 

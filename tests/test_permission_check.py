@@ -72,7 +72,7 @@ def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
 
     assert names("handlers.store.leases") == ["ConnectionControlRole", "ConnectionUpgradeRole", "ConnectionWatchRole"]
     assert names("handlers.store.leases", "handlers.watching.lease_rounds") == ["ConnectionWatchRole"]
-    assert names("handlers.store.objects", "handlers.store.connection_store") == ["ConnectionManagerRole"]
+    assert names("handlers.store.overflow", "handlers.store.connection_store") == ["ConnectionManagerRole"]
     assert names("handlers.store.stream_records", "handlers.store.connection_store") == ["ConnectionControlRole"]
     assert names("handlers.nothing") == names(TASK, "Read lease", "arn:aws:states:::dynamodb:putItem") == []
 

@@ -15,7 +15,7 @@ from tests.local.support import environment
 def test_a_room_is_named_as_a_folder_or_by_its_last_word() -> None:
     """Or as a module, with its suffix or without."""
     assert room.changed("store") == room.changed("handlers/store") == room.changed("handlers.store/")
-    assert room.changed("handlers/store/control_items.py") == ["handlers.store.control_items"]
+    assert room.changed("handlers/store/control_record.py") == ["handlers.store.control_record"]
     assert "states_language.execution" in room.changed("states-language/src/states_language")
     assert room.changed("statemachines") == ["statemachines"]
 

@@ -21,7 +21,7 @@ from handlers.api.queries import Listing, PageRequest
 from handlers.api.status_words import CLAIMED
 from handlers.connection import ledger
 from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
-from handlers.store.control_items import GAP, gap_key
+from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000
 _POSITION = re.compile(r"[0-9]{12}(?:/[0-9]{6})?")

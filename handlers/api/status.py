@@ -21,8 +21,8 @@ from handlers.api.connection_records import OVER, UNHEARD, Connection, Connectio
 from handlers.api.last_error import Retries, last_error
 from handlers.api.queries import Listing
 from handlers.connection.stuck import STUCK_AFTER
+from handlers.deliver.delivery_records import DeliveryRecord
 from handlers.profile.addresses import STREAM_ID_LENGTH
-from handlers.store.delivery_records import DeliveryRecord
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.
 LANES = ("A", "B")

@@ -20,7 +20,7 @@ from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.aws import executions
 from handlers.connection.inputs import LOG, Order
-from handlers.store import latest_events
+from handlers.store import event_reader
 from handlers.store.stream_records import Layout, StreamRecords
 
 # Clients of AWS's are made when they are first asked for.
@@ -76,7 +76,7 @@ class Views:
         """The position behind which `GET …/events` has the newest events; null for the beginning."""
         partitions, order = self._store.layout(stream_id) or Layout()
         dynamodb = self._store.dynamodb
-        place = latest_events.place(dynamodb, self._events_table, stream_id, partitions, order, LATEST)
+        place = event_reader.newest_place(dynamodb, self._events_table, stream_id, partitions, order, LATEST)
         return {"stream": stream_id, "after": place or None}
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from handlers.deliver import table_records as rules
 from handlers.deliver.contract import Message, Promises, Refusal
+from handlers.deliver.delivery_records import Count, Place
 from handlers.deliver.sending import LATE, Outcomes, send_all
 from handlers.deliver.table_records import Record
 from handlers.profile.deliver_field import Target
-from handlers.store.delivery_records import Count, Place
 
 # DynamoDB keeps a record for 24 hours. What no sink took until then is put where a person finds it, in time.
 GIVE_UP_MS = 23 * 3_600_000

@@ -13,8 +13,8 @@ Pure. Invariant: a document holds the names of a stream and a sink, and numbers;
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from handlers.deliver.delivery_records import Count, Place
 from handlers.run.connection_metrics import By, embedded
-from handlers.store.delivery_records import Count, Place
 
 _DIMENSIONS: Mapping[By, list[str]] = {
     "stage": ["service"],

@@ -13,9 +13,9 @@ from typing import Any
 from handlers.api.event_pages import shown
 from handlers.deliver.contract import Message
 from handlers.errors import StoreUnavailable
-from handlers.store.control_items import Item
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
-from handlers.store.segment_items import LOG_SUFFIX, is_segment, stored_events
+from handlers.store.segment_reader import LOG_SUFFIX, is_segment, stored_events
+from handlers.store.typed_values import Item
 
 Record = Mapping[str, Any]
 

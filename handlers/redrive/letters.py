@@ -1,6 +1,6 @@
 """Reads what dead-letter messages say: an event, a stream that ended, or neither.
 
-handlers/store/dead_letters.py writes the first kind, in parts where it must, and the machine the second. Pure.
+handlers/store/overflow.py writes the first kind, in parts where it must, and the machine the second. Pure.
 Invariant: an event is returned only where every byte of it is there; any other text is a `Rest` with a reason.
 """
 

@@ -13,7 +13,6 @@ from handlers.connection.inputs import LOG, Order
 from handlers.framing.events import StreamEvent
 from handlers.segments.codec import pack
 from handlers.segments.known import hashes, key_hash
-from handlers.store.control_items import Item
 from handlers.store.event_items import (
     MAX_ITEM_BYTES,
     PLACES,
@@ -26,17 +25,10 @@ from handlers.store.event_items import (
     size_bytes,
     stored_event,
 )
-from handlers.store.objects import Objects
-from handlers.store.segment_items import (
-    BEHIND,
-    MAX_SEGMENT_BYTES,
-    elsewhere,
-    is_segment,
-    log_key,
-    segment_item,
-    segment_of,
-    stored_events,
-)
+from handlers.store.overflow import Objects
+from handlers.store.segment_reader import BEHIND, is_segment, log_key, segment_of, stored_events
+from handlers.store.segment_writer import MAX_SEGMENT_BYTES, elsewhere, segment_item
+from handlers.store.typed_values import Item
 
 STORED, KNOWN = "stored", "known"
 # Where no mark says which number the event had in its connection: behind every one that a connection counts.

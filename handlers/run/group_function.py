@@ -34,8 +34,8 @@ from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
 from handlers.run.group_profiles import GroupProfiles
 from handlers.run.performer import STORE, THREADS, Performer
 from handlers.run.threads import Answered
-from handlers.store import control_items
-from handlers.store.batch_get import KEYS, BatchGet
+from handlers.store import typed_values
+from handlers.store.control_table import KEYS, BatchGet
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupFunction
 from handlers.store.worker import hard_stop_ms
@@ -302,7 +302,7 @@ class _Function:
                 return functools.partial(self._members, version, self.store.lease.size)
             case ReadRecords():
                 streams = [*self._roster.running, *self._roster.unread]
-                keys = [control_items.key(stream, "lease") for stream in streams]
+                keys = [typed_values.key(stream, "lease") for stream in streams]
                 return functools.partial(self._records, keys)
             case Remove(stream, joined):
                 return functools.partial(self._removes, stream, joined, self._causes[stream])
@@ -321,7 +321,7 @@ class _Function:
             self._groups.counted(version, len(members), frees=len(members) < size)
         return members
 
-    def _records(self, keys: list[control_items.Item]) -> list[control_items.Item]:
+    def _records(self, keys: list[typed_values.Item]) -> list[typed_values.Item]:
         batches = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
         return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
 

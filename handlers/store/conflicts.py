@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from handlers.framing.canonical import canonical_json
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.store.batch_get import KEYS, BatchGet
-from handlers.store.control_items import Item, text
+from handlers.store.control_table import KEYS, BatchGet
 from handlers.store.event_items import Fetch, in_bucket, size_bytes, stored_event
+from handlers.store.typed_values import Item, text
 
 # What the items of one read may have together; a function of 128 MB has room for it several times over.
 READ_BYTES = 1024 * 1024

@@ -20,16 +20,14 @@ from handlers.connection.inputs import Order, Written
 from handlers.connection.lease import FINAL_ENDINGS, Lease
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store import control_items, control_record
-from handlers.store.control_items import Item, number
+from handlers.store import control_record, typed_values
 from handlers.store.control_record import LAYOUT, ControlRecord, to_record
-from handlers.store.control_table import ControlTable
-from handlers.store.dead_letters import DeadLetterQueue
+from handlers.store.control_table import ControlTable, placeholders, setting, values_of
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
-from handlers.store.expressions import placeholders, setting, values_of
 from handlers.store.ledger_records import LedgerRecords
-from handlers.store.objects import Objects, no_client
+from handlers.store.overflow import DeadLetterQueue, Objects, no_client
+from handlers.store.typed_values import Item, number
 
 if TYPE_CHECKING:
     from handlers.store.segment_writer import SegmentWriter
@@ -183,7 +181,7 @@ class Store:
         """
         words = _claim_words(execution, holder, partitions, rest_until_ms)
         if rested_from_ms is not None:
-            began = {":began": {"S": control_items.instant(rested_from_ms)}}
+            began = {":began": {"S": typed_values.instant(rested_from_ms)}}
             words = words.where(_NOT_LET_GO, ("ended_at", "execution"), began)
             if after_fence:
                 words = words.where(_NOT_RELIEVED, ("connected",), {":after": number(after_fence)})
@@ -379,7 +377,7 @@ class Store:
             with translate_errors("UpdateItem"):
                 response = self._dynamodb.update_item(
                     TableName=self._control_table,
-                    Key=control_items.key(stream_id, "lease"),
+                    Key=typed_values.key(stream_id, "lease"),
                     UpdateExpression=update,
                     ConditionExpression=condition,
                     ExpressionAttributeNames=placeholders(tuple(names)),
@@ -408,8 +406,8 @@ def to_change(before: Rest, after: Rest, holder: str) -> Change:
     if not before.until_ms:
         condition = f"attribute_not_exists(#rest_until_ms) OR {condition}"
     condition += " OR (#rest_until_ms = :rest_until_ms AND #rest_holder = :rest_holder)"
-    old = control_items.rest(before)
-    attributes = control_items.rest(after) | {"rest_holder": {"S": holder}}
+    old = control_record.rest(before)
+    attributes = control_record.rest(after) | {"rest_holder": {"S": holder}}
     return Change(condition, attributes, {f":old_{name}": old[name] for name in read})
 
 
@@ -451,5 +449,5 @@ def _is_claimed_by(lease: Lease, holder: str, after_fence: int) -> bool:
 
 def mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
     """The values of a mark as connected."""
-    marked = control_items.mark(fence, request_id)
+    marked = control_record.mark(fence, request_id)
     return {":fence": number(fence), ":marked": marked, ":expires_at_ms": number(expires_at_ms)}

@@ -1,4 +1,4 @@
-"""What the control record of a stream says: its lease, its cursor, the rest that is owed, the newest connection.
+"""Reads and writes the control record of a stream: its lease, its cursor, its back-off, and its newest connection.
 
 One item (`SK` `lease`), so that one write renews the lease, saves the cursor and shows the connection, and its answer
 says all that a connection has to know. Of what the ledger says it holds as much as whoever opens next must know
@@ -7,21 +7,25 @@ says all that a connection has to know. Of what the ledger says it holds as much
     claim 7 finds       live: connection 6, seen until 12:00:05      known: what all before 6 have brought
     7 is connected      live: connection 7                           known: what all before 7 have brought
 
-Pure. Invariant: what an attribute does not say, or says so that it cannot be read, is as in an empty record.
+Pure. Invariants: reading what was written returns it; an attribute that cannot be read is as if it were absent, and
+`damage` names it, so that a person can mend it. For example a lease whose `started_at` is "yesterday" reads as one that
+nobody started.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
-from handlers.connection.inputs import Order, Resumption
+from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
-from handlers.store import control_items
-from handlers.store.control_items import Item
+from handlers.store import ledger_records, typed_values
+from handlers.store.ledger_records import live_record
+from handlers.store.typed_values import Item, count, instant_ms, number, refusal, text
 
 if TYPE_CHECKING:
     from handlers.segments.appending import Cursor
@@ -65,7 +69,7 @@ class ControlRecord:
 
     def known_after(self) -> Known:
         """What is known behind the connection that it shows."""
-        return self.known if self.live is None else ledger.known(control_items.records(self.live), self.known)
+        return self.known if self.live is None else ledger.known(ledger_records.records_of(self.live), self.known)
 
     def heard_by(self, logged: Cursor | None, came_ms: int | None) -> ControlRecord:
         """The record with when its connection was heard, as what it has put into the stream's log says.
@@ -75,12 +79,12 @@ class ControlRecord:
         before is stored.
         """
         live = self.live or {}
-        lag_ms = control_items.count(live, "lag_ms")
-        if logged is None or lag_ms is None or control_items.count(live, "fence") != logged.fence:
+        lag_ms = typed_values.count(live, "lag_ms")
+        if logged is None or lag_ms is None or typed_values.count(live, "fence") != logged.fence:
             return self
-        heard_ms = max(logged.at_ms - lag_ms, came_ms or 0, control_items.count(live, "heard_ms") or 0)
-        seen_ms = max(came_ms or 0, control_items.count(live, "seen_ms") or 0)
-        said = {"heard_ms": control_items.number(heard_ms), "seen_ms": control_items.number(seen_ms)}
+        heard_ms = max(logged.at_ms - lag_ms, came_ms or 0, typed_values.count(live, "heard_ms") or 0)
+        seen_ms = max(came_ms or 0, typed_values.count(live, "seen_ms") or 0)
+        said = {"heard_ms": typed_values.number(heard_ms), "seen_ms": typed_values.number(seen_ms)}
         return replace(self, live=live | said)
 
     def with_logged(self, logged: Cursor | None) -> ControlRecord:
@@ -98,22 +102,22 @@ def to_record(item: Item | None) -> ControlRecord:
     """What the item says; an empty record where there is none."""
     item = item or {}
     return ControlRecord(
-        lease=control_items.lease(item),
-        partitions=control_items.partitions(item),
-        order=control_items.order(item),
-        cursor=control_items.text(item, "cursor"),
-        cursor_fence=control_items.count(item, "cursor_fence") or 0,
-        saved_ms=control_items.count(item, "saved_at_ms"),
-        rest=control_items.rest_of(item),
-        known=control_items.known_of(item),
-        live=control_items.live_record(item),
-        looked=control_items.count(item, "looked") or 0,
+        lease=lease(item),
+        partitions=partitions(item),
+        order=order(item),
+        cursor=typed_values.text(item, "cursor"),
+        cursor_fence=typed_values.count(item, "cursor_fence") or 0,
+        saved_ms=typed_values.count(item, "saved_at_ms"),
+        rest=rest_of(item),
+        known=known_of(item),
+        live=ledger_records.live_record(item),
+        looked=typed_values.count(item, "looked") or 0,
     )
 
 
 def layout_problem(item: Item | None) -> str:
     """Why this version may not write to the record, as a sentence; "" where it may."""
-    layout = control_items.count(item or {}, "layout")
+    layout = typed_values.count(item or {}, "layout")
     return "" if layout in (None, LAYOUT) else UNKNOWN_LAYOUT.format(layout=layout, known=LAYOUT)
 
 
@@ -121,6 +125,154 @@ def cursor(value: str, fence: int, now_ms: int) -> Item:
     """The attributes of a cursor that connection `fence` saves."""
     return {
         "cursor": {"S": value},
-        "cursor_fence": control_items.number(fence),
-        "saved_at_ms": control_items.number(now_ms),
+        "cursor_fence": typed_values.number(fence),
+        "saved_at_ms": typed_values.number(now_ms),
     }
+
+
+def lease(item: Item) -> Lease:
+    """The lease of an item; what is absent, or cannot be read, is as in an empty lease.
+
+    handlers/store/control_record.py says what cannot be read.
+    """
+    return Lease(
+        fence=count(item, "fence") or 0,
+        connected_token=count(item, "connected") or 0,
+        released_token=count(item, "released") or 0,
+        expires_at_ms=count(item, "expires_at_ms") or 0,
+        execution=text(item, "execution") or "",
+        generation=count(item, "generation") or 0,
+        stop=item.get("stop", {}).get("BOOL", False) is True,
+        holder=text(item, "holder") or "",
+        started_at_ms=instant_ms(text(item, "started_at")) or 0,
+        ending=text(item, "ending") or "",
+        ended_at_ms=instant_ms(text(item, "ended_at")) or 0,
+        ending_cause=text(item, "ending_cause") or "",
+        stop_at_ms=instant_ms(text(item, "stop_at")) or 0,
+        connected_by=_connected_by(item),
+    )
+
+
+def mark(fence: int, request_id: str) -> Item:
+    """What a connection writes beside its token when it is marked as connected."""
+    return {"S": f"{fence}/{request_id}"}
+
+
+def _connected_by(item: Item) -> str:
+    """The request of the connection that is connected; "" where the mark does not say."""
+    fence, _, request_id = (text(item, "marked") or "").partition("/")
+    return request_id if fence == str(count(item, "connected") or 0) else ""
+
+
+def partitions(item: Item) -> int:
+    """Over how many partition keys a stream's events are spread, as its lease says: one where it says nothing.
+
+    LOG where they lie in a log.
+    """
+    fixed = fixed_partitions(item)
+    return 1 if fixed is None else fixed
+
+
+def fixed_partitions(item: Item) -> int | None:
+    """What stands in the lease as `partitions`; None where nothing does, or what no profile can ask for."""
+    fixed = count(item, "partitions")
+    return fixed if fixed is not None and LOG <= fixed <= MOST_PARTITIONS else None
+
+
+def order(item: Item) -> Order:
+    """Whether all of a stream's items are in the index of the order, as its lease says: they are where it says nothing.
+
+    Once it says "none" some are not, so nobody says otherwise again. A log has no index, and is in order.
+    """
+    return "none" if text(item, "order") == "none" and partitions(item) != LOG else "index"
+
+
+def known(what: ledger.Known) -> Item:
+    """What the ledger says of all connections but the newest, as a list of numbers."""
+    numbers = (what.fence, what.at_ms or 0, what.connected_ms, what.until_ms, *chain.from_iterable(what.waits))
+    return {"L": [number(value) for value in numbers]}
+
+
+def known_of(item: Item) -> ledger.Known:
+    """What `known` wrote; nothing where there is none, or where it cannot be read."""
+    numbers = known_numbers(item)
+    if not numbers or not numbers[0]:
+        return ledger.Known()
+    fence, at_ms, connected_ms, until_ms, *rest = numbers
+    waits = tuple(zip(rest[::3], rest[1::3], rest[2::3], strict=True))
+    return ledger.Known(fence, at_ms, connected_ms, until_ms, waits)
+
+
+def known_numbers(item: Item) -> list[int] | None:
+    """The numbers that `known` wrote; None where none stand there: four, and three for each that waits."""
+    written: list[Item] = item.get("known", {}).get("L", [])
+    numbers = [value for one in written if (value := count({"one": one}, "one")) is not None]
+    return numbers if len(numbers) == len(written) >= 4 and len(numbers) % 3 == 1 else None
+
+
+_REST = (
+    *("kind", "failures", "until_ms", "reconnection_ms", "same_ends", "same_end"),
+    *("refused_since_ms", "final_ms", "tried_ms"),
+)
+
+
+def rest_of(item: Item) -> Rest:
+    """What is known of an upstream's failures, as the control record says; nothing where it says nothing."""
+    return Rest(
+        kind=text(item, "rest_kind") or "",
+        failures=count(item, "rest_failures") or 0,
+        until_ms=count(item, "rest_until_ms") or 0,
+        reconnection_ms=count(item, "rest_reconnection_ms") or 0,
+        same_ends=count(item, "rest_same_ends") or 0,
+        same_end=text(item, "rest_same_end") or "",
+        refused_since_ms=count(item, "rest_refused_since_ms") or 0,
+        final_ms=count(item, "rest_final_ms") or 0,
+        tried_ms=count(item, "rest_tried_ms") or 0,
+    )
+
+
+def rest(owed: Rest) -> Item:
+    """The attributes of the control record that say what is known of an upstream's failures."""
+    values = {name: getattr(owed, name) for name in _REST}
+    return {f"rest_{name}": {"S": value} if isinstance(value, str) else number(value) for name, value in values.items()}
+
+
+def check_lease(item: Item) -> None:
+    """Raises StoreUnavailable where the control record's layout is not known."""
+    if problem := layout_problem(item):
+        raise refusal(problem)
+
+
+_NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "layout", "rest_until_ms")
+_TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
+_INSTANTS = ("started_at", "ended_at", "stop_at")
+# All of the lease itself and what refuses a claim, which the watch reads; the record has cursor and ledger besides.
+ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "order", "stop")
+_OTHER_NUMBERS = (
+    *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
+    *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms"),
+)
+
+
+def damage(item: Item) -> tuple[str, ...]:
+    """The names of the attributes that cannot be read, or that are missing where an execution holds the stream."""
+    names = [name for name in (*_NUMBERS, *_OTHER_NUMBERS) if name in item and count(item, name) is None]
+    names += ["layout"] if count(item, "layout") not in (None, LAYOUT) else []
+    names += [
+        name for name in (*_TEXTS, "cursor", "rest_kind", "rest_same_end") if name in item and text(item, name) is None
+    ]
+    names += [name for name in _INSTANTS if name in item and instant_ms(text(item, name)) is None]
+    if "partitions" in item and fixed_partitions(item) is None:
+        names.append("partitions")
+    if "order" in item and text(item, "order") != "none":
+        names.append("order")
+    if "known" in item and known_numbers(item) is None:
+        names.append("known")
+    if "live" in item and live_record(item) is None:
+        names.append("live")
+    if "stop" in item and not isinstance(item["stop"].get("BOOL"), bool):
+        names.append("stop")
+    # Without either nobody knows since when the stream has not been connected.
+    if "execution" in item and "started_at" not in item and "expires_at_ms" not in item:
+        names.append("started_at")
+    return tuple(names)

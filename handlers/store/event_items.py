@@ -15,8 +15,8 @@ from handlers.connection.inputs import Order
 from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body, encoded
 from handlers.framing.oversize import Oversize
-from handlers.store import layouts
-from handlers.store.control_items import Item, expiry
+from handlers.store import typed_values
+from handlers.store.typed_values import Item, expiry
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
 # length) and attribute value lengths".
@@ -223,8 +223,8 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
     cannot read the item.
     """
     name = f"the event at {place_of(item)}"
-    layouts.check(item, name)
-    with layouts.named(name):
+    typed_values.check_layout(item, name)
+    with typed_values.refused_by_name(name):
         return _stored_event(item, fetch, most_bytes)
 
 

@@ -1,25 +1,31 @@
-"""Reads the events of a stream in the order in which they came, over however many partition keys they are spread.
+"""Reads the events of a stream, over however many partition keys they are spread; finds where the newest ones lie.
 
-Those of a log lie in segments, which handlers/store/segment_reader.py reads; those that no index has are read by their
-keys, by handlers/store/key_reader.py.
+The index has them in the order in which they came. Those of a log lie in segments, which
+handlers/store/segment_reader.py reads. Those that no index has are read by their keys: the table itself has the items
+of a partition in the order of their keys, as bytes of UTF-8. That is not when they came, unless the upstream's ids sort
+as they come: ULIDs, snowflakes, instants. Such a position is "key." and the key in Base64 for URLs: nobody need know
+more of it.
 
 handlers/store/event_items.py says what an item means. Invariants: nothing is written; the result is the first events
-after a position, whatever partition they lie in; an event that has expired is not shown; at most one batch of items is
-held at once.
+after a position, whatever partition they lie in; what is stored meanwhile with a smaller key is not in a later page; an
+event that has expired is not shown; at most one batch of items is held at once.
 """
 
+from __future__ import annotations
+
+import base64
+import binascii
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.inputs import LOG, Order
-from handlers.store.batch_get import BatchGet
-from handlers.store.control_items import Item
+from handlers.store.control_table import BatchGet
 from handlers.store.event_items import Fetch, StoredEvent, has_expired, partition_keys, stored_event
-from handlers.store.key_reader import KeyReader
+from handlers.store.typed_values import Item
 
 INDEX = "by-position"
 # How many keys are asked for at once. BatchGetItem takes 100, and answers with 16 MB at most; a function of 128 MB has
@@ -127,3 +133,130 @@ class EventReader:
             )
         entries: list[Item] = response["Items"]
         return entries
+
+
+# No position of the order of arrival begins so.
+_MARK = "key."
+
+
+class KeyReader:
+    """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
+
+    def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
+        self._dynamodb = dynamodb
+        self._table = events_table
+        self._fetch = fetch
+
+    def entries(
+        self, stream_id: str, partitions: int, now_ms: int, after: str, limit: int, most_bytes: int | None = None
+    ) -> Iterator[tuple[str, StoredEvent | None]]:
+        """The first `limit` places behind the position `after`, each with its event, None where that has expired.
+
+        A body of more than `most_bytes` is left out. Raises StoreUnavailable, and ValueError for no position.
+        """
+        keys = partition_keys(stream_id, partitions)
+        start = key_at(after) if after else ""
+        count = max(1, BATCH // len(keys))
+        merged = heapq.merge(*(self._items(key, start, count) for key in keys), key=lambda item: item["SK"]["S"])
+        for item in itertools.islice(merged, limit):
+            position = position_of(item["SK"]["S"])
+            event = None if has_expired(item, now_ms) else stored_event(item, self._fetch, most_bytes)
+            yield position, None if event is None else replace(event, position=position)
+
+    def _items(self, partition: str, after: str, count: int) -> Iterator[Item]:
+        """The items of a partition behind a key, read as they are asked for."""
+        while True:
+            condition, values = "PK = :partition", {":partition": {"S": partition}}
+            if after:
+                condition, values = f"{condition} AND SK > :after", values | {":after": {"S": after}}
+            with translate_errors("Query"):
+                response = self._dynamodb.query(
+                    TableName=self._table,
+                    KeyConditionExpression=condition,
+                    ExpressionAttributeValues=values,
+                    ConsistentRead=True,
+                    Limit=count,
+                )
+            yield from response["Items"]
+            if not response.get("LastEvaluatedKey"):
+                return
+            after = response["LastEvaluatedKey"]["SK"]["S"]
+
+
+def position_of(key: str) -> str:
+    """The position of the event with this key."""
+    return _MARK + base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def key_at(position: str) -> str:
+    """The key of a position; ValueError where none has it."""
+    digits = position.removeprefix(_MARK)
+    try:
+        key = base64.b64decode(digits + "=" * (-len(digits) % 4), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError) as error:
+        raise ValueError("not a position") from error
+    if not key or position_of(key) != position:
+        raise ValueError("not a position")
+    return key
+
+
+# A segment has one event or thousands.
+SEGMENTS = 4
+# No fencing token and no index within a segment is larger.
+_MOST = 10**12 - 1
+
+
+def newest_place(dynamodb: Any, table: str, stream_id: str, partitions: int, order: Order, count: int) -> str:
+    """The position behind which lie the newest `count` events, "" for the beginning; raises StoreUnavailable.
+
+    Of a log it is the one before the last segments, however many events those have.
+    """
+    if partitions == LOG:
+        return _before_segments(dynamodb, table, stream_id)
+    if order == "none":
+        return ""
+    positions = sorted(_newest(dynamodb, table, stream_id, partitions, count + 1), reverse=True)
+    return positions[count] if len(positions) > count else ""
+
+
+def newest_ms(dynamodb: Any, table: str, stream_id: str, partitions: int, order: Order) -> int | None:
+    """When the newest event came that is stored, None where there is none or no order; raises StoreUnavailable.
+
+    Of a log it is when its last segment was begun.
+    """
+    if partitions == LOG:
+        from handlers.store.segment_reader import BEHIND, heads, is_segment, segment_of
+
+        items = heads(dynamodb, table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=1)["Items"]
+        return next((segment_of(item).at_ms for item in items if is_segment(item)), None)
+    if order == "none":
+        return None
+    instants = [int(position.partition("/")[0]) for position in _newest(dynamodb, table, stream_id, partitions, 1)]
+    return max(instants, default=None)
+
+
+def _newest(dynamodb: Any, table: str, stream_id: str, partitions: int, count: int) -> list[str]:
+    """The positions of the newest events of each partition, `count` of each at most."""
+    positions: list[str] = []
+    for key in partition_keys(stream_id, partitions):
+        with translate_errors("Query"):
+            response = dynamodb.query(
+                TableName=table,
+                IndexName=INDEX,
+                KeyConditionExpression="PK = :partition",
+                ExpressionAttributeValues={":partition": {"S": key}},
+                ScanIndexForward=False,
+                Limit=count,
+            )
+        positions += [item["position"]["S"] for item in response["Items"]]
+    return positions
+
+
+def _before_segments(dynamodb: Any, table: str, stream_id: str) -> str:
+    from handlers.store.segment_reader import BEHIND, heads, is_segment, position, segment_number
+
+    items = heads(
+        dynamodb, table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=SEGMENTS + 1
+    )["Items"]  # fmt: skip
+    segments = [item for item in items if is_segment(item)]
+    return position(segment_number(segments[SEGMENTS]), _MOST, _MOST) if len(segments) > SEGMENTS else ""

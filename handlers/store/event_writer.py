@@ -16,8 +16,6 @@ from handlers.dynamodb.client import DynamoDb
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.store.control_items import Item
-from handlers.store.dead_letters import DeadLetterQueue
 from handlers.store.event_items import (
     DEFAULT_POLICY,
     MAX_ITEM_BYTES,
@@ -30,7 +28,8 @@ from handlers.store.event_items import (
     stream_of,
 )
 from handlers.store.insert_statements import Inserts, as_parameters
-from handlers.store.objects import Objects
+from handlers.store.overflow import DeadLetterQueue, Objects
+from handlers.store.typed_values import Item
 
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".

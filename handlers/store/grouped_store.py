@@ -24,12 +24,11 @@ from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.group.lease import GroupLease, composed, known_over, to_bury
-from handlers.store import control_items
+from handlers.store import control_record, typed_values
 from handlers.store.connection_store import Change, Reply, Store
-from handlers.store.control_items import Item, count, number, text
 from handlers.store.control_record import ControlRecord, to_record
-from handlers.store.group_items import live_of_member
-from handlers.store.group_store import GroupStore
+from handlers.store.group_store import GroupStore, live_of_member
+from handlers.store.typed_values import Item, count, number, text
 
 # How often the cursor of a stream whose events are items is saved at most: but where the upstream ends the older
 # connection at once, which nobody could go back to. There each heartbeat saves it, as of a stream alone.
@@ -226,7 +225,7 @@ class GroupedStore(Store):
             self._counts()
             # The reply is the record from before the mark.
             held.seen_ms, held.lag_ms = seen_ms, lag_ms
-            marked = {"connected": number(fence), "marked": control_items.mark(fence, request_id)}
+            marked = {"connected": number(fence), "marked": control_record.mark(fence, request_id)}
             held.item = held.item | shown | marked | {"expires_at_ms": number(limit_ms)}
             self._has_written(held)
         return reply
@@ -243,7 +242,7 @@ class GroupedStore(Store):
         is_first = "cursor" in held.unsaved and "cursor" not in held.item
         is_behind = held.lag_ms is not None and self._lag_ms(stream_id, held.seen_ms) is None
         # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
-        waits = held.lag_ms is None or ("cursor" in held.unsaved and control_items.partitions(held.item) != LOG)
+        waits = held.lag_ms is None or ("cursor" in held.unsaved and control_record.partitions(held.item) != LOG)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
         is_due = waits and now_ms - held.saved_ms >= every_ms
         if not (is_due or is_first or is_behind or rest is not None) and self._is_alive():
@@ -318,7 +317,7 @@ class GroupedStore(Store):
         values: Item = {
             ":ending": {"S": ending},
             ":cause": {"S": cause[:1000]},
-            ":now": {"S": control_items.instant(self._clock_ms())},
+            ":now": {"S": typed_values.instant(self._clock_ms())},
             ":joined": {"S": joined},
             ":group": {"S": self._who.group},
         }

@@ -10,8 +10,8 @@ from typing import Any
 
 from handlers.dynamodb.client import binary, encode
 from handlers.framing.events import StreamEvent
-from handlers.store.control_items import Item
 from handlers.store.event_items import COMPRESS_FROM_BYTES, PLACES, StoragePolicy, event_item, partition_key, place_of
+from handlers.store.typed_values import Item
 
 # Data, id and name of a short event have fewer characters together: its item is far below every limit.
 SHORT = COMPRESS_FROM_BYTES

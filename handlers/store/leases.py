@@ -17,19 +17,20 @@ nothing that was there throughout. The index may be behind by a moment. Any othe
 `StoreUnavailable`, after the client's own retries.
 """
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
 from handlers.group import is_group
 from handlers.group.lease import GroupLease
-from handlers.store import control_items
-from handlers.store.batch_get import KEYS, BatchGet
-from handlers.store.control_items import Item, text
-from handlers.store.control_table import BY_RECORD, ControlTable
-from handlers.store.group_items import group_lease, lease_of_group
-from handlers.store.lease_damage import ATTRIBUTES
+from handlers.store import control_record, ledger_records, typed_values
+from handlers.store.control_record import ATTRIBUTES
+from handlers.store.control_table import BY_RECORD, KEYS, BatchGet, ControlTable
+from handlers.store.group_store import group_lease, lease_of_group
+from handlers.store.typed_values import Item, text
 
 LEASE = "lease"
 
@@ -95,7 +96,7 @@ class Leases:
     def read(self, stream_id: str) -> Lease:
         """The lease of a stream or a group as it stands now, read consistently; an empty one where there is none."""
         item = self._records.get(stream_id, LEASE) or {}
-        return lease_of_group(item) if is_group(stream_id) else control_items.lease(item)
+        return lease_of_group(item) if is_group(stream_id) else control_record.lease(item)
 
     def _page(self, after: str, **more: Any) -> tuple[list[Item], str]:
         """Entries of the index behind an id, and behind which the next page begins, "" for none."""
@@ -121,9 +122,67 @@ def batches(stream_ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _keys(stream_ids: Sequence[str]) -> list[Item]:
-    return [control_items.key(stream_id, LEASE) for stream_id in stream_ids]
+    return [typed_values.key(stream_id, LEASE) for stream_id in stream_ids]
 
 
 def _id(entry: Item) -> str:
     stream_id: str = entry["PK"]["S"]
     return stream_id
+
+
+NEWEST = 4
+# So many streams are a request; the fifth record is the holder's, where it is older.
+_STREAMS = KEYS // (NEWEST + 1)
+
+
+class Recent:
+    """The newest connections of the streams with these leases, read as they are asked for in the order of `leases`."""
+
+    def __init__(self, batches: BatchGet, leases: Mapping[str, Item]) -> None:
+        self._batches = batches
+        self._leases = leases
+        self._order = {stream_id: number for number, stream_id in enumerate(leases)}
+        self._rows: dict[str, list[Item]] = {}
+
+    def of(self, stream_id: str) -> list[Item] | None:
+        """The stream's records but that in its lease, the newest first; None where they are not enough."""
+        if stream_id not in self._rows:
+            number = self._order[stream_id]
+            self._load(list(self._order)[number : number + _STREAMS])
+        rows, lease = self._rows.pop(stream_id), self._leases[stream_id]
+        return rows if _is_enough(rows, lease) else None
+
+    def _load(self, stream_ids: Sequence[str]) -> None:
+        keys = [
+            typed_values.key(stream_id, ledger_records.connection_key(fence))
+            for stream_id in stream_ids
+            for fence in sorted(_fences(self._leases[stream_id]), reverse=True)
+        ]
+        self._rows |= {stream_id: [] for stream_id in stream_ids}
+        for row in self._batches.items(keys, consistent=True) if keys else ():
+            self._rows[row["PK"]["S"]].append(row)
+        for stream_id in stream_ids:
+            self._rows[stream_id].sort(key=lambda row: row["SK"]["S"], reverse=True)
+
+
+def _newest(lease: Item) -> range:
+    fence = control_record.lease(lease).fence
+    return range(max(1, fence - NEWEST + 1), fence + 1)
+
+
+def _fences(lease: Item) -> set[int]:
+    connected = control_record.lease(lease).connected_token
+    return {*_newest(lease), *([connected] if connected else [])}
+
+
+def _is_enough(rows: Sequence[Item], lease: Item) -> bool:
+    """Whether all of the newest are there, and the oldest of them ends any row of failures: it was answered."""
+    wanted, live = _newest(lease), ledger_records.live_record(lease)
+    read = {typed_values.count(row, "fence"): row for row in ledger_records.with_live(rows, live)}
+    # A claim has no record until the upstream has answered it, or failed.
+    if not set(wanted[:-1]) <= set(read):
+        return False
+    if not wanted or wanted[0] == 1:
+        return True
+    oldest = read.get(wanted[0])
+    return oldest is not None and typed_values.count(oldest, "opened_ms") is not None

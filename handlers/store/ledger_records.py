@@ -1,4 +1,4 @@
-"""Writes the ledger of a stream: a record for each connection, and the gaps that follow from them.
+"""Writes the ledger of a stream and reads its items: a record for each connection, and the gaps that follow from them.
 
 A connection's record is written at its end. While it is the newest that is connected, the control record shows it
 (`control_record.py`); whoever comes after it writes the record of one that was killed. Every write may be sent twice
@@ -7,16 +7,161 @@ with the same end, and no record by an earlier one.
 """
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
-from handlers.connection.effects import RecordLoss
-from handlers.connection.ledger import gaps
-from handlers.store import control_items
-from handlers.store.control_items import Item
-from handlers.store.control_table import ControlTable
-from handlers.store.expressions import placeholders, setting, values_of
+from handlers.connection import ledger
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.ledger import Gap, Record, gaps
+from handlers.store import typed_values
+from handlers.store.control_table import ControlTable, placeholders, setting, values_of
+from handlers.store.typed_values import Item, count, key, number, text
 
+# What the sort keys of gaps begin with.
+GAP = "gap#"
+
+
+def connection_key(fence: int) -> str:
+    """The sort key of a connection's record; records sort by their fencing token."""
+    return f"connection#{fence:012d}"
+
+
+def connection_item(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
+    """The attributes of a connection's record, without its key; an instant that has not come is absent."""
+    texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
+    numbers: dict[str, int | None] = {
+        "fence": progress.fence,
+        "claimed_ms": progress.claimed_ms,
+        "opened_ms": progress.opened_ms,
+        "seen_ms": progress.seen_ms,
+        "closed_ms": progress.closed_ms,
+        "frames": progress.frames,
+        "bytes": progress.bytes,
+        "stored": progress.stored,
+        "duplicates": progress.duplicates,
+        "dead_lettered": progress.dead_lettered,
+        "unterminated_bytes": progress.unterminated_bytes,
+        "reach_ms": progress.reach_ms,
+        "since_ms": progress.since_ms,
+        "live_ms": progress.live_ms,
+        "forgot_ms": progress.forgot_ms,
+        "saved_ms": progress.saved_ms,
+        "deadline_ms": progress.deadline_ms,
+        "heard_ms": progress.heard_ms,
+        # Mostly there is none.
+        "conflicts": progress.conflicts or None,
+        "http_status": progress.http_status or None,
+    }
+    if progress.ended_by:
+        texts |= {"error": progress.error, "detail": progress.detail}
+    attributes = {name: {"S": value} for name, value in texts.items()} | {"resumed": {"BOOL": progress.resumed}}
+    return attributes | {name: number(value) for name, value in numbers.items() if value is not None}
+
+
+def records_of(item: Item) -> list[Record]:
+    """What a connection's record says of gaps; nothing where it was never answered."""
+    seen_ms = count(item, "seen_ms") or 0
+    record = Record(
+        fence=count(item, "fence") or 0,
+        opened_ms=seen_ms,
+        seen_ms=seen_ms,
+        closed_ms=count(item, "closed_ms"),
+        ended_by=text(item, "ended_by") or "",
+        resumed=item.get("resumed", {}).get("BOOL", False) is True,
+        reach_ms=count(item, "reach_ms"),
+        since_ms=count(item, "since_ms"),
+        live_ms=count(item, "live_ms"),
+        saved_ms=count(item, "saved_ms") or 0,
+        heard_ms=count(item, "heard_ms"),
+    )
+    return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
+
+
+def gap_item(stream_id: str, interval: Gap) -> Item:
+    """The item of a gap; gaps sort by the connection that ended them, and then by what it said."""
+    return key(stream_id, gap_key(interval)) | {
+        "from_ms": number(interval.from_ms),
+        "to_ms": number(interval.to_ms),
+        "cause": {"S": interval.cause},
+        "closed_by_cursor": {"BOOL": interval.closed_by_cursor},
+    }
+
+
+def gap_key(interval: Gap) -> str:
+    """The sort key of a gap that follows from the connections."""
+    return f"{GAP}{interval.fence:012d}" + ("#000000" if interval.is_refused else "")
+
+
+def recorded_gap(item: Item) -> Gap:
+    """The gap of an item, whichever kind it is."""
+    _, fence, *number = item["SK"]["S"].split("#")
+    return Gap(
+        int(fence),
+        count(item, "from_ms") or 0,
+        count(item, "to_ms") or 0,
+        text(item, "cause") or "",
+        item.get("closed_by_cursor", {}).get("BOOL", False) is True,
+        bool(number) and not int(number[0]),
+    )
+
+
+def loss_item(stream_id: str, announced: RecordLoss) -> Item:
+    """The item of a gap that the upstream announced; it sorts behind the gap that the same connection ended."""
+    return key(stream_id, f"gap#{announced.fence:012d}#{announced.number:06d}") | {
+        "from_ms": number(announced.from_ms),
+        "to_ms": number(announced.to_ms),
+        "cause": {"S": announced.cause},
+        "closed_by_cursor": {"BOOL": False},
+    }
+
+
+def announced_gap(item: Item) -> Gap | None:
+    """The gap that the upstream announced; None where the item is of one that follows from the connections."""
+    _, fence, *number = item["SK"]["S"].split("#")
+    if not number or not int(number[0]):
+        return None
+    return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
+
+
+def live_value(item: Item) -> Item:
+    """A connection's record in the ledger as it stands in the control record: a count of nothing is absent."""
+    return {"M": lean(item)}
+
+
+def lean(item: Item) -> Item:
+    """A connection's record without what counts nothing and says nothing: each byte of it is kept for long."""
+    return {name: value for name, value in item.items() if name not in _ABSENT or value != _ABSENT[name]}
+
+
+def live_record(item: Item) -> Item | None:
+    """The attributes of the ledger's record of the connection that the control record shows; None where it has none."""
+    shown: Item | None = item.get("live", {}).get("M")
+    if shown is None or count(shown, "fence") is None or count(shown, "seen_ms") is None:
+        return None
+    return whole(shown)
+
+
+def whole(item: Item) -> Item:
+    """A connection's record with what `lean` left out."""
+    return _ABSENT | item
+
+
+def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
+    """The ledger's records with that of the newest connection, first: the ledger has it from its end on."""
+    if shown is None or any(row.get("fence") == shown["fence"] and "closed_ms" in row for row in rows):
+        return list(rows)
+    is_gap = (row["SK"]["S"].startswith("gap#") for row in rows)
+    shown = {"SK": {"S": connection_key(count(shown, "fence") or 0)}} | shown
+    return [
+        shown,
+        *(row for row, gap_item in zip(rows, is_gap, strict=True) if gap_item or row["fence"] != shown["fence"]),
+    ]
+
+
+_TEXTS = ("lane", "execution", "request_id", "ended_by")
+_COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "unterminated_bytes")
+_ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
 # How many connections back a connection looks for gaps that are not recorded.
 LOOK_BACK = 25
 # And back to here, where none of those was answered or looked: 400 tries are three hours of an outage with two lanes.
@@ -34,10 +179,10 @@ class LedgerRecords:
 
     def save(self, stream_id: str, record: Item) -> bool:
         """Whether the record of a connection was written: False where a later one of this connection is there."""
-        seen_ms = control_items.count(record, "seen_ms") or 0
-        record = control_items.lean(record) | control_items.expiry(seen_ms, self._keep_days)
+        seen_ms = typed_values.count(record, "seen_ms") or 0
+        record = lean(record) | typed_values.expiry(seen_ms, self._keep_days)
         values = values_of(record)
-        closed = {} if ":closed_ms" in values else {":closed_ms": control_items.number(-1)}
+        closed = {} if ":closed_ms" in values else {":closed_ms": typed_values.number(-1)}
         # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.
         condition = (
             "attribute_not_exists(#seen_ms) OR "
@@ -48,9 +193,7 @@ class LedgerRecords:
             with translate_errors("UpdateItem"):
                 self._dynamodb.update_item(
                     TableName=self._name,
-                    Key=control_items.key(
-                        stream_id, control_items.connection_key(control_items.count(record, "fence") or 0)
-                    ),
+                    Key=typed_values.key(stream_id, connection_key(typed_values.count(record, "fence") or 0)),
                     UpdateExpression=setting(names),
                     ConditionExpression=condition,
                     ExpressionAttributeNames=placeholders(names if "closed_ms" in record else (*names, "closed_ms")),
@@ -69,17 +212,17 @@ class LedgerRecords:
         """
         rows = self._back_to_who_looked(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
-        records = [record for row in rows for record in control_items.records(row)]
+        records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
         # A put for each that is known already would be refused, one after the other, while the stream is down.
         known = {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if shown else {}
         for gap in shown:
-            item = control_items.gap(stream_id, gap)
+            item = gap_item(stream_id, gap)
             key = item["SK"]["S"]
             # Losses that the upstream announced may lie between, so many that the gap is out of sight.
             before = known.get(key) or self._table.get(stream_id, key)
             if before is None or any(before[name] != value for name, value in item.items()):
-                self._put_gap(item | control_items.expiry(gap.to_ms, self._keep_days), before)
+                self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
 
     def _back_to_who_looked(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
         """The last connections, back to one that was answered, and before which all gaps are recorded.
@@ -92,7 +235,7 @@ class LedgerRecords:
         def is_enough(oldest: Item) -> bool:
             return any(
                 record.fence < looked or record.last_ms - max(record.opened_ms, record.live_ms or 0) > 2 * dead_after_ms
-                for record in control_items.records(oldest)
+                for record in records_of(oldest)
             )
 
         most = LOOK_BACK
@@ -118,4 +261,4 @@ class LedgerRecords:
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Records a gap that the upstream announced; recorded twice it is the same."""
         with translate_errors("PutItem"):
-            self._dynamodb.put_item(TableName=self._name, Item=control_items.loss(stream_id, loss))
+            self._dynamodb.put_item(TableName=self._name, Item=loss_item(stream_id, loss))

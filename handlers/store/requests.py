@@ -32,11 +32,11 @@ from handlers.connection.lease import Lease, is_ended, superseded
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
-from handlers.store import control_items, control_record
+from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.connection_store import Change, Reply, Store, mark, to_change
-from handlers.store.control_items import Item
 from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
+from handlers.store.typed_values import Item
 
 if TYPE_CHECKING:
     from handlers.store.segment_writer import SegmentWriter
@@ -154,7 +154,7 @@ class Requests:
     def _resumption(self, record: ControlRecord) -> Resumption:
         """Where to go on: behind the later of two cursors, the control record's and the log's."""
         logged = None if self._log is None else self._log.opens()
-        newest = control_items.count(record.live or {}, "fence") or 0
+        newest = typed_values.count(record.live or {}, "fence") or 0
         came_ms = None if self._log is None else self._log.came_ms(newest)
         saved = record.heard_by(logged, came_ms).resumption(self._now_ms())
         later = record.with_logged(logged)
@@ -205,7 +205,7 @@ class Requests:
 
     def _found_before(self) -> Item:
         """What the control record must keep of the connections before this one once it shows this one."""
-        return {"known": control_items.known(self._record.known_after())}
+        return {"known": control_record.known(self._record.known_after())}
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
@@ -241,20 +241,20 @@ class Requests:
 
         Here alone a connected one's cursor is saved.
         """
-        shown = {"live": control_items.live(self._of(progress))}
+        shown = {"live": ledger_records.live_value(self._of(progress))}
         if cursor is not None:
             shown |= control_record.cursor(cursor, progress.fence, self._now_ms())
-        return shown if self._looked is None else shown | {"looked": control_items.number(self._looked)}
+        return shown if self._looked is None else shown | {"looked": typed_values.number(self._looked)}
 
     def _of(self, progress: Progress) -> Item:
         """The connection's record in the ledger."""
         who = self._invocation
-        self._row = control_items.connection(
+        self._row = ledger_records.connection_item(
             progress, lane=who.lane, execution=who.execution, request_id=who.request_id
         )
         if self._store.memory_mb is not None:
             # An upgrade compares it with that of the version before (handlers/upgrade/health.py).
-            self._row["memory_mb"] = control_items.number(self._store.memory_mb())
+            self._row["memory_mb"] = typed_values.number(self._store.memory_mb())
         return self._row
 
     def _save_record(self, progress: Progress) -> None:
@@ -265,7 +265,7 @@ class Requests:
     def _record_gaps(self, dead_after_ms: int) -> None:
         now_ms, looked = self._now_ms(), self._record.looked
         self._store.ledger.record_gaps(self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked)
-        self._looked = control_items.count(self._row, "fence")
+        self._looked = typed_values.count(self._row, "fence")
 
 
 def _rest_read(record: ControlRecord) -> RestRead:

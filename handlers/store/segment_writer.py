@@ -28,24 +28,13 @@ from handlers.segments.appending import (
     Put,
     ReadOn,
     Request,
+    Segment,
 )
 from handlers.segments.codec import pack, parts
-from handlers.store.control_items import Item, count, number
-from handlers.store.dead_letters import DeadLetterQueue
-from handlers.store.objects import Objects
-from handlers.store.segment_items import (
-    ANCHOR,
-    BEHIND,
-    MAX_SEGMENT_BYTES,
-    elsewhere,
-    is_segment,
-    last_came_ms,
-    log_key,
-    segment_item,
-    segment_of,
-    sort_key,
-)
-from handlers.store.segment_reader import heads
+from handlers.store.event_items import body_of, event_item, in_bucket
+from handlers.store.overflow import DeadLetterQueue, Objects
+from handlers.store.segment_reader import ANCHOR, BEHIND, heads, is_segment, last_came_ms, log_key, segment_of, sort_key
+from handlers.store.typed_values import Item, count, expiry, number
 
 
 class SegmentWriter:
@@ -213,3 +202,36 @@ def _newest(items: Iterable[Item]) -> tuple[int, int] | None:
     with contextlib.suppress(StoreUnavailable):  # which is for whoever reads events
         return next(((count(one, "fence") or 0, last_came_ms(one)) for one in items if is_segment(one)), None)
     return None
+
+
+# DynamoDB takes 400 KB. What is more than this goes alone, and else where it fits.
+MAX_SEGMENT_BYTES = 350 * 1024
+
+
+def segment_item(
+    stream_id: str, segment: Segment, events: Sequence[StreamEvent], keep_days: int, data: bytes | None = None
+) -> Item:
+    """The item of the segment with the events; `data` is what they are packed to, where that is known already."""
+    item: Item = {
+        "PK": {"S": log_key(stream_id)},
+        "SK": {"S": sort_key(segment.number)},
+        "fence": number(segment.fence),
+        "first": number(segment.first),
+        "at_ms": number(segment.at_ms),
+        "events": number(len(events)),
+        "keys": {"B": segment.keys},
+        "data": {"B": pack(events) if data is None else data},
+    }
+    cursor = segment.cursor
+    if cursor is not None:
+        item |= {"cursor": {"S": cursor.text}, "cursor_fence": number(cursor.fence)}
+        item["cursor_at_ms"] = number(cursor.at_ms)
+    return item | expiry(max(event.received_at_ms for event in events), keep_days)
+
+
+def elsewhere(stream_id: str, fence: int, event: StreamEvent) -> tuple[str, str | bytes, Item]:
+    """The key and the content of the object for a body which no segment holds, and what says so in its segment."""
+    item = event_item(stream_id, fence, 0, event)
+    referring = in_bucket(item)
+    says = {"object": referring["object"], "encoding": referring["encoding"]}
+    return referring["object"]["S"], body_of(item), says

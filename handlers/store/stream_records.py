@@ -16,19 +16,14 @@ from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
 from handlers.group.lease import GroupLease
-from handlers.store import control_items
-from handlers.store.batch_get import BatchGet
-from handlers.store.control_record import to_record
-from handlers.store.control_table import ControlTable
-from handlers.store.group_items import group_lease, live_of_member, member_lease
-from handlers.store.group_store import GroupStore
-from handlers.store.layouts import check_lease
-from handlers.store.lease_damage import damage
-from handlers.store.leases import Leases, batches
-from handlers.store.recent import Recent
+from handlers.store import control_record, ledger_records, typed_values
+from handlers.store.control_record import check_lease, damage, to_record
+from handlers.store.control_table import BatchGet, ControlTable
+from handlers.store.group_store import GroupStore, group_lease, live_of_member, member_lease
+from handlers.store.leases import Leases, Recent, batches
 
 if TYPE_CHECKING:
-    from handlers.store.delivery_records import DeliveryRecord
+    from handlers.deliver.delivery_records import DeliveryRecord
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
@@ -66,8 +61,8 @@ class StreamRecords:
             from handlers.store.segment_reader import last_cursor
 
             record = record.with_logged(last_cursor(self.dynamodb, self._events_table, stream_id))
-        losses = [control_items.lost(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
-        group = control_items.text(lease, "group")
+        losses = [ledger_records.announced_gap(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
+        group = typed_values.text(lease, "group")
         return replace(
             self._read(stream_id, lease, None if group is None else self._leases.group(group)),
             cursor=record.cursor,
@@ -81,18 +76,18 @@ class StreamRecords:
         The leases are read here, 100 in a request; the newest connections when they are asked for, those of 20 streams
         in a request. Of a stream that is well these have no error that was over before them.
         """
-        leases: dict[str, control_items.Item] = {}
+        leases: dict[str, typed_values.Item] = {}
         for some in batches(stream_ids):
             read = self._leases.items(some)
             leases |= {stream_id: read[stream_id] for stream_id in some if stream_id in read}
-        groups = self._groups({control_items.text(lease, "group") or "" for lease in leases.values()} - {""})
+        groups = self._groups({typed_values.text(lease, "group") or "" for lease in leases.values()} - {""})
         recent = Recent(self._batches, leases)
 
         def records(stream_id: str) -> Records | None:
             if stream_id not in leases:
                 return None
             lease = leases[stream_id]
-            group = groups.get(control_items.text(lease, "group") or "")
+            group = groups.get(typed_values.text(lease, "group") or "")
             return self._read(stream_id, lease, group, recent.of(stream_id))
 
         return records
@@ -107,9 +102,9 @@ class StreamRecords:
     def _read(
         self,
         stream_id: str,
-        lease: control_items.Item,
+        lease: typed_values.Item,
         group: GroupLease | None,
-        recent: list[control_items.Item] | None = None,
+        recent: list[typed_values.Item] | None = None,
     ) -> Records:
         """The records; of a stream in a `group` they say what both leases say."""
         items = self._records.newest(stream_id, "connection#", NEWEST) if recent is None else recent
@@ -118,10 +113,10 @@ class StreamRecords:
             record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))
         return Records(
             lease=record.lease,
-            group=control_items.text(lease, "group") or "",
+            group=typed_values.text(lease, "group") or "",
             cursor=None,
             cursor_saved_ms=None,
-            connections=[_connection(item) for item in control_items.with_live(items, record.live)],
+            connections=[_connection(item) for item in ledger_records.with_live(items, record.live)],
             rest=record.rest,
             is_all=len(items) < NEWEST,
             kept_since_ms=_kept_since_ms(items),
@@ -131,7 +126,7 @@ class StreamRecords:
     def delivery(self, stream_id: str) -> "list[DeliveryRecord]":
         """What is known of the stream's sinks, by their names."""
         # Few streams have any, and what is imported lengthens each cold start.
-        from handlers.store.delivery_records import read
+        from handlers.deliver.delivery_records import read
 
         return read(self.dynamodb, self._table, stream_id)
 
@@ -154,12 +149,12 @@ class StreamRecords:
         lease = self._records.get(stream_id, "lease")
         if lease is not None:
             check_lease(lease)
-        return None if lease is None else Layout(control_items.partitions(lease), control_items.order(lease))
+        return None if lease is None else Layout(control_record.partitions(lease), control_record.order(lease))
 
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
         """The gaps that are written down behind the sort key `after`, each with its own; the oldest first."""
-        items = self._records.behind(stream_id, control_items.GAP, after, most)
-        return [(item["SK"]["S"], control_items.recorded_gap(item)) for item in items]
+        items = self._records.behind(stream_id, ledger_records.GAP, after, most)
+        return [(item["SK"]["S"], ledger_records.recorded_gap(item)) for item in items]
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the stop request in it; None where there is no lease and none `may_start`: nothing is written.
@@ -175,7 +170,7 @@ class StreamRecords:
             with translate_errors("UpdateItem"):
                 response = self.dynamodb.update_item(
                     TableName=self._table,
-                    Key=control_items.key(stream_id, "lease"),
+                    Key=typed_values.key(stream_id, "lease"),
                     # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its
                     # instant holds it against a POST that came before and has not claimed the stream yet. Written
                     # twice it is the same, so a request that is repeated after a lost answer changes nothing.
@@ -187,46 +182,46 @@ class StreamRecords:
                 )
         except ConditionFailed:
             return None
-        group = control_items.text(response["Attributes"], "group")
+        group = typed_values.text(response["Attributes"], "group")
         if group is not None:
             GroupStore(self.dynamodb, self._table, group).changed()
-        return control_items.lease(response["Attributes"])
+        return control_record.lease(response["Attributes"])
 
 
-def _connection(item: control_items.Item) -> Connection:
+def _connection(item: typed_values.Item) -> Connection:
     return Connection(
-        fence=control_items.count(item, "fence") or 0,
-        lane=control_items.text(item, "lane") or "",
-        execution=control_items.text(item, "execution") or "",
-        request_id=control_items.text(item, "request_id") or "",
-        claimed_ms=control_items.count(item, "claimed_ms") or 0,
-        opened_ms=control_items.count(item, "opened_ms"),
-        seen_ms=control_items.count(item, "seen_ms") or 0,
-        closed_ms=control_items.count(item, "closed_ms"),
-        ended_by=control_items.text(item, "ended_by") or "",
+        fence=typed_values.count(item, "fence") or 0,
+        lane=typed_values.text(item, "lane") or "",
+        execution=typed_values.text(item, "execution") or "",
+        request_id=typed_values.text(item, "request_id") or "",
+        claimed_ms=typed_values.count(item, "claimed_ms") or 0,
+        opened_ms=typed_values.count(item, "opened_ms"),
+        seen_ms=typed_values.count(item, "seen_ms") or 0,
+        closed_ms=typed_values.count(item, "closed_ms"),
+        ended_by=typed_values.text(item, "ended_by") or "",
         resumed=item.get("resumed", {}).get("BOOL", False) is True,
-        reach_ms=control_items.count(item, "reach_ms"),
-        since_ms=control_items.count(item, "since_ms"),
-        live_ms=control_items.count(item, "live_ms"),
-        forgot_ms=control_items.count(item, "forgot_ms"),
-        stored=control_items.count(item, "stored") or 0,
-        duplicates=control_items.count(item, "duplicates") or 0,
-        dead_lettered=control_items.count(item, "dead_lettered") or 0,
-        conflicts=control_items.count(item, "conflicts") or 0,
-        saved_ms=control_items.count(item, "saved_ms"),
-        deadline_ms=control_items.count(item, "deadline_ms"),
-        error=control_items.text(item, "error") or "",
-        http_status=control_items.count(item, "http_status"),
-        detail=control_items.text(item, "detail") or "",
+        reach_ms=typed_values.count(item, "reach_ms"),
+        since_ms=typed_values.count(item, "since_ms"),
+        live_ms=typed_values.count(item, "live_ms"),
+        forgot_ms=typed_values.count(item, "forgot_ms"),
+        stored=typed_values.count(item, "stored") or 0,
+        duplicates=typed_values.count(item, "duplicates") or 0,
+        dead_lettered=typed_values.count(item, "dead_lettered") or 0,
+        conflicts=typed_values.count(item, "conflicts") or 0,
+        saved_ms=typed_values.count(item, "saved_ms"),
+        deadline_ms=typed_values.count(item, "deadline_ms"),
+        error=typed_values.text(item, "error") or "",
+        http_status=typed_values.count(item, "http_status"),
+        detail=typed_values.text(item, "detail") or "",
     )
 
 
-def _kept_since_ms(items: Sequence[control_items.Item]) -> int:
+def _kept_since_ms(items: Sequence[typed_values.Item]) -> int:
     """Since when no connection's record has expired; 0 where none ever does, as far as these tell."""
     kept_ms = [
         expires_at * 1000 - seen_ms
         for item in items
-        if (expires_at := control_items.count(item, "expires_at")) is not None
-        and (seen_ms := control_items.count(item, "seen_ms")) is not None
+        if (expires_at := typed_values.count(item, "expires_at")) is not None
+        and (seen_ms := typed_values.count(item, "seen_ms")) is not None
     ]
     return max(0, time.time_ns() // 1_000_000 - min(kept_ms)) if kept_ms else 0

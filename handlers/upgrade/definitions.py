@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from handlers.store.upgrade_records import Upgrade, UpgradeRecords
+from handlers.upgrade.upgrade_records import Upgrade, UpgradeRecords
 
 # JSON does not mind it, and no deployment writes it: it says that an upgrade has put the definition there.
 OURS = " "

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.connection.orphans import start_input
-from handlers.store.control_items import Item
-from handlers.store.upgrade_items import MARK, asked_of, execution_of, is_asked, lease_of, to_stream, was_ended
-from handlers.store.upgrade_records import UpgradeRecords
+from handlers.store.typed_values import Item
 from handlers.upgrade import health
 from handlers.upgrade.definitions import Definitions
 from handlers.upgrade.health import Limits, Stream, Verdict
+from handlers.upgrade.upgrade_items import MARK, asked_of, execution_of, is_asked, lease_of, to_stream, was_ended
+from handlers.upgrade.upgrade_records import UpgradeRecords
 from handlers.upgrade.waves import WHOLE, place, wave_end
 
 ALIAS, LATEST = "stable", "$LATEST"

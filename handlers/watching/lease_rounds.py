@@ -27,10 +27,10 @@ from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
 from handlers.group.lease import GroupLease, is_well
-from handlers.store import control_items
-from handlers.store.batch_get import KEYS
-from handlers.store.group_items import group_lease, lease_of_group, member_lease
-from handlers.store.lease_damage import ATTRIBUTES, damage
+from handlers.store import control_record, typed_values
+from handlers.store.control_record import ATTRIBUTES, damage
+from handlers.store.control_table import KEYS
+from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
 
 # Requests under way at once: then the waiting takes less time than Lambda's share of a processor needs for the answers.
@@ -154,17 +154,17 @@ class Rounds:
                 is_last = first + KEYS * AT_ONCE >= len(ids)
                 yield {one: page[one] for one in part}, after if is_last else part[-1]
 
-    def _see_group(self, group_id: str, item: control_items.Item, now_ms: int) -> str | None:
+    def _see_group(self, group_id: str, item: typed_values.Item, now_ms: int) -> str | None:
         """The execution of a group that is well: none of the streams that it holds need be read."""
         self._groups[group_id], lease = group_lease(item), lease_of_group(item)
         if is_suspect(lease, now_ms):
             self._suspects.offer(group_id, lease)
         return lease.execution if is_well(self._groups[group_id], now_ms) else None
 
-    def _see(self, seen: Seen, stream_id: str, item: control_items.Item, now_ms: int) -> None:
+    def _see(self, seen: Seen, stream_id: str, item: typed_values.Item, now_ms: int) -> None:
         # What is read besides is of the cursor and the ledger, and concerns nobody here.
-        lease, broken = control_items.lease(item), tuple(name for name in damage(item) if name in ATTRIBUTES)
-        group_id = control_items.text(item, "group")
+        lease, broken = control_record.lease(item), tuple(name for name in damage(item) if name in ATTRIBUTES)
+        group_id = typed_values.text(item, "group")
         if group_id is not None:
             lease = member_lease(item, self._groups.get(group_id, GroupLease()))
         seen.wanted += bool(lease.execution) and not lease.stop

@@ -21,9 +21,8 @@ from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
 from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
-from handlers.store import control_items
-from handlers.store.event_reader import EventReader
-from handlers.store.key_reader import key_at, position_of
+from handlers.store import typed_values
+from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.execution_ends import end_word, over_as
 from local.chaos.losses import ledger, ledger_rows
@@ -165,7 +164,7 @@ class ApiReader:
 
     def _records_with_ends(self) -> Iterator[Record]:
         """The ledger's records; one without an end ended when it was seen last where its function has another since."""
-        known = {control_items.count(row, "fence") for row in ledger_rows(self._world)}
+        known = {typed_values.count(row, "fence") for row in ledger_rows(self._world)}
         over: set[int] = set()
         for client in self._world.clients:
             own = sorted(client.links_by_fence.keys() & known)

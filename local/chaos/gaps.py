@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
 from handlers.connection.liveness import BROKEN
-from handlers.store import control_items
+from handlers.store import ledger_records
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.link import Link
 from local.chaos.losses import lease_ttl_ms, ledger, uncovered
@@ -67,7 +67,7 @@ def unrecorded(world: World) -> list[str]:
         return []  # it may be what closes a gap of long before, and has not looked back yet
     texts = []
     for gap in gaps(records, now_ms, lease_ttl_ms(world)):
-        item = control_items.gap(world.stream, gap)
+        item = ledger_records.gap_item(world.stream, gap)
         if gap.to_ms <= now_ms - RECORDED_AFTER_MS and there.get(item["SK"]["S"]) != item:
             from_s, to_s = ((at_ms - world.origin_ms) / 1000 for at_ms in (gap.from_ms, gap.to_ms))
             texts.append(f"the gap from {from_s:.3f} s to {to_s:.3f} s does not stand in the table as it is")

@@ -5,7 +5,7 @@ It changes nothing. Invariant: a violation is one sentence with its time.
 
 from __future__ import annotations
 
-from handlers.store.group_items import group_lease
+from handlers.store.group_store import group_lease
 from local.chaos.account import Account
 from local.chaos.table_watch import Holder
 from local.simulation.dynamodb_expressions import Item

@@ -16,10 +16,10 @@ from handlers.connection.effects import Outcome
 from handlers.group import GROUP, is_group
 from handlers.group.fates import Delays
 from handlers.run.group_ports import GroupTables, reports_to
-from handlers.store import control_items
-from handlers.store.control_items import Item
-from handlers.store.group_items import group_lease, live_of_member
+from handlers.store import typed_values
+from handlers.store.group_store import group_lease, live_of_member
 from handlers.store.stream_records import StreamRecords
+from handlers.store.typed_values import Item
 from local.chaos.account import Account
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import QUEUE_URL, Version
@@ -170,7 +170,7 @@ class Member(World):
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
         """The record of its newest connection, which is good until its function's beats say so."""
-        group = control_items.text(record, "group")
+        group = typed_values.text(record, "group")
         return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
 
     @property

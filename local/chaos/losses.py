@@ -15,7 +15,7 @@ from functools import partial
 
 from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
-from handlers.store import control_items
+from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import ControlRecord, to_record
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.link import Link
@@ -256,7 +256,7 @@ def _cursor(world: World) -> int:
 
 
 def _record(world: World) -> ControlRecord:
-    key = control_items.key(world.stream, "lease")
+    key = typed_values.key(world.stream, "lease")
     item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item")
     record = to_record(item)
     return replace(record, live=world.live_of(item or {}, record.live))
@@ -264,14 +264,14 @@ def _record(world: World) -> ControlRecord:
 
 def ledger(world: World) -> list[Record]:
     """What the connections of the stream that were answered wrote down of themselves."""
-    return [record for row in ledger_rows(world) for record in control_items.records(row)]
+    return [record for row in ledger_rows(world) for record in ledger_records.records_of(row)]
 
 
-def ledger_rows(world: World) -> list[control_items.Item]:
+def ledger_rows(world: World) -> list[typed_values.Item]:
     """The records of all its connections as they stand in the tables."""
     rows = world.tables.query(
         TableName=world.control_table,
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
         ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "connection#"}},
     )["Items"]
-    return control_items.with_live(rows, _record(world).live)
+    return ledger_records.with_live(rows, _record(world).live)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from handlers.connection.draining import WATCH_MS
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
-from handlers.store import control_items
+from handlers.store import control_record, typed_values
 from local.chaos import delivery_rules
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.gaps import invented, unrecorded
@@ -165,15 +165,15 @@ def _evicted_in_vain(world: World, link: Link, closed_ms: int) -> bool:
     return has_evicted and all(link.asked_ms - at_ms <= unsaved_ms + CONNECT_MS for at_ms in since)
 
 
-def lease(world: World) -> control_items.Item:
-    key = control_items.key(world.stream, "lease")
-    item: control_items.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
+def lease(world: World) -> typed_values.Item:
+    key = typed_values.key(world.stream, "lease")
+    item: typed_values.Item = world.tables.get_item(TableName=world.control_table, Key=key).get("Item", {})
     return item
 
 
 def is_stopped(world: World) -> bool:
     """Whether a stop is requested."""
-    return control_items.lease(lease(world)).stop
+    return control_record.lease(lease(world)).stop
 
 
 def asked_last(schedule: Schedule) -> set[str]:

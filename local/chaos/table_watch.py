@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from handlers.connection.inputs import LOG
-from handlers.store import control_items
+from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.event_items import PLACES, partition_keys, place_of, stream_of
-from handlers.store.segment_items import LOG_SUFFIX, is_segment, segment_of, stored_events
+from handlers.store.segment_reader import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
 from local.chaos.link import Link
 from local.chaos.wire import Wire
@@ -188,9 +188,7 @@ class Watch:
         if "forgot_ms" in item:
             self._forgotten.add(fence)
         # A count of nothing is absent.
-        stored, duplicates, dead = (
-            control_items.count(item, n) or 0 for n in ("stored", "duplicates", "dead_lettered")
-        )
+        stored, duplicates, dead = (typed_values.count(item, n) or 0 for n in ("stored", "duplicates", "dead_lettered"))
         self.counts[fence] = stored, duplicates, dead
         # A late heartbeat may have told more than the record that a successor had read, and wrote down after it.
         self.most_counts[fence] = max(self.most_counts.get(fence, (0, 0, 0)), self.counts[fence], key=sum)
@@ -243,10 +241,10 @@ class Watch:
         self._passed[fence] = at
 
     def _lease(self, item: Item) -> None:
-        self._partitions = control_items.partitions(item)
-        if self._unordered_from is None and control_items.order(item) == "none":
+        self._partitions = control_record.partitions(item)
+        if self._unordered_from is None and control_record.order(item) == "none":
             self._unordered_from = int(item["fence"]["N"])
-        live = control_items.live_record(item)
+        live = ledger_records.live_record(item)
         if live is not None and live != self._live:
             self._live = live
             self._connection(live)

@@ -17,8 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.connection.effects import Outcome
 from handlers.run import stream_invocation
 from handlers.store.connection_store import Store
-from handlers.store.control_items import Item
 from handlers.store.stream_records import StreamRecords
+from handlers.store.typed_values import Item
 from local.chaos.account import Account
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAMS, Version

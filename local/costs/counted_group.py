@@ -23,9 +23,9 @@ from handlers.profile.secret_references import Secrets
 from handlers.run.group_function import group_steps
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles
 from handlers.run.threads import Answered, Bell
-from handlers.store import control_items
-from handlers.store.control_items import Item
-from handlers.store.group_items import member_key
+from handlers.store import typed_values
+from handlers.store.group_store import member_key
+from handlers.store.typed_values import Item
 from handlers.upstream.reader import Share
 from local.costs.steady_upstream import Client
 from local.replay.virtual_invocation import VirtualConnection
@@ -59,16 +59,16 @@ class Group:
         """Writes down that the streams have joined, as their POSTs do."""
         for stream_id in self.upstreams:
             place: Item = {"joined": {"S": "2026-01-01T00:00:00.000Z"}, "group": {"S": GROUP}}
-            lease = control_items.key(stream_id, "lease") | place | {"generation": control_items.number(1)}
+            lease = typed_values.key(stream_id, "lease") | place | {"generation": typed_values.number(1)}
             self.client.put_item(TableName=self.names["control_table"], Item=lease)
             item = member_key(GROUP, stream_id) | {"joined": place["joined"]}
             self.client.put_item(TableName=self.names["control_table"], Item=item)
         self.client.update_item(
             TableName=self.names["control_table"],
-            Key=control_items.key(GROUP, "lease"),
+            Key=typed_values.key(GROUP, "lease"),
             UpdateExpression="SET #size = :size",
             ExpressionAttributeNames={"#size": "size"},
-            ExpressionAttributeValues={":size": control_items.number(len(self.upstreams))},
+            ExpressionAttributeValues={":size": typed_values.number(len(self.upstreams))},
         )
 
 

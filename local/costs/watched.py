@@ -4,7 +4,7 @@ from typing import Any
 
 from handlers.group import GROUP
 from handlers.group.lease import Beat
-from handlers.store.group_items import beat_name, beat_value
+from handlers.store.group_store import beat_name, beat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from local.costs.deployed_tables import control_table

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.redrive.redriving import Stage
 from handlers.redrive.restore import Events
-from handlers.store.objects import Objects
+from handlers.store.overflow import Objects
 from local import stages
 from local.listener import HOST
 from local.user_error import UserError

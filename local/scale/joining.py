@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.run.group_function import BEAT_EVERY_MS
-from handlers.store.control_items import key, number
+from handlers.store.typed_values import key, number
 from local.scale.starting import BACKOFF_MOST_S, BACKOFF_S, RETRY_S
 from local.scale.throttled import ARN, CONTROL, Aws, Limits
 from states_language import TaskFailure

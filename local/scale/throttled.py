@@ -13,7 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from handlers.store.control_items import key, number
+from handlers.store.typed_values import key, number
 from local import stages
 from local.costs.units import READ_BYTES, WRITE_BYTES, item_bytes
 from local.simulation.tables import MemoryDynamoDB

@@ -12,9 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.errors import StoreUnavailable
 from handlers.group import GROUP, is_group
-from handlers.store.control_items import text
 from handlers.store.control_table import ControlTable
-from handlers.store.group_items import OPEN, group_lease
+from handlers.store.group_store import OPEN, group_lease
+from handlers.store.typed_values import text
 
 
 def most_places(definitions: Iterable[str]) -> int:

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict, verdict
 from handlers.errors import StoreUnavailable
-from handlers.store import control_items
+from handlers.store import control_record, typed_values
 from handlers.store.leases import Leases
 from handlers.watching.alerts import with_streams
 from handlers.watching.lease_rounds import Rounds, Turn
@@ -102,9 +102,9 @@ class LeftStreams:
     def _stop_requested(self, known: KnownExecution) -> bool:
         if self._control_table is None or not stream_of(known):
             return False
-        key = control_items.key(stream_of(known), "lease")
+        key = typed_values.key(stream_of(known), "lease")
         item = self._endpoints.client("dynamodb").get_item(TableName=self._control_table, Key=key).get("Item", {})
-        return control_items.lease(item).stop
+        return control_record.lease(item).stop
 
 
 class OrphanWatch:

@@ -20,7 +20,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
-from handlers.store import control_items
+from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import to_record
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
@@ -157,9 +157,9 @@ class LiveView:
             return [], Lease(), Rest()
         client = self._endpoints.client("dynamodb")
         records = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
-        lease = client.get_item(TableName=self._control_table, Key=control_items.key(stream_id, "lease"))
+        lease = client.get_item(TableName=self._control_table, Key=typed_values.key(stream_id, "lease"))
         record = to_record(lease.get("Item"))
-        return control_items.with_live(records, record.live), record.lease, record.rest
+        return ledger_records.with_live(records, record.live), record.lease, record.rest
 
     def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
         newest: list[dict[str, Any]] = client.query(

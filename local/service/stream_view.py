@@ -13,7 +13,7 @@ from typing import Any
 from handlers.api.answers import at
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.ledger import UNRECORDED, Gap
-from handlers.store.control_items import lost
+from handlers.store.ledger_records import announced_gap
 from local.service.function_failures import Failure
 from timeline.coverage import Connection, gaps, overlap_ms
 
@@ -121,7 +121,7 @@ class StreamView:
         losses = []
         for item in items:
             if item["SK"]["S"].startswith("gap#"):
-                losses.append(lost(item))
+                losses.append(announced_gap(item))
                 continue
             connection = connection_view(item)
             self.seen[connection.fence] = connection

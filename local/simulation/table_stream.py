@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from handlers.store.segment_items import LOG_SUFFIX
+from handlers.store.segment_reader import LOG_SUFFIX
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.tables import Key
 from local.stream_records import Record, as_event

@@ -14,7 +14,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.errors import StoreUnavailable
-from handlers.store.upgrade_records import UpgradeRecords
+from handlers.upgrade.upgrade_records import UpgradeRecords
 from local import stages
 from local.printable import printable
 from local.redrive.stage import here

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench import watch
-from handlers.store.batch_get import KEYS
+from handlers.store.control_table import KEYS
 from handlers.watching.lease_rounds import AT_ONCE
 
 pytestmark = pytest.mark.long

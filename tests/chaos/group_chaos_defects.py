@@ -23,10 +23,10 @@ from handlers.run.group_function import _Function
 from handlers.run.group_profiles import GroupProfiles
 from handlers.run.performer import Performer
 from handlers.run.threads import Answered
-from handlers.store import control_items
+from handlers.store import ledger_records
 from handlers.store.connection_store import Reply, Store
-from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
+from handlers.store.typed_values import Item
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import OTHER_SETTINGS
 from local.chaos.link import Link
@@ -46,7 +46,7 @@ LISTED, ENDED = Roster.listed, Roster.ended
 TAKE, OPEN = Performer._take, Performer._open
 PERFORM, TAKES, REMOVES = Performer._perform, _Function._takes, _Function._removes
 GROUPED_HEARTBEAT = GroupedStore.heartbeat
-TO_RECORD, RECORDS = GroupedStore._to_record, control_items.records
+TO_RECORD, RECORDS = GroupedStore._to_record, ledger_records.records_of
 CATCH_UP = ChaoticUpstream._catch_up
 
 
@@ -309,7 +309,7 @@ DEFECTS = (
     GroupDefect(
         "a first connection that is cut soon is not known",
         "lost",
-        {"handlers.store.control_items.records": overlooks_who_was_cut_soon},
+        {"handlers.store.ledger_records.records_of": overlooks_who_was_cut_soon},
         group(CUT_SOON, CALM),
     ),
     GroupDefect(

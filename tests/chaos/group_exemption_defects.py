@@ -13,9 +13,9 @@ from typing import Any
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
 from handlers.group.lease import GroupLease
-from handlers.store import control_items
-from handlers.store.control_items import Item
-from handlers.store.group_items import member_lease
+from handlers.store import control_record
+from handlers.store.group_store import member_lease
+from handlers.store.typed_values import Item
 from local import stages
 from local.chaos.deployments import STAGE
 from local.chaos.memory import Memory
@@ -70,7 +70,7 @@ def no_empty_version(_roster: Any) -> None:
 
 def heeds_no_beat(item: Item, group_lease: GroupLease) -> Lease:
     """A connection counts as open until its function's limit, whatever the group's beats say."""
-    return replace(member_lease(item, group_lease), expires_at_ms=control_items.lease(item).expires_at_ms)
+    return replace(member_lease(item, group_lease), expires_at_ms=control_record.lease(item).expires_at_ms)
 
 
 def suspects_nobody(_lease: Lease, _now_ms: int) -> bool:

@@ -19,8 +19,8 @@ from handlers.framing.events import StreamEvent
 from handlers.segments.appending import Answer, Appended, Appender, Cursor, Put, Request, Segment
 from handlers.store.event_items import StoredEvent
 from handlers.store.requests import Requests
-from handlers.store.segment_items import segment_item, stored_events
-from handlers.store.segment_writer import SegmentWriter
+from handlers.store.segment_reader import stored_events
+from handlers.store.segment_writer import SegmentWriter, segment_item
 from local.chaos.schedule import Fault, Schedule
 from tests.chaos.defect import Defect
 

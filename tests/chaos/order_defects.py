@@ -62,7 +62,7 @@ OF_THE_ORDER = [
         "keys are read one partition after the other",
         {"misread"},
         function=(
-            "handlers.store.key_reader.heapq",
+            "handlers.store.event_reader.heapq",
             SimpleNamespace(merge=lambda *items, key: itertools.chain(*items)),  # noqa: ARG005
         ),
         among=lambda schedule: has_no_order(schedule) and schedule.partitions > 1,

@@ -17,13 +17,13 @@ from handlers.connection.steps import Answer, Invocation, Report, Steps
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
 from handlers.run.stream_invocation import to_invocation
-from handlers.store import control_items
+from handlers.store import control_record
 from handlers.store.connection_store import Change, Reply, Store
-from handlers.store.control_items import Item
+from handlers.store.control_table import setting, values_of
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
 from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWrite
-from handlers.store.expressions import setting, values_of
 from handlers.store.requests import Requests
+from handlers.store.typed_values import Item
 
 NOTE, CLAIM = _Attempts._note, Requests._claim
 HEARTBEAT, TAKE_TURN, CLAIM_LEASE = Store.heartbeat, Store.take_turn, Store.claim
@@ -94,7 +94,7 @@ def writes_no_rest(attempts: _Attempts, held: Rest, report: Report) -> Steps[Non
 
 def overwrites_any_rest(store: Store, stream_id: str, _before: Rest, after: Rest, _holder: str) -> bool:
     """Whoever failed last is right: it is written, whatever stands there by now."""
-    return sets(store, stream_id, control_items.rest(after)).is_done
+    return sets(store, stream_id, control_record.rest(after)).is_done
 
 
 def forgets_retry_after(

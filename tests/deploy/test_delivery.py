@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from handlers.deliver.delivery_metrics import NAMES, documents
+from handlers.deliver.delivery_records import Count, Place
 from handlers.profile.deliver_field import KINDS
-from handlers.store.delivery_records import Count, Place
 from local import stages
 from local.permissions import roles
 from local.permissions.roles import Need

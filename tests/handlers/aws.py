@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from handlers.connection.effects import Progress
-from handlers.store import control_items
+from handlers.store import ledger_records
 from handlers.store.connection_store import Store
 from handlers.store.control_table import ControlTable
 
@@ -128,7 +128,7 @@ class Aws:
 
 def save_connection(store: Store, stream_id: str, progress: Progress, **who: str) -> bool:
     """Whether the ledger took the record of a connection."""
-    return store.ledger.save(stream_id, control_items.connection(progress, **who))
+    return store.ledger.save(stream_id, ledger_records.connection_item(progress, **who))
 
 
 def record_gaps(store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from handlers import tls
 from handlers.store.event_reader import EventReader
-from handlers.store.objects import Objects
+from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 from tests.handlers import engine
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws

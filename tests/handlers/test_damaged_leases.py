@@ -8,9 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from handlers.store.control_items import partitions
-from handlers.store.control_record import layout_problem
-from handlers.store.lease_damage import ATTRIBUTES, damage
+from handlers.store.control_record import ATTRIBUTES, damage, layout_problem, partitions
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.examples import examples

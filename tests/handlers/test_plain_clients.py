@@ -23,7 +23,7 @@ from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable
 from handlers.settings import plain_aws
-from handlers.store.objects import Objects
+from handlers.store.overflow import Objects
 from tests.handlers.aws import BUCKET, Aws
 from tests.handlers.servers import Peer, Server, serving
 

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from handlers.framing.events import StreamEvent
-from handlers.store.dead_letters import messages
+from handlers.store.overflow import messages
 from tests.handlers.aws import Aws
 from tests.handlers.test_control import asked, connected, events_of
 

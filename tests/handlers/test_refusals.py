@@ -15,7 +15,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.refusals import JITTER, PACE, Refusal, refused, since_ms
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.parse import parse
-from handlers.store import control_items
+from handlers.store import ledger_records, typed_values
 from handlers.store.connection_store import Store
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.connection.performer import Action, PlainPerformer, Script
@@ -125,7 +125,7 @@ def test_a_post_begins_the_row_anew() -> None:
     machine.wait_until(ORIGIN_MS + 100_000)
     machine.tables.update_item(
         TableName="control",
-        Key=control_items.key("demo", "lease"),
+        Key=typed_values.key("demo", "lease"),
         UpdateExpression="SET started_at = :at",
         ExpressionAttributeValues={":at": {"S": "1970-01-01T00:18:20Z"}},
     )
@@ -143,8 +143,8 @@ def test_no_refusal_is_final_while_another_connection_lives(overlap: str) -> Non
     open_ms = ORIGIN_MS - 5_000
     for seen_ms in range(ORIGIN_MS, ORIGIN_MS + 200_001, 1_000):
         record = Progress(1, open_ms, open_ms, seen_ms, seen_ms if seen_ms == ORIGIN_MS + 200_000 else None)
-        row = control_items.connection(record, lane="A", execution="", request_id="")
-        shown = {"live": control_items.live(row)}
+        row = ledger_records.connection_item(record, lane="A", execution="", request_id="")
+        shown = {"live": ledger_records.live_value(row)}
         machine.act_at(seen_ms, partial(machine.store.heartbeat, "demo", 1, seen_ms + 20_000, shown))
     errors = machine.until_rejected(overlap=overlap, reject_after=20)
     assert errors[-1] == REJECTED
@@ -177,7 +177,7 @@ def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
 
     def rejects() -> None:
         ended = {"ending": {"S": REJECTED}, "ended_at": {"S": "1970-01-01T00:16:45Z"}}
-        machine.tables.put_item(TableName="control", Item=control_items.key("demo", "lease") | ended)
+        machine.tables.put_item(TableName="control", Item=typed_values.key("demo", "lease") | ended)
 
     machine = Machine(lambda: answered(403), [(ORIGIN_MS + 5_000, rejects)])
     machine.store.change_rest("demo", NO_REST, Rest("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import StoreUnavailable
-from handlers.store import segment_items
+from handlers.store import segment_reader
 from handlers.store.control_record import LAYOUT
 from handlers.store.leases import Leases
 from handlers.store.segment_reader import SegmentReader
@@ -91,14 +91,14 @@ def test_a_newer_segment_is_refused_by_name(aws: Aws, function: ModuleType, chan
     """Of those who read events."""
     put(aws, "demo:log", partitions={"N": "0"})
     item = segment()
-    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_items.log_key("demo:log")}} | changes)
+    aws.dynamodb.put_item(TableName=EVENTS, Item=item | {"PK": {"S": segment_reader.log_key("demo:log")}} | changes)
     code, problem = asked(function, "/connections/{streamId}/events", "demo:log")
     assert (code, problem["detail"][1:].startswith(words[1:])) == (503, True), problem
 
 
 def test_nobody_appends_to_a_newer_segment(aws: Aws) -> None:
     """Its head has the layout: whoever would go on behind it learns that first."""
-    item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_items.log_key("demo:log")}}
+    item = segment() | {"layout": {"N": "2"}, "PK": {"S": segment_reader.log_key("demo:log")}}
     aws.dynamodb.put_item(TableName=EVENTS, Item=item)
     with pytest.raises(StoreUnavailable, match="segment 1 of the log has layout 2"):
         SegmentReader(aws.dynamodb, EVENTS, lambda _: None).number_at("demo:log", 1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from handlers.framing.events import StreamEvent
-from handlers.store import dead_letters
+from handlers.store import overflow
 from tests.deploy.test_alarms import filters
 from tests.handlers.servers import CHUNKED, Peer, serving
 from tests.harness import STAGE, Service, running
@@ -90,7 +90,7 @@ def test_a_rejected_stream_is_started_again_and_an_event_is_put_back(service: Se
     status, (found,) = redrive(service)
     assert (status, found["stream"], found["outcome"]) == (1, UNPAID, "left")
     assert found["reason"].startswith("StreamRejected: ")
-    (body,) = dead_letters.messages(UNPAID, 1, StreamEvent("0", "zero", "0", None, None, 5), "refused")
+    (body,) = overflow.messages(UNPAID, 1, StreamEvent("0", "zero", "0", None, None, 5), "refused")
     with queue(service) as (sqs, url):
         sqs.send_message(QueueUrl=url, MessageBody=body)
     status, both = redrive(service, "--restart")

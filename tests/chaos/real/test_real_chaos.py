@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.store.event_reader import INDEX
-from handlers.store.segment_items import LOG_SUFFIX, log_key, stored_events
+from handlers.store.segment_reader import LOG_SUFFIX, log_key, stored_events
 from local.permissions import guard
 from local.upstreams.clockwork import Clockwork, now_ms
 from states_language.server.journals import Journals

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.store.segment_items import LOG_SUFFIX
+from handlers.store.segment_reader import LOG_SUFFIX
 from local.permissions import guard
 from local.upstreams.clockwork import now_ms
 from local.upstreams.demo_streams import Upstreams

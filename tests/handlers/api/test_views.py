@@ -12,9 +12,9 @@ from handlers.api.connection_records import Records
 from handlers.api.views import cost, current, graph, machine, rates, timeline
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
+from handlers.deliver import delivery_records
+from handlers.deliver.delivery_records import Count, Place
 from handlers.framing.events import StreamEvent
-from handlers.store import delivery_records
-from handlers.store.delivery_records import Count, Place
 from local.service import osls
 from local.stack import read
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection

@@ -7,7 +7,7 @@ from typing import Any
 from handlers.framing.events import StreamEvent
 from handlers.segments.appending import Segment
 from handlers.store.event_items import event_item
-from handlers.store.segment_items import segment_item
+from handlers.store.segment_writer import segment_item
 
 NOW_MS = 1_700_000_000_000
 

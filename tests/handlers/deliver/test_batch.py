@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from handlers.deliver.batch import GIVE_UP_MS, Delivered, Hands, Letter, Result, deliver
 from handlers.deliver.contract import Message, Order, Promises, Refusal
+from handlers.deliver.delivery_records import Place
 from handlers.deliver.table_records import messages
 from handlers.profile.deliver_field import Target
-from handlers.store.delivery_records import Place
 from handlers.store.event_items import event_item, mark
 from tests.handlers.deliver.records import NOW_MS, event, item_record, record, segment_record
 

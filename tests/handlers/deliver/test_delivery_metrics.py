@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from handlers.deliver.delivery_metrics import NAMES, documents
+from handlers.deliver.delivery_records import Count, Place
 from handlers.run.connection_metrics import By
-from handlers.store.delivery_records import Count, Place
 from local.costs import stage_costs
 
 BY: tuple[By, ...] = ("stage", "profile", "stream")

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from handlers.run.group_function import BEAT_EVERY_MS, YOUNG_MS
-from handlers.store import control_items
+from handlers.store import typed_values
 from tests.examples import examples
 from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, MARGIN_MS, World
 
@@ -241,7 +241,7 @@ def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: p
 
     monkeypatch.setattr(world.tables, "update_item", update_item)
     world.run(LIFE_MS)
-    record = world.tables.get_item(TableName=CONTROL, Key=control_items.key("forbids:a", "lease"))["Item"]
+    record = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("forbids:a", "lease"))["Item"]
     assert (world.outcomes["r1"].error, len(refused)) == ("ConnectionExpired", 1)
     assert record["released"] == record["connected"]
 
@@ -269,7 +269,7 @@ def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:
     behind_ms = []
 
     def look() -> None:
-        live = world.tables.get_item(TableName=CONTROL, Key=control_items.key("tolerates:a", "lease"))["Item"]["live"]
+        live = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("tolerates:a", "lease"))["Item"]["live"]
         behind_ms.append(int(live["M"]["live_ms"]["N"]) - int(live["M"]["opened_ms"]["N"]))
 
     for number in range(6):

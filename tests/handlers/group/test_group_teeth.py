@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from handlers.group.lease import Beat
-from handlers.store import group_items, grouped_store
+from handlers.store import group_store, grouped_store
 from handlers.store.connection_store import Reply, Store
-from handlers.store.control_items import Item
 from handlers.store.grouped_store import GroupedStore
+from handlers.store.typed_values import Item
 from tests.handlers.group.test_group_functions import check
 from tests.handlers.group.world import EVERY_MS, World
 
@@ -63,7 +63,7 @@ def _speaks_of_the_future(patch: Patch) -> None:
     def until(seen_ms: int, lag_ms: int | None, beat: Beat | None) -> int:
         return seen_ms if beat is None or lag_ms is None else max(seen_ms, beat.until_ms)
 
-    patch.setattr(group_items, "good_until_ms", until)
+    patch.setattr(group_store, "good_until_ms", until)
 
 
 def _counts_no_turn(patch: Patch) -> None:

@@ -17,10 +17,10 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.store import control_items
+from handlers.store import typed_values
 from handlers.store.event_items import partition_keys
 from handlers.store.group_store import GroupStore
-from handlers.store.segment_items import is_segment, log_key, stored_events
+from handlers.store.segment_reader import is_segment, log_key, stored_events
 from local.costs.counted_group import CountedGroup, Group
 from local.costs.steady_upstream import Client
 from local.simulation.tables import MemoryDynamoDB
@@ -162,7 +162,7 @@ class World:
         self.draws = random.Random(1)
         self._actions: list[tuple[int, int, Callable[[], object]]] = []
         self.groups = GroupStore(self.tables, CONTROL, GROUP)
-        item = control_items.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
+        item = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
         self.tables.put_item(TableName=CONTROL, Item=item)
 
     # --- who asks -----------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class World:
         words = ("joined", "group", "stop")
         self.tables.update_item(
             TableName=CONTROL,
-            Key=control_items.key(stream, "lease"),
+            Key=typed_values.key(stream, "lease"),
             UpdateExpression=text,
             ExpressionAttributeNames={f"#{word}": word for word in words if f"#{word}" in text},
             ExpressionAttributeValues=typed,

@@ -10,7 +10,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy, StoredEvent
 from handlers.store.event_reader import Entry, EventReader
-from handlers.store.objects import Objects
+from handlers.store.overflow import Objects
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client
 from tests.handlers.store.events import noise
 

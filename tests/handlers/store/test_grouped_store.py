@@ -10,9 +10,9 @@ from handlers.connection.ledger import Gap, Record, gaps
 from handlers.errors import StoreUnavailable
 from handlers.group.lease import Beat, GroupLease
 from handlers.segments.appending import Cursor
-from handlers.store import control_items
+from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
-from handlers.store.group_items import beat_name, beat_value, live_of_member
+from handlers.store.group_store import beat_name, beat_value, live_of_member
 from handlers.store.grouped_store import GroupedStore, GroupFunction
 from local.simulation.tables import MemoryDynamoDB
 
@@ -46,7 +46,7 @@ def client() -> Refusing:
     tables = MemoryDynamoDB("events", CONTROL)
     for key, attributes in ((GROUP, {"execution": EXECUTION}), (STREAM, {"group": GROUP, "joined": "1"})):
         texts = {name: {"S": value} for name, value in attributes.items()}
-        tables.put_item(TableName=CONTROL, Item=control_items.key(key, "lease") | texts)
+        tables.put_item(TableName=CONTROL, Item=typed_values.key(key, "lease") | texts)
     return Refusing(tables)
 
 
@@ -65,15 +65,15 @@ def claim(store: GroupedStore) -> int:
     return store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}").record.lease.fence
 
 
-def shown() -> control_items.Item:
+def shown() -> typed_values.Item:
     """What a heartbeat shows."""
     live = {"fence": {"N": "1"}, "request_id": {"S": REQUEST}, "seen_ms": {"N": str(NOW_MS)}}
     return {"live": {"M": live}}
 
 
-def record(client: Refusing) -> control_items.Item:
+def record(client: Refusing) -> typed_values.Item:
     """The stream's record."""
-    item: control_items.Item = client.tables.get_item(TableName=CONTROL, Key=control_items.key(STREAM, "lease"))["Item"]
+    item: typed_values.Item = client.tables.get_item(TableName=CONTROL, Key=typed_values.key(STREAM, "lease"))["Item"]
     return item
 
 
@@ -183,12 +183,12 @@ def test_a_connection_that_a_beat_answers_for_was_heard_not_long_before() -> Non
 def test_a_connection_that_a_beat_answers_for_is_not_silent_for_its_lag() -> None:
     """Else one that catches up would count as broken off, and what it is about to bring as an open gap."""
     names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
-    live = dict(zip(names, map(control_items.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
+    live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
     live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
     shown_live = live_of_member(live, GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)}))
     assert shown_live is not None
     before = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False)
-    assert gaps([before, *control_items.records(shown_live)], NOW_MS + 8_000, 8_000) == [
+    assert gaps([before, *ledger_records.records_of(shown_live)], NOW_MS + 8_000, 8_000) == [
         Gap(2, 800_000, 900_000, "reset", closed_by_cursor=True)
     ]
 
@@ -206,9 +206,7 @@ def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
     logged: Cursor | None, came_ms: int | None, behind_ms: int
 ) -> None:
     """No heartbeat of such a stream is written: by its record alone each successor would be further behind."""
-    live = {
-        name: control_items.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))
-    }
+    live = {name: typed_values.number(value) for name, value in (("fence", 7), ("seen_ms", 992_000), ("lag_ms", 8_000))}
     live |= {"opened_ms": {"N": "0"}, "live_ms": {"N": "0"}, "heard_ms": {"N": "954500"}}
     record = to_record({"live": {"M": live}}).heard_by(logged, came_ms)
     assert record.resumption(NOW_MS).behind_ms == behind_ms
@@ -220,7 +218,7 @@ def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Refu
     store = connected(client)
     client.update_item(
         TableName=CONTROL,
-        Key=control_items.key(GROUP, "lease"),
+        Key=typed_values.key(GROUP, "lease"),
         UpdateExpression="SET #beat = :beat",
         ExpressionAttributeNames={"#beat": beat_name(REQUEST)},
         ExpressionAttributeValues={":beat": beat_value(store.lease.beats[REQUEST])},
@@ -229,7 +227,7 @@ def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Refu
     later = store_of(client, now_ms)
     later.refreshed([record(client)])
     assert later.lets_go(STREAM, "1", "StreamEnded", "stopped")
-    lease = control_items.lease(record(client))
+    lease = control_record.lease(record(client))
     assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status
     # Nor does one that lives say so, where the store refuses its release.
     assert lease.expires_at_ms <= store.lease.beats[REQUEST].until_ms

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.store.batch_get import KEYS
+from handlers.store.control_table import KEYS
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import AT_ONCE, Rounds, Turn
 from tests.examples import examples

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from handlers.api import status
 from handlers.api.last_error import Retries
 from handlers.connection.effects import Progress
-from handlers.store.recent import NEWEST
+from handlers.store.leases import NEWEST
 from handlers.store.stream_records import StreamRecords
 from tests.examples import examples
 from tests.handlers.aws import CONTROL, Aws, save_connection

@@ -13,8 +13,8 @@ from handlers.framing.oversize import Oversize
 from handlers.segments.appending import JUMP, Cursor
 from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import EventReader
-from handlers.store.objects import Objects
-from handlers.store.segment_items import position
+from handlers.store.overflow import Objects
+from handlers.store.segment_reader import position
 from handlers.store.segment_writer import SegmentWriter
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
 from tests.handlers.store.events import noise

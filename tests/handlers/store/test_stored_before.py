@@ -16,12 +16,11 @@ import pytest
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import parse_path, to_event
 from handlers.framing.frames import Frame
-from handlers.store import control_items, event_items, segment_items
-from handlers.store.control_items import Item
-from handlers.store.control_record import LAYOUT, to_record
-from handlers.store.group_items import group_lease
-from handlers.store.lease_damage import damage
-from handlers.store.upgrade_items import is_asked, lease_of
+from handlers.store import event_items, ledger_records, segment_reader
+from handlers.store.control_record import LAYOUT, damage, to_record
+from handlers.store.group_store import group_lease
+from handlers.store.typed_values import Item
+from handlers.upgrade.upgrade_items import is_asked, lease_of
 from tests.handlers.aws import CONTROL, Aws
 from tests.handlers.store.events import STREAM
 
@@ -31,8 +30,8 @@ RECORDED = json.loads((Path(__file__).parent / "data" / "records.json").read_tex
 READERS: dict[str, Callable[[Item], Any]] = {
     "lease": lambda item: asdict(to_record(item)),
     "resting": lambda item: asdict(to_record(item)),
-    "connections": lambda item: [asdict(record) for record in control_items.records(item)],
-    "gaps": lambda item: asdict(control_items.recorded_gap(item)),
+    "connections": lambda item: [asdict(record) for record in ledger_records.records_of(item)],
+    "gaps": lambda item: asdict(ledger_records.recorded_gap(item)),
     "events": lambda item: asdict(event_items.stored_event(item, lambda *_: None)),
     "groups": lambda item: asdict(group_lease(item)),
 }
@@ -76,8 +75,8 @@ def bare(value: Any) -> Any:
 def test_a_segment_of_the_version_before_is_read_as_it_read_it(case: dict[str, Any]) -> None:
     """Its events, in the table or in the bucket, and what whoever appends knows of it."""
     objects = {key: body.encode() if isinstance(body, str) else body for key, body in case["objects"].items()}
-    read = [asdict(event) for event in segment_items.stored_events(case["item"], objects.get)]
-    segment = segment_items.segment_of(case["item"])
+    read = [asdict(event) for event in segment_reader.stored_events(case["item"], objects.get)]
+    segment = segment_reader.segment_of(case["item"])
     cursor = segment.cursor and segment.cursor._asdict()
     assert same_of(read, case["read"]) == case["read"]
     assert same_of(segment._asdict() | {"cursor": cursor}, case["segment"]) == case["segment"]
@@ -90,7 +89,7 @@ def test_a_key_is_what_the_version_before_computed(case: dict[str, Any]) -> None
     frame = Frame(case["data"], case["id"], case["name"], case["id"])
     assert to_event(frame, 1, key=rule, cursor=None).key == case["key"]
     assert {str(n): event_items.partition_key("a:b#c%", case["key"], n) for n in (1, 8, 64)} == case["partitions"]
-    assert segment_items.log_key("a:b#c%") == KEYS["log"]
+    assert segment_reader.log_key("a:b#c%") == KEYS["log"]
 
 
 def test_an_attribute_of_a_later_version_is_left_alone(aws: Aws) -> None:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from handlers.group.lease import Beat
-from handlers.store import control_items
-from handlers.store.group_items import beat_name, beat_value, group_lease
+from handlers.store import control_record, typed_values
+from handlers.store.group_store import beat_name, beat_value, group_lease
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, Aws
@@ -29,8 +29,8 @@ def member(stream_id: str, group_id: str, *, released: int = 0, by: str = "r1") 
         held=True,
         execution={"S": f"{ARN} {group_id}"},
         group={"S": group_id},
-        expires_at_ms=control_items.number(LIMIT_MS),
-        marked=control_items.mark(3, by),
+        expires_at_ms=typed_values.number(LIMIT_MS),
+        marked=control_record.mark(3, by),
         live={"M": live},
         **counters,
     )

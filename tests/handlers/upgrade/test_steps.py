@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handlers.store import control_items
-from handlers.store.control_items import count
+from handlers.store import typed_values
 from handlers.store.control_table import ControlTable
-from handlers.store.upgrade_items import CODE, MARK
+from handlers.store.typed_values import count
+from handlers.upgrade.upgrade_items import CODE, MARK
 from handlers.upgrade.waves import place
 from tests.examples import examples
 from tests.handlers.upgrade.world import CONTROL, FAULTS, FAULTY_CODE, FAULTY_DEFINITION, MACHINE, Run, World
@@ -22,7 +22,7 @@ def of_streams(world: World) -> dict[str, tuple[str, str]]:
     """Which version and which definition the execution of each stream runs that nobody stopped."""
     leases = {stream_id: world.lease(stream_id) for stream_id in world.ids}
     runs = {
-        stream_id: world.runs[control_items.text(lease, "execution") or ""]
+        stream_id: world.runs[typed_values.text(lease, "execution") or ""]
         for stream_id, lease in leases.items()
         if "stop" not in lease
     }
@@ -62,12 +62,12 @@ def test_a_good_version_is_taken_by_all() -> None:
 def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
     """Whether the code or the definition is at fault; who was not in the wave keeps its execution throughout."""
     world = World(IDS, bad)
-    before = {stream_id: control_items.text(world.lease(stream_id), "execution") for stream_id in IDS}
+    before = {stream_id: typed_values.text(world.lease(stream_id), "execution") for stream_id in IDS}
     end, cause = world.upgrade()
     assert (end, world.steps.count("plan"), world.people) == ("FailureClean", 1, []), cause
     check(world, end)
     assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
-    after = {stream_id: control_items.text(world.lease(stream_id), "execution") for stream_id in IDS}
+    after = {stream_id: typed_values.text(world.lease(stream_id), "execution") for stream_id in IDS}
     untouched = [stream_id for stream_id in IDS if after[stream_id] == before[stream_id]]
     # Who never got a successor stays with its execution.
     assert len(untouched) == (5 if bad == "fails before its claim" else 2)
@@ -132,11 +132,11 @@ def test_what_was_lost_is_a_gap_though_not_all_is_well(stream_id: str) -> None:
 def test_who_was_renewed_meanwhile_goes_back_too() -> None:
     """Streams of no wave whose execution has the definition that is taken back hand over; no other is touched."""
     world = World([*IDS, GROUP], aborts_ms=5_000, renewed=[*IDS, GROUP][::2])
-    before = {one: control_items.text(world.lease(one), "execution") for one in world.ids}
+    before = {one: typed_values.text(world.lease(one), "execution") for one in world.ids}
     assert world.upgrade()[0] == "FailureClean"
     check(world, "FailureClean")
     assert of_streams(world) == dict.fromkeys([*IDS, GROUP], ("1", "D1"))
-    kept = {one for one in world.ids if control_items.text(world.lease(one), "execution") == before[one]}
+    kept = {one for one in world.ids if typed_values.text(world.lease(one), "execution") == before[one]}
     waved = set(sorted(world.ids, key=place)[:3])
     assert kept == set(world.ids) - waved - set(world.renewed)
 

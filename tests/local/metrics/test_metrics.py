@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from handlers.connection.effects import Progress
-from handlers.deliver import delivery_metrics
+from handlers.deliver import delivery_metrics, delivery_records
+from handlers.deliver.delivery_records import Count, Place
 from handlers.run import metric_names
 from handlers.run.connection_metrics import ENDS
-from handlers.store import delivery_records
-from handlers.store.delivery_records import Count, Place
 from handlers.store.group_store import GroupStore
 from handlers.store.stream_records import StreamRecords
 from local.costs.stage_costs import WATCH_METRICS

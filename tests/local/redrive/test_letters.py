@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.redrive.letters import EndLetter, EventLetter, Letter, Message, Reader, Rest
-from handlers.store import dead_letters
+from handlers.store import overflow
 from tests.examples import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -40,7 +40,7 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
     """Whatever it holds, whole or in parts, in whichever order they come."""
     assert not isinstance(event.data, Oversize)
     large = event._replace(data=event.data[:8] * times)
-    bodies = dead_letters.messages(stream, fence, large, reason)
+    bodies = overflow.messages(stream, fence, large, reason)
     (letter,) = read(random.Random(fence).sample(bodies, len(bodies)))
     assert isinstance(letter, EventLetter)
     assert (letter.stream_id, letter.fence, letter.reason, letter.event) == (stream, fence, reason, large)
@@ -49,7 +49,7 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
 
 def test_a_part_that_came_twice_is_of_the_same_event() -> None:
     """SQS may deliver a message twice, and a function may send one twice: both are deleted."""
-    first, *rest = dead_letters.messages("demo", 1, LARGE, "too large")
+    first, *rest = overflow.messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, first, *rest])
     assert isinstance(letter, EventLetter)
     assert [message.id for message in letter.messages] == ["m0", "m1", "m2", "m3"]
@@ -57,7 +57,7 @@ def test_a_part_that_came_twice_is_of_the_same_event() -> None:
 
 def test_an_event_whose_part_is_missing_is_left() -> None:
     """It says which, and nothing of it is stored."""
-    first, _, last = dead_letters.messages("demo", 1, LARGE, "too large")
+    first, _, last = overflow.messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, last])
     assert isinstance(letter, Rest)
     told = (letter.stream_id, letter.key, letter.reason, letter.problem)
@@ -68,7 +68,7 @@ def test_an_event_whose_part_is_missing_is_left() -> None:
 def test_of_what_was_too_long_nothing_is_put_back() -> None:
     """There is no more of it than its beginning."""
     event = StreamEvent("7", Oversize(5_000_000, "ab" * 32, b"\0" * 65_536), "7", None, None, 5)
-    (letter,) = read(dead_letters.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
+    (letter,) = read(overflow.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
     assert isinstance(letter, Rest)
     assert (letter.key, letter.problem) == ("7", "of its 5000000 bytes the first 65536 were kept alone")
 

@@ -10,7 +10,7 @@ from handlers.framing.events import StreamEvent
 from handlers.redrive.restore import KNOWN, STORED, UNNUMBERED, Events, NotStored
 from handlers.store.event_items import StoragePolicy
 from handlers.store.event_reader import EventReader
-from handlers.store.objects import Objects
+from handlers.store.overflow import Objects
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with
 from tests.handlers.store.events import STREAM, an_event, noise
 

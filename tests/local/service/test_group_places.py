@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from handlers.store import control_items
-from handlers.store.control_items import Item
+from handlers.store import typed_values
+from handlers.store.typed_values import Item
 from local import stages
 from local.chaos.deployments import STAGE
 from local.service.capacity import Capacity, Room
@@ -35,7 +35,7 @@ def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str
     tables = MemoryDynamoDB(CONTROL)
 
     def put(name: str, key: str, attributes: Item) -> None:
-        tables.put_item(TableName=CONTROL, Item=control_items.key(name, key) | attributes)
+        tables.put_item(TableName=CONTROL, Item=typed_values.key(name, key) | attributes)
 
     put("#", "groups", {f"open:{group}": {"BOOL": True} for group in sizes} | {"last": {"N": "10"}})
     for group, size in sizes.items():

@@ -7,7 +7,7 @@ import pytest
 from handlers.connection.effects import RecordLoss
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
-from handlers.store import control_items
+from handlers.store import ledger_records
 from local.service.function_failures import Failure
 from local.service.stream_view import SILENT_MS, StreamView
 
@@ -29,17 +29,17 @@ def record(fence: int, lane: str, **numbers: int) -> dict[str, Any]:
 
 def loss(fence: int, number: int, cause: str) -> dict[str, Any]:
     """The record of a gap that the upstream announced."""
-    return control_items.loss("demo", RecordLoss(fence, number, 5_000, 6_500, cause))
+    return ledger_records.loss_item("demo", RecordLoss(fence, number, 5_000, 6_500, cause))
 
 
 def test_an_announced_loss_is_news_once() -> None:
     """Once by connection, number and cause; a gap between connections is not one, and an old loss is not news."""
     view = StreamView("demo", since_ms=1_000)
-    between = control_items.gap("demo", Gap(2, 5_000, 6_000, "reset", True))
+    between = ledger_records.gap_item("demo", Gap(2, 5_000, 6_000, "reset", True))
     records = [
         between,
         loss(2, 1, "announced_by_upstream"),
-        control_items.loss("demo", RecordLoss(1, 1, 0, 900, "old")),
+        ledger_records.loss_item("demo", RecordLoss(1, 1, 0, 900, "old")),
     ]
     assert view.update(records, 2, 7_000) == ["demo: events of 1.5 s are lost: announced by upstream"]
     assert view.update(records, 2, 8_000) == []

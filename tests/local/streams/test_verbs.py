@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from handlers.store import control_items
+from handlers.store import typed_values
 from local import cli
 from local.completion import SHELLS
 from tests import harness
@@ -150,7 +150,7 @@ def test_follow_goes_on_where_it_stood(service: harness.Service, tmp_path: Path)
 def test_follow_ends_where_a_later_version_has_written(service: harness.Service) -> None:
     """No retry helps: it names the layout, and exits as at any refusal."""
     tables = support.client("dynamodb", f"http://127.0.0.1:{service.port + 1}")
-    lease = control_items.key("demo:later", "lease") | {"generation": {"N": "1"}, "layout": {"N": "3"}}
+    lease = typed_values.key("demo:later", "lease") | {"generation": {"N": "1"}, "layout": {"N": "3"}}
     with contextlib.closing(tables):
         tables.put_item(TableName=f"streamkeeper-{harness.STAGE}-control", Item=lease)
     done = typed(service, "follow", "demo:later")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.store.upgrade_records import UpgradeRecords
+from handlers.upgrade.upgrade_records import UpgradeRecords
 from local.cli import INTERRUPTED, main
 from local.stages import names
 from local.upgrades import command

@@ -16,9 +16,10 @@ from handlers.connection.effects import RecordLoss
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.group import is_group
 from handlers.group.lease import alive_until_ms
-from handlers.store import control_items
-from handlers.store.control_items import Item, count, live_record, number, text
-from handlers.store.group_items import group_lease, lease_of_group
+from handlers.store import control_record, ledger_records
+from handlers.store.group_store import group_lease, lease_of_group
+from handlers.store.ledger_records import live_record
+from handlers.store.typed_values import Item, count, number, text
 from handlers.upgrade.health import BAD_ENDINGS, EXPECTED, Stream, Stretch
 
 CODE, MARK = "code_version", "upgrade_mark"
@@ -31,13 +32,12 @@ LOSS = 999_999
 # How a connection ends that has handed over, or ended as it should.
 _CLEAN = ("", "StreamTakenOver", "ConnectionExpired", "RenewalDue")
 _MADE_ROOM = ("let_go", "claimed_by_successor")
-
 Stretches = tuple[Stretch, Stretch]
 
 
 def lease_of(item: Item) -> Lease:
     """The lease of a stream or of a group."""
-    return lease_of_group(item) if is_group(item["PK"]["S"]) else control_items.lease(item)
+    return lease_of_group(item) if is_group(item["PK"]["S"]) else control_record.lease(item)
 
 
 def execution_of(item: Item) -> str:
@@ -81,7 +81,7 @@ def loss(item: Item, lease: Item, lost: Lost, now_ms: int) -> tuple[Item, bool]:
     has_ended = opened_ms is not None and execution not in ("", asked_of(item)[1])
     to_ms = opened_ms if opened_ms is not None and has_ended else now_ms
     announced = RecordLoss(lost.fence, LOSS, lost.from_ms, max(lost.from_ms, to_ms), "not_stored")
-    return control_items.loss(lease["PK"]["S"], announced), has_ended
+    return ledger_records.loss_item(lease["PK"]["S"], announced), has_ended
 
 
 def mark(item: Item, now_ms: int, lost: Mapping[str, Lost]) -> Item:
@@ -212,6 +212,6 @@ def _sum(parts: Sequence[Stretch], length_ms: int) -> Stretch:
 def _failures(item: Item) -> int:
     """Failures to connect in a row; of a group, how many of its streams its newest function cannot connect."""
     if not is_group(item["PK"]["S"]):
-        return control_items.rest_of(item).failures
+        return control_record.rest_of(item).failures
     beats = group_lease(item).beats.values()
     return max(beats, key=lambda beat: beat.token).away if beats else 0

@@ -14,20 +14,30 @@ from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.group import GROUP, is_group
-from handlers.store import control_items, latest_events
-from handlers.store.control_items import Item, text
-from handlers.store.control_table import ControlTable
-from handlers.store.expressions import placeholders
-from handlers.store.group_items import MEMBER
+from handlers.store import control_record, event_reader, ledger_records, typed_values
+from handlers.store.control_table import ControlTable, placeholders
+from handlers.store.group_store import MEMBER
 from handlers.store.leases import Leases, batches
-from handlers.store.upgrade_items import CODE, MARK, Lost, Stretches, lease_of, loss, lost_of, mark, stretches, to_lost
+from handlers.store.typed_values import Item, text
+from handlers.upgrade.upgrade_items import (
+    CODE,
+    MARK,
+    Lost,
+    Stretches,
+    lease_of,
+    loss,
+    lost_of,
+    mark,
+    stretches,
+    to_lost,
+)
 
 # What so many of the newest connections did is counted; of a group's members, those of so many streams.
 NEWEST, MEMBERS = 20, 10
 # More than a group has.
 ALL = 10_000
 RECORD = "upgrade"
-_KEY = control_items.key(GROUP, RECORD)
+_KEY = typed_values.key(GROUP, RECORD)
 _TEXTS = ("execution", "progress", "definition", "aside")
 
 
@@ -133,7 +143,7 @@ class UpgradeRecords:
         held = "#execution = :execution" if execution else "attribute_not_exists(#execution)"
         change = f", {CODE} = :version" if version else f" REMOVE {CODE}"
         is_asked = self._update(
-            control_items.key(item["PK"]["S"], "lease"),
+            typed_values.key(item["PK"]["S"], "lease"),
             f"SET {MARK} = :mark{change}",
             f"{held} AND (attribute_not_exists(#stop) OR #stop = :no)",
             ("execution", "stop"),
@@ -147,7 +157,7 @@ class UpgradeRecords:
         """Removes what the upgrade wrote into a lease, unless another has written since: the alias says the rest."""
         is_marked = MARK in item
         condition = f"#{MARK} = :mark" if is_marked else f"attribute_not_exists(#{MARK})"
-        key = control_items.key(item["PK"]["S"], "lease")
+        key = typed_values.key(item["PK"]["S"], "lease")
         self._update(key, f"REMOVE {CODE}, #{MARK}", condition, (MARK,), {":mark": item[MARK]} if is_marked else {})
 
     def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
@@ -175,8 +185,8 @@ class UpgradeRecords:
         """What the newest connections of a stream did before it was asked, and after it handed over."""
         leases = self._of(item)
         ledgers = (
-            control_items.with_live(
-                self._records.newest(one, "connection#", NEWEST), control_items.live_record(leases[one])
+            ledger_records.with_live(
+                self._records.newest(one, "connection#", NEWEST), ledger_records.live_record(leases[one])
             )
             for one in leases
         )
@@ -188,8 +198,8 @@ class UpgradeRecords:
         return max((instant for instant in instants if instant is not None), default=None)
 
     def _newest_ms(self, stream_id: str, lease: Item) -> int | None:
-        place = control_items.partitions(lease), control_items.order(lease)
-        return latest_events.newest_ms(self._dynamodb, self._events_table, stream_id, *place)
+        place = control_record.partitions(lease), control_record.order(lease)
+        return event_reader.newest_ms(self._dynamodb, self._events_table, stream_id, *place)
 
     def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
         """The leases of a stream or of a group's members, by their streams' ids: a group's own is none."""

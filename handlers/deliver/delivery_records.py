@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from handlers.aws.error_translation import translate_errors
-from handlers.store import control_items
+from handlers.store import typed_values
 from handlers.store.control_table import ControlTable
 
 PREFIX = "delivery#"
@@ -64,11 +64,11 @@ def add(dynamodb: Any, table: str, counts: Mapping[Place, Count], now_ms: int) -
         with translate_errors("UpdateItem"):
             dynamodb.update_item(
                 TableName=table,
-                Key=control_items.key(place.stream_id, f"{PREFIX}{place.label}"),
+                Key=typed_values.key(place.stream_id, f"{PREFIX}{place.label}"),
                 UpdateExpression=f"ADD #delivered :d, #failed :f, #dead_lettered :l SET {sets}",
                 ExpressionAttributeNames={f"#{name}": name for name in names},
                 ExpressionAttributeValues={
-                    **{name: control_items.number(value) for name, value in values.items()},
+                    **{name: typed_values.number(value) for name, value in values.items()},
                     ":waits": {"S": count.reason[:500]},
                 },
             )
@@ -80,9 +80,9 @@ def read(dynamodb: Any, table: str, stream_id: str) -> list[DeliveryRecord]:
     return sorted((_record(item) for item in items), key=lambda one: one.sink)
 
 
-def _record(item: control_items.Item) -> DeliveryRecord:
+def _record(item: typed_values.Item) -> DeliveryRecord:
     def number(name: str) -> int:
-        return control_items.count(item, name) or 0
+        return typed_values.count(item, name) or 0
 
     return DeliveryRecord(
         sink=item["SK"]["S"][len(PREFIX) :],
@@ -92,5 +92,5 @@ def _record(item: control_items.Item) -> DeliveryRecord:
         lag_ms=number("lag_ms"),
         at_ms=number("at_ms"),
         newest_ms=number("newest_ms"),
-        waits=control_items.text(item, "waits") or "",
+        waits=typed_values.text(item, "waits") or "",
     )

@@ -1,0 +1,91 @@
+"""Reads and writes the typed values of DynamoDB's items, and refuses by name what this version cannot read.
+
+    {"S": "x"} a text, {"N": "7"} a number       text(item, "id") -> "x" or None       number(7) -> {"N": "7"}
+
+An item of an event, or of a segment, that has a `layout` was written by a later version: this one's have none. A
+version that changes what an item means writes another number there (docs/upgrade.md). Pure. Invariants: an item that
+another release wrote is read by the attributes it has; a refusal is one sentence that names the item, what it has and
+what this version knows, and nothing of what the upstream sent.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from handlers.errors import StoreUnavailable
+
+Item = dict[str, Any]
+DAY_S = 86_400
+
+
+def number(value: int) -> Item:
+    """The value as a number of DynamoDB's."""
+    return {"N": str(value)}
+
+
+def key(stream_id: str, sort_key: str) -> Item:
+    """The key of an item of either table."""
+    return {"PK": {"S": stream_id}, "SK": {"S": sort_key}}
+
+
+def text(item: Item, name: str) -> str | None:
+    """The text of an attribute; None where the item has none of that name, or no text there."""
+    value: str | None = item.get(name, {}).get("S")
+    return value
+
+
+def count(item: Item, name: str) -> int | None:
+    """The whole number of an attribute; None where the item has none of that name, or no whole number there."""
+    written = item.get(name, {}).get("N")
+    try:
+        return None if written is None else int(written)
+    except ValueError:
+        return None
+
+
+def instant(at_ms: int) -> str:
+    """The instant as the machine writes it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
+
+
+def instant_ms(written: str | None) -> int | None:
+    """The milliseconds of an instant as the machine writes it, 2026-01-01T00:00:00.000Z; None where it is none."""
+    try:
+        return round(datetime.fromisoformat(written).timestamp() * 1000) if written else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def expiry(from_ms: int, keep_days: int) -> Item:
+    """The attribute that lets an item expire so many days later; none where `keep_days` is 0."""
+    return {"expires_at": number(from_ms // 1000 + keep_days * DAY_S)} if keep_days else {}
+
+
+# Of events and segments.
+KNOWN_LAYOUT = 1
+
+
+def refusal(words: str) -> StoreUnavailable:
+    """The error whose words a caller is to read: it says what is stored, and nothing passes by itself."""
+    problem = StoreUnavailable(words)
+    problem.is_unknown_layout = True
+    return problem
+
+
+def check_layout(item: Item, name: str) -> None:
+    """Raises StoreUnavailable where the layout of an event or a segment is not known; `name` says which it is."""
+    if "layout" in item and (layout := count(item, "layout")) != KNOWN_LAYOUT:
+        raise refusal(f"{name} has layout {layout}, and this version knows {KNOWN_LAYOUT}")
+
+
+@contextmanager
+def refused_by_name(name: str) -> Iterator[None]:
+    """Has what cannot be unpacked inside refused by its name."""
+    try:
+        yield
+    except (zlib.error, ValueError, LookupError, TypeError, AttributeError):
+        raise refusal(f"{name} cannot be read: it is damaged, or a later version wrote it") from None
