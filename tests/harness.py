@@ -1,7 +1,9 @@
 """The local service as a real process, for tests: started, used and ended as a person would."""
 
 import contextlib
+import io
 import json
+import os
 import random
 import re
 import signal
@@ -14,7 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from handlers.store import ledger_records
+from local import cli
 from local.permissions import guard
 from tests import permission_edges
 from tests.local import support
@@ -135,6 +140,28 @@ class Service:
             assert code == 200, page
             collected += page["events"]
         return collected
+
+    def typed(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Returns what the command `streamkeeper` came to, run to its end in this process, for this service."""
+        said, wrong = io.StringIO(), io.StringIO()
+        known = {
+            "PORT": str(self.port),
+            "STREAMKEEPER_STAGE": STAGE,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port + 1}",
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_SECRET_ACCESS_KEY": "local",
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("STREAMKEEPER_")]:
+                patch.delenv(name)
+            for name, value in (known | variables).items():
+                patch.setenv(name, value)
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(wrong):
+                try:
+                    status = cli.main(arguments)
+                except SystemExit as mistake:  # of argparse
+                    status = int(mistake.code or 0)
+        return subprocess.CompletedProcess(arguments, status, said.getvalue(), wrong.getvalue())
 
     def aws(self, name: str) -> Any:
         """Returns the one client of an AWS service that this service's tests share."""

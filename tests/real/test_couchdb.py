@@ -9,24 +9,23 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import Service, running
+from tests.harness import Service
 from tests.local.support import PROJECT, until
+from tests.local_run import LocalRun
 
-STREAM = "couchdb:ledger"
+STREAM = "pouchdb:ledger"
 
 
 class Cable:
-    """A TCP connection's way from the function to the upstream, which can be cut."""
+    """TCP connections from the function, between two ports of this machine, which can be cut."""
 
-    def __init__(self, to_port: int) -> None:
+    def __init__(self, from_port: int, to_port: int) -> None:
         self._to_port = to_port
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
+        self._listening = socket.create_server(("127.0.0.1", from_port))
         self._ends: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -110,11 +109,10 @@ def stored(service: Service) -> list[int]:
     return [json.loads(item["data"])["doc"]["n"] for item in service.items("events", STREAM)]
 
 
-def test_every_change_is_stored_once(tmp_path: Path, database: Database) -> None:
+def test_every_change_is_stored_once(local_run: LocalRun, database: Database) -> None:
     """Across three handovers, one SIGKILL of a function and one cut connection, each change is stored exactly once."""
-    cable = Cable(database.port)
-    address = f"http://127.0.0.1:{cable.port}"
-    with contextlib.closing(cable), running(tmp_path, UPSTREAM_COUCHDB=address) as service:
+    service = local_run
+    with contextlib.closing(Cable(service.pouchdb_port, database.port)) as cable:
         database.write(5)
         service.post(STREAM)
         assert until(lambda: len(stored(service)) == 5, 20), service.log
@@ -140,4 +138,3 @@ def test_every_change_is_stored_once(tmp_path: Path, database: Database) -> None
         database.write(20)
         assert until(lambda: len(stored(service)) == database.written, 20), service.log
         assert sorted(stored(service)) == list(range(1, database.written + 1))
-        assert service.end() == 0

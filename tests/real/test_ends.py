@@ -3,23 +3,20 @@
 Through the whole local service, at an upstream that refuses, tires, and sends one id twice.
 """
 
-import contextlib
-import itertools
 import json
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
-from tests.harness import STAGE, Service, running
-from tests.local import support
+from tests.handlers.servers import UNTIL_CLOSE, Peer
+from tests.harness import STAGE, Service
 from tests.local.support import until
+from tests.local_run import LocalRun
 
-STREAM = "demo:ends"
+STREAM, BUSY, RETRY_AFTER_S = "scripted:ends", "scripted:busy", 4
 
 
 @dataclass(frozen=True)
@@ -41,23 +38,6 @@ class Story:
     stopped: dict[str, Any]
     busy: Any
     busy_over: Any
-
-
-BUSY, RETRY_AFTER_S = "demo:busy", 4
-
-
-class Upstream:
-    """The demo's upstream: it refuses its first connection for good, and those of BUSY twice for a while."""
-
-    def __init__(self) -> None:
-        self._connections = itertools.count()
-        self._busy = itertools.count()
-
-    def __call__(self, peer: Peer) -> None:
-        if b"busy" in peer.request.partition(b"\r\n")[0]:
-            (is_busy if next(self._busy) < 2 else repeats)(peer)
-        else:
-            (goes_on if next(self._connections) else refuses)(peer)
 
 
 def is_busy(peer: Peer) -> None:
@@ -87,15 +67,11 @@ def goes_on(peer: Peer) -> None:
         peer.send(b'id: %d\ndata: {"n": %d}\n\n' % (number, number))
 
 
-def aws(service: Service, name: str) -> Any:
-    return contextlib.closing(support.client(name, f"http://127.0.0.1:{service.port + 1}"))
-
-
 def dead_letters(service: Service) -> list[dict[str, Any]]:
     """The messages in the dead-letter queue."""
-    with aws(service, "sqs") as client:
-        url = client.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
-        messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    sqs = service.aws("sqs")
+    url = sqs.get_queue_url(QueueName=f"streamkeeper-{STAGE}-dead-letters")["QueueUrl"]
+    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
     return [json.loads(message["Body"]) for message in messages]
 
 
@@ -117,51 +93,46 @@ def status_once(service: Service, status: str, execution: str | None) -> Any:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(local_run: LocalRun) -> Story:
     """The stream from its rejection to its stop."""
-    with (
-        serving(Upstream()) as server,
-        running(tmp_path_factory.mktemp("ends"), UPSTREAM_DEMO=server.address) as service,
-    ):
-        rejected = ended(service, service.post(STREAM)["executionArn"])
-        rejected_status, messages = status_once(service, "rejected", None), dead_letters(service)
-        asked_to_stop = (service.ask("DELETE", STREAM), service.ask("GET", STREAM), service.ask("GET", ""))
-        arn = service.post(STREAM)["executionArn"]
-        stop_answer = service.ask("DELETE", STREAM)
-        unbegun, unbegun_status = ended(service, arn), status_once(service, "stopped", None)
-        dead = service.post(STREAM)["executionArn"]
-        status_once(service, "running", dead)
-        for pid in service.sandboxes():
-            os.kill(pid, signal.SIGKILL)
-        killed = until(lambda: _with_a_gap(service.ask("GET", STREAM)[1]), 15)
-        abandoned = status_once(service, "running", dead)
-        with aws(service, "stepfunctions") as client:
-            client.stop_execution(executionArn=dead)
-        successor = service.post(STREAM)["executionArn"]
-        assert until(lambda: service.connections(STREAM)[-1]["execution"] == successor, 10), service.log
-        taken_over = status_once(service, "running", successor)
-        service.ask("DELETE", STREAM)
-        service.post(BUSY)
-        busy = until(lambda: _resting(service.ask("GET", BUSY)[1]), 10)
-        busy_over = until(lambda: _has_conflict(service.ask("GET", BUSY)[1]), 3 * RETRY_AFTER_S)
-        service.ask("DELETE", BUSY)
-        yield Story(
-            rejected=rejected,
-            rejected_status=rejected_status,
-            asked_to_stop=asked_to_stop,
-            dead_letters=messages,
-            log=service.log,
-            stop_answer=stop_answer,
-            unbegun=unbegun,
-            unbegun_status=unbegun_status,
-            killed=killed,
-            abandoned=abandoned,
-            taken_over=taken_over,
-            successor=successor,
-            stopped=ended(service, successor),
-            busy=busy,
-            busy_over=busy_over,
-        )
+    service = local_run
+    service.script(STREAM, refuses, goes_on)
+    service.script(BUSY, is_busy, is_busy, repeats)
+    rejected = ended(service, service.post(STREAM)["executionArn"])
+    rejected_status, messages = status_once(service, "rejected", None), dead_letters(service)
+    asked_to_stop = (service.ask("DELETE", STREAM), service.ask("GET", STREAM), service.ask("GET", ""))
+    arn = service.post(STREAM)["executionArn"]
+    stop_answer = service.ask("DELETE", STREAM)
+    unbegun, unbegun_status = ended(service, arn), status_once(service, "stopped", None)
+    dead = service.post(STREAM)["executionArn"]
+    status_once(service, "running", dead)
+    for pid in service.sandboxes():
+        os.kill(pid, signal.SIGKILL)
+    killed = until(lambda: _with_a_gap(service.ask("GET", STREAM)[1]), 15)
+    abandoned = status_once(service, "running", dead)
+    service.aws("stepfunctions").stop_execution(executionArn=dead)
+    successor = service.post(STREAM)["executionArn"]
+    assert until(lambda: service.connections(STREAM)[-1]["execution"] == successor, 10), service.log
+    taken_over = status_once(service, "running", successor)
+    service.ask("DELETE", STREAM)
+    service.post(BUSY)
+    return Story(
+        rejected=rejected,
+        rejected_status=rejected_status,
+        asked_to_stop=asked_to_stop,
+        dead_letters=messages,
+        stop_answer=stop_answer,
+        unbegun=unbegun,
+        unbegun_status=unbegun_status,
+        killed=killed,
+        abandoned=abandoned,
+        taken_over=taken_over,
+        successor=successor,
+        busy=until(lambda: _resting(service.ask("GET", BUSY)[1]), 10),
+        busy_over=until(lambda: _has_conflict(service.ask("GET", BUSY)[1]), 3 * RETRY_AFTER_S),
+        stopped=ended(service, successor),
+        log=service.log,
+    )
 
 
 def test_a_rejection_is_a_clean_end_with_its_reason(story: Story) -> None:
@@ -209,7 +180,7 @@ def _with_a_gap(status: Any) -> Any:
 def test_a_rejected_stream_that_is_asked_to_stop_stays_rejected(story: Story) -> None:
     """DELETE, GET and the list say so, why, and since when; and when somebody asked for the stop."""
     (code, stop_answer), (_, status), (_, listing) = story.asked_to_stop
-    (listed,) = listing["streams"]
+    (listed,) = (one for one in listing["streams"] if one["stream"] == STREAM)
     before = story.rejected_status
     for answer in (stop_answer, status, listed):
         chosen = ("status", "reason", "ended_at", "execution")

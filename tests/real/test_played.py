@@ -4,11 +4,11 @@ Their stream ids hold what a segment of a path can hold.
 """
 
 import re
-from pathlib import Path
 from urllib.parse import quote as percent_encode
 
-from tests.harness import Service, free_port, running
+from tests.harness import Service
 from tests.local.support import until
+from tests.local_run import LocalRun
 
 STREAMS = ("couchdb:a/b+c==%2F😀'$\"\\#", "etcd:config/*")
 
@@ -29,21 +29,17 @@ def was_handed_over(service: Service, stream_id: str) -> bool:
     return any(record.get("ended_by") == "taken_over" for record in service.connections(stream_id))
 
 
-def test_both_lanes_follow_a_provider_that_is_played(tmp_path: Path) -> None:
+def test_both_lanes_follow_a_provider_that_is_played(local_run: LocalRun) -> None:
     """A handover and a stop: each event once, none missing. On a slow machine a successor may come late."""
-    port = free_port()
-    origin = f"http://127.0.0.1:{port + 2}"
-    couchdb, etcd = f"{origin}/couchdb", f"{origin}/etcd"
-    with running(tmp_path, PORT=str(port), UPSTREAM_COUCHDB=couchdb, UPSTREAM_ETCD=etcd) as service:
-        for stream_id in STREAMS:
-            service.post(quote(stream_id))
-        for stream_id in STREAMS:
-            assert until(lambda of=stream_id: was_handed_over(service, of), 30), service.log  # type: ignore[misc]
-            service.ask("DELETE", quote(stream_id))
-        for stream_id in STREAMS:
-            assert until(lambda of=stream_id: service.ask("GET", quote(of))[1]["status"] == "stopped", 10)  # type: ignore[misc]
-            stored, status = numbers(service, stream_id), service.ask("GET", quote(stream_id))[1]
-            assert stored == list(range(stored[0], stored[-1] + 1))
-            assert status["counts"]["stored"] == len(stored)
-            assert all(gap["closed_by_cursor"] for gap in status["coverage"]["gaps"])
-        assert service.end() == 0
+    service = local_run
+    for stream_id in STREAMS:
+        service.post(quote(stream_id))
+    for stream_id in STREAMS:
+        assert until(lambda of=stream_id: was_handed_over(service, of), 30), service.log  # type: ignore[misc]
+        service.ask("DELETE", quote(stream_id))
+    for stream_id in STREAMS:
+        assert until(lambda of=stream_id: service.ask("GET", quote(of))[1]["status"] == "stopped", 10)  # type: ignore[misc]
+        stored, status = numbers(service, stream_id), service.ask("GET", quote(stream_id))[1]
+        assert stored == list(range(stored[0], stored[-1] + 1))
+        assert status["counts"]["stored"] == len(stored)
+        assert all(gap["closed_by_cursor"] for gap in status["coverage"]["gaps"])

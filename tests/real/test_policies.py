@@ -1,15 +1,14 @@
 """Each way in which an upstream takes a second connection, through the whole local service on real sockets."""
 
-import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.harness import Service, running
+from tests.harness import Service
 from tests.local.support import until
-from tests.real.upstream import serving
+from tests.local_run import LocalRun
 
 # The policy of each profile, and how many connections the upstream may see at once: the older one of `demo` is ended a
 # moment after the newer was answered, `demo-ndjson` has both for `overlap_s`, `demo-exclusive` never has two.
@@ -55,35 +54,27 @@ class Standby:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Kept], Standby]:
+def story(local_run: LocalRun) -> tuple[dict[str, Kept], Standby]:
     """Three streams of one service, one of each policy, each handed over twice in each direction or more.
 
     And one with a hot standby, of which one connection is dropped.
     """
-    folder = tmp_path_factory.mktemp("policies")
-    counts: dict[str, list[int]] = {}
-    with contextlib.ExitStack() as stack:
-        watch = serving(lambda stream_id, count: counts.setdefault(stream_id, []).append(count))
-        upstreams, port = stack.enter_context(watch)
-        service = stack.enter_context(running(folder, UPSTREAM_DEMO=f"http://127.0.0.1:{port}"))
-        for stream_id in (STANDBY, *STREAMS.values()):
-            service.post(stream_id)
-        assert until(lambda: len(upstreams.presence.clients(STANDBY_AT)) == 2, 20), service.log
-        assert upstreams.drop(STANDBY_AT)
-        for stream_id in STREAMS.values():
-            assert until(lambda of=stream_id: taken_over(service, of) >= HANDOVERS, 40), service.log  # type: ignore[misc]
-            until(lambda of=stream_id: is_explained(service, of), 3)  # type: ignore[misc]
-        assert until(lambda: len(closed(service, STANDBY)) >= 3, 30), service.log
-        standby = Standby(numbers_of(service, STANDBY), set(counts[STANDBY_AT]))
-        streams = {
-            policy: Kept(
-                service.connections(stream_id),
-                numbers_of(service, stream_id),
-                upstreams.presence.most(stream_id),
-            )
-            for policy, stream_id in STREAMS.items()
-        }
-        assert service.end() == 0
+    service, counts = local_run, dict[str, list[int]]()
+    service.watch(lambda stream_id, count: counts.setdefault(stream_id, []).append(count))
+    presence = service.demo.presence
+    for stream_id in (STANDBY, *STREAMS.values()):
+        service.post(stream_id)
+    assert until(lambda: len(presence.clients(STANDBY_AT)) == 2, 20), service.log
+    assert service.demo.drop(STANDBY_AT)
+    for stream_id in STREAMS.values():
+        assert until(lambda of=stream_id: taken_over(service, of) >= HANDOVERS, 40), service.log  # type: ignore[misc]
+        until(lambda of=stream_id: is_explained(service, of), 3)  # type: ignore[misc]
+    assert until(lambda: len(closed(service, STANDBY)) >= 3, 30), service.log
+    standby = Standby(numbers_of(service, STANDBY), set(counts[STANDBY_AT]))
+    streams = {
+        policy: Kept(service.connections(stream_id), numbers_of(service, stream_id), presence.most(stream_id))
+        for policy, stream_id in STREAMS.items()
+    }
     return streams, standby
 
 

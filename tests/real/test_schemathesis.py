@@ -9,25 +9,24 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import harness
+from tests.harness import Service
 from tests.local.support import until
+from tests.local_run import LocalRun
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
-    """A running service with a stream that has events."""
-    with harness.running(tmp_path_factory.mktemp("service")) as service:
-        service.post("demo")
-        assert until(lambda: bool(service.events("demo")), 30), service.log
-        yield service
+def service(local_run: LocalRun) -> Service:
+    """The run, with a stream that has events."""
+    local_run.post("demo")
+    assert until(lambda: bool(local_run.events("demo")), 30), local_run.log
+    return local_run
 
 
-def asked(service: harness.Service, folder: Path, examples: int, *more: str) -> str:
+def asked(service: Service, folder: Path, examples: int, *more: str) -> str:
     """What Schemathesis prints of all its checks; it fails where one of them does."""
     seed = "1" if os.environ.get("CI") else str(random.SystemRandom().randrange(10**6))
     command = [
@@ -39,12 +38,12 @@ def asked(service: harness.Service, folder: Path, examples: int, *more: str) -> 
     # A DELETE asks for a stop: the stream that it names is there as before, and says that it stops.
     command += ["--exclude-checks", "use_after_free"]
     command += ["--max-examples", str(examples), "--suppress-health-check", "all", *more]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_schemathesis_finds_nothing(service: harness.Service, tmp_path: Path) -> None:
+def test_schemathesis_finds_nothing(service: Service, tmp_path: Path) -> None:
     """All its checks, of every route: what the examples and the borders of each parameter come to, and drawn ones."""
     said = asked(service, tmp_path, 2, "--phases", "coverage,fuzzing")
     assert "Operations:       15 selected / 15 total" in said
@@ -52,6 +51,6 @@ def test_schemathesis_finds_nothing(service: harness.Service, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_schemathesis_finds_nothing_in_many_requests(service: harness.Service, tmp_path: Path) -> None:
+def test_schemathesis_finds_nothing_in_many_requests(service: Service, tmp_path: Path) -> None:
     """The same with many more drawn requests, and with those that follow from answers."""
     asked(service, tmp_path, 100)

@@ -1,17 +1,17 @@
 """Stop, status and the next start of a stream, through the whole local service on real sockets."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests import problems
-from tests.harness import Service, free_port, running
+from tests.harness import Service
 from tests.local.support import until
+from tests.local_run import LocalRun
 
-STREAM, DOWN = "demo:stop", "couchdb:down"
+STREAM, DOWN = "demo:stop", "absent:down"
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,9 @@ def is_over(service: Service, arn: str, stream_id: str = STREAM) -> bool:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(local_run: LocalRun) -> Service:
     """A service one of whose upstreams is not there."""
-    nowhere = f"http://127.0.0.1:{free_port(1)}"
-    with running(tmp_path_factory.mktemp("stop"), UPSTREAM_COUCHDB=nowhere) as running_service:
-        yield running_service
+    return local_run
 
 
 @pytest.fixture(scope="module")
