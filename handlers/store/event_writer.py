@@ -1,37 +1,41 @@
 """Writes the events of a stream to DynamoDB, each once, as many in one request as are waiting.
 
-It says what goes into one request, what is sent again and what no request can carry; it never waits to fill a batch.
+It says what goes into one request, what is sent again and what no batch can carry; it never waits to fill a batch. An
+event of a batch is spelled as an INSERT: PartiQL with parameters, as the JSON text of a request. Nearly every event is
+a short text, whose statement is filled into a template: the statement of such an item with holes in the places that
+differ.
+
 Invariants: the first writer of an event wins; when `write` returns, each event is stored, was known already, or lies
-in the dead-letter queue, whole but where it was too long to be read; what is sent twice is stored once.
+in the dead-letter queue, whole but where it was too long to be read; what is sent twice is stored once; an INSERT is
+that of the event's item, whichever way it was made.
 """
 
-import contextlib
+import json
 import random
 from collections.abc import Callable, Iterable, Sequence
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, Refused, quoted_id, translate_errors
+from handlers.aws.error_translation import Refused, quoted_id, translate_errors
 from handlers.connection.inputs import Written
-from handlers.dynamodb.client import DynamoDb
+from handlers.dynamodb.client import DynamoDb, binary, encode
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
 from handlers.store.event_items import (
+    COMPRESS_FROM_BYTES,
     DEFAULT_POLICY,
     MAX_ITEM_BYTES,
+    PLACES,
     StoragePolicy,
-    body_of,
-    in_bucket,
-    mark,
+    event_item,
+    partition_key,
     place_of,
     size_bytes,
-    stream_of,
 )
-from handlers.store.insert_statements import Inserts, as_parameters
-from handlers.store.overflow import DeadLetterQueue, Objects
+from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, DeadLetterQueue, Objects, Singles
 from handlers.store.typed_values import Item
 
-STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
 BATCH = 25
 # A request of DynamoDB's may have 16 MB. This is what a small function can hold several times over.
@@ -50,9 +54,65 @@ TRANSIENT = frozenset(
 # takes some the delays stay short, up to DELAYS_IN_ALL_S for one write: a connection that waits here reads no lease.
 TRIES = 8
 DELAY_S, DELAY_MOST_S, DELAYS_IN_ALL_S = 0.025, 1.0, 5.0
-
+# Data, id and name of a short event have fewer characters together: its item is far below every limit.
+SHORT = COMPRESS_FROM_BYTES
+# Stands in an item where a text goes that differs from event to event; no id of a stream holds it.
+_HOLE = "\0"
+_COUNT_DIGITS = 12
 # The number of an event, the event, and its INSERT.
 Pending = tuple[int, StreamEvent, str]
+
+
+class Inserts:
+    """The INSERTs of one stream's events into `table`, by one connection."""
+
+    def __init__(self, table: str, stream_id: str, fence: int, policy: StoragePolicy) -> None:
+        self._table = table
+        self._stream_id = stream_id
+        self._fence = fence
+        self._policy = policy
+        self._patterns: dict[tuple[int, bool, bool], str] = {}
+
+    def item(self, number: int, event: StreamEvent) -> Item:
+        """The item of an event, the `number`th of its connection."""
+        return event_item(self._stream_id, self._fence, number, event, self._policy)
+
+    def of_item(self, item: Item) -> str:
+        """The INSERT of an item: it adds the item where none has its key, and is refused else."""
+        places = ", ".join([f"'{name}': ?" for name in item])
+        statement = f'INSERT INTO "{self._table}" VALUE {{{places}}}'
+        return encode({"Statement": statement, "Parameters": list(item.values())})
+
+    def of_short(self, number: int, event: StreamEvent) -> str | None:
+        """The INSERT of `item(number, event)`; None where the event is not short."""
+        key, data, own_id, name, _, received_at_ms = event
+        if not isinstance(data, str) or len(data) + len(own_id or "") + len(name or "") >= SHORT:
+            return None
+        shape = (received_at_ms, own_id is None, name is None)
+        pattern = self._patterns.get(shape) or self._pattern(event)
+        values: tuple[str | int, ...] = (quoted(key), number)
+        if own_id is not None:
+            values += (quoted(own_id),)
+        if name is not None:
+            values += (quoted(name),)
+        values += (quoted(data),)
+        if self._policy.partitions > 1:
+            values = (quoted(partition_key(self._stream_id, key, self._policy.partitions)), *values)
+        return pattern % values
+
+    def _pattern(self, like: StreamEvent) -> str:
+        """The INSERT of a short event that came when `like` did and has what it has, with places for `%` to fill."""
+        own_id, name = (None if text is None else _HOLE for text in (like.id, like.name))
+        item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
+        if self._policy.partitions > 1:
+            item["PK"] = {"S": _HOLE}
+        before = place_of(item)[:-_COUNT_DIGITS]
+        item[PLACES[self._policy.order]] = {"S": before + _HOLE}
+        text = self.of_item(item).replace("%", "%%")
+        number = quoted(before + _HOLE)
+        pattern = text.replace(number, f'{quoted(before)[:-1]}%0{_COUNT_DIGITS}d"').replace(quoted(_HOLE), "%s")
+        self._patterns[like.received_at_ms, like.id is None, like.name is None] = pattern
+        return pattern
 
 
 class EventWriter:
@@ -64,7 +124,7 @@ class EventWriter:
         self.dynamodb = dynamodb
         self.table = table
         self.objects = objects
-        self.dead_letters = dead_letters
+        self.singles = Singles(dynamodb, table, objects, dead_letters)
         self.sleep = sleep
 
     def write(
@@ -97,6 +157,7 @@ class OneWrite:
         self._writer = writer
         self._dynamodb = writer.dynamodb
         self._inserts = inserts
+        self._singles = writer.singles
         self._tries = _Tries(writer.sleep)
         self._known: list[tuple[int, StreamEvent]] = []  # those whose key was refused
 
@@ -110,10 +171,10 @@ class OneWrite:
             if text is None:
                 item = self._inserts.item(number, event)
                 if isinstance(event.data, Oversize):
-                    outcomes.append(self._noted(self._put_whole(event, item), number, event))
+                    outcomes.append(self._noted(self._singles.put(event, item), number, event))
                     continue
                 if size_bytes(item) > MAX_ITEM_BYTES:
-                    outcomes.append(self._noted(self._put_large(event, item), number, event))
+                    outcomes.append(self._noted(self._singles.put_large(event, item), number, event))
                     continue
                 text = self._inserts.of_item(item)
             if len(batch) == BATCH or batch_bytes + len(text) > BATCH_BYTES:
@@ -134,7 +195,7 @@ class OneWrite:
             writer.table,
             writer.objects.find,
             self._inserts.item,
-            self._put_whole,
+            self._singles.put,
             keeps_both=keeps_both,
         ).settle([*self._known, *repeated])
         return Written(
@@ -151,25 +212,7 @@ class OneWrite:
         return outcome
 
     def _put_one(self, number: int, event: StreamEvent, was_sent: bool) -> str:
-        return self._noted(self._put_alone(event, self._inserts.item(number, event), was_sent), number, event)
-
-    def _put_whole(self, event: StreamEvent, item: Item) -> str:
-        """Puts the item by itself, whatever its size; what is left of one that was too long goes to the queue."""
-        if isinstance(event.data, Oversize):
-            return self._dead_letter(event, item, event.data.reason)
-        is_large = size_bytes(item) > MAX_ITEM_BYTES
-        return self._put_large(event, item) if is_large else self._put_alone(event, item, False)
-
-    def _put_large(self, event: StreamEvent, item: Item) -> str:
-        """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
-        referring, objects = in_bucket(item), self._writer.objects
-        if not objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
-            return self._dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
-        if self._place(item) is not None:
-            return DUPLICATE
-        # In this order: a kill between the two leaves an object that nothing refers to, the other would lose the body.
-        objects.put(referring["object"]["S"], body_of(item))
-        return self._put_alone(event, referring, False)
+        return self._noted(self._singles.put_alone(event, self._inserts.item(number, event), was_sent), number, event)
 
     def _put_batch(self, batch: list[Pending]) -> list[str]:
         """The outcome of each, in any order."""
@@ -205,9 +248,9 @@ class OneWrite:
         number, event, _ = pending
         item = self._inserts.item(number, event)
         if code == "DuplicateItem":
-            return STORED if was_sent and self._is_ours(item) else DUPLICATE
+            return STORED if was_sent and self._singles.is_ours(item) else DUPLICATE
         if code == "ValidationError":
-            return self._dead_letter(event, item, f"refused by DynamoDB: {code}")
+            return self._singles.dead_letter(event, item, f"refused by DynamoDB: {code}")
         raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {code}{quoted_id({'ResponseMetadata': metadata})}")
 
     def _insert(self, texts: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -217,48 +260,6 @@ class OneWrite:
             statements = texts if is_ours else [as_parameters(text) for text in texts]
             response = self._dynamodb.batch_execute_statement(Statements=statements)
         return response["Responses"], response.get("ResponseMetadata", {})
-
-    def _put_alone(self, event: StreamEvent, item: Item, was_sent: bool) -> str:
-        try:
-            return STORED if self._put_once(item, was_sent) else DUPLICATE
-        except Refused as refusal:
-            return self._dead_letter(event, item, f"refused by DynamoDB: {refusal}")
-
-    def _put_once(self, item: Item, was_sent: bool = False) -> bool:
-        """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
-        try:
-            with translate_errors("PutItem", refusals=True):
-                # The item of this key does not exist: the first writer wins, and every later one is turned away.
-                self._dynamodb.put_item(
-                    TableName=self._writer.table, Item=item, ConditionExpression="attribute_not_exists(PK)"
-                )
-            return True
-        except ConditionFailed as failed:
-            # After a lost answer the client sends the item again and meets its own: then it was new.
-            return (was_sent or failed.retries > 0) and self._is_ours(item)
-
-    def _is_ours(self, item: Item) -> bool:
-        return self._place(item) == place_of(item)
-
-    def _place(self, item: Item) -> str | None:
-        """That of the event which lies under the item's key; None where none does."""
-        with translate_errors("GetItem"):
-            response = self._dynamodb.get_item(
-                TableName=self._writer.table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
-            )
-        return place_of(response["Item"]) if response.get("Item") else None
-
-    def _dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
-        """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
-
-        In this order: a kill between the two sends it twice, the other order would lose it.
-        """
-        if self._place(item) is not None:
-            return DUPLICATE
-        self._writer.dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
-        with contextlib.suppress(Refused):
-            self._put_once(mark(item, reason))
-        return DEAD_LETTERED
 
 
 class _Tries:
@@ -280,3 +281,9 @@ class _Tries:
         self._sleep(delay_s)
         self._slept_s += delay_s
         self._made += 1
+
+
+def as_parameters(insert: str) -> dict[str, Any]:
+    """The INSERT as boto3's client takes a statement, which writes the JSON of a request itself."""
+    statement: dict[str, Any] = json.loads(insert, object_hook=binary)
+    return statement

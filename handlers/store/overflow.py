@@ -1,4 +1,4 @@
-"""Takes what no item of DynamoDB holds: bodies into a bucket of S3, whole events into the dead-letter queue.
+"""Stores one event by itself, and what no item of DynamoDB holds: bodies in a bucket, whole events in the queue.
 
 Of a frame that was too long to be read there is no more than its size, its SHA-256 and its first 64 KB. Invariants: an
 object is written whole before anything refers to it, and its key names its content, so that writing it again changes
@@ -7,15 +7,18 @@ nothing; nothing else of an event in the queue is left out or changed, and every
 """
 
 import base64
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
 
-from handlers.aws.error_translation import translate_errors
+from handlers.aws.error_translation import ConditionFailed, Refused, translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Body
 from handlers.framing.oversize import Oversize
+from handlers.store.event_items import MAX_ITEM_BYTES, body_of, in_bucket, mark, place_of, size_bytes, stream_of
+from handlers.store.typed_values import Item
 
 
 class Objects:
@@ -60,6 +63,8 @@ def no_client() -> Any:
     raise RuntimeError("there is no bucket")
 
 
+# What became of an event.
+STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 MESSAGE_BYTES = 256 * 1024
 # SQS counts the bytes of the message: 189,000 bytes are 252,000 in base64, which leaves 10 KB for the other fields.
 PART_BYTES = 189_000
@@ -105,3 +110,75 @@ class DeadLetterQueue:
         with translate_errors("SendMessage"):
             for message in messages(stream_id, fence, event, reason):
                 self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=message)
+
+
+class Singles:
+    """Puts one event by itself: into the events table, its body into the bucket, or whole into the queue."""
+
+    def __init__(self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+        self._objects = objects
+        self._dead_letters = dead_letters
+
+    def put(self, event: StreamEvent, item: Item) -> str:
+        """Puts the item by itself, whatever its size; what is left of one that was too long goes to the queue."""
+        if isinstance(event.data, Oversize):
+            return self.dead_letter(event, item, event.data.reason)
+        is_large = size_bytes(item) > MAX_ITEM_BYTES
+        return self.put_large(event, item) if is_large else self.put_alone(event, item, False)
+
+    def put_large(self, event: StreamEvent, item: Item) -> str:
+        """Puts the body of an event that no item holds into the bucket, then an item that refers to it."""
+        referring, objects = in_bucket(item), self._objects
+        if not objects.exist or size_bytes(referring) > MAX_ITEM_BYTES:
+            return self.dead_letter(event, item, f"too large for an item: {size_bytes(item)} bytes")
+        if self._place(item) is not None:
+            return DUPLICATE
+        # In this order: a kill between the two leaves an object that nothing refers to, the other would lose the body.
+        objects.put(referring["object"]["S"], body_of(item))
+        return self.put_alone(event, referring, False)
+
+    def put_alone(self, event: StreamEvent, item: Item, was_sent: bool) -> str:
+        """Puts an item that fits; `was_sent` is whether a request for it may have been carried out before."""
+        try:
+            return STORED if self._put_once(item, was_sent) else DUPLICATE
+        except Refused as refusal:
+            return self.dead_letter(event, item, f"refused by DynamoDB: {refusal}")
+
+    def _put_once(self, item: Item, was_sent: bool = False) -> bool:
+        """Whether the item was new; `was_sent` is whether a request for it may have been carried out before."""
+        try:
+            with translate_errors("PutItem", refusals=True):
+                # The item of this key does not exist: the first writer wins, and every later one is turned away.
+                self._dynamodb.put_item(
+                    TableName=self._table, Item=item, ConditionExpression="attribute_not_exists(PK)"
+                )
+            return True
+        except ConditionFailed as failed:
+            # After a lost answer the client sends the item again and meets its own: then it was new.
+            return (was_sent or failed.retries > 0) and self.is_ours(item)
+
+    def is_ours(self, item: Item) -> bool:
+        """Whether the event under the item's key is this one."""
+        return self._place(item) == place_of(item)
+
+    def _place(self, item: Item) -> str | None:
+        """That of the event which lies under the item's key; None where none does."""
+        with translate_errors("GetItem"):
+            response = self._dynamodb.get_item(
+                TableName=self._table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
+            )
+        return place_of(response["Item"]) if response.get("Item") else None
+
+    def dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
+        """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.
+
+        In this order: a kill between the two sends it twice, the other order would lose it.
+        """
+        if self._place(item) is not None:
+            return DUPLICATE
+        self._dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
+        with contextlib.suppress(Refused):
+            self._put_once(mark(item, reason))
+        return DEAD_LETTERED

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from handlers.connection.backoff import Pace
 from handlers.store.connection_store import Reply
-from handlers.store.event_writer import STORED
+from handlers.store.overflow import STORED
 from tests.chaos import delivery_defects, ledger_defects, log_defects, order_defects
 from tests.chaos.chaos_managers import (
     ClaimsAfterConnecting,
@@ -237,13 +237,13 @@ DEFECTS = [
     Defect(
         "a dead-lettered event is marked before it is sent",
         {"dead-letters"},
-        function=("handlers.store.event_writer.OneWrite._dead_letter", marks_before_it_sends),
+        function=("handlers.store.overflow.Singles.dead_letter", marks_before_it_sends),
         among=cannot_store_all,
     ),
     Defect(
         "what the table refuses is dropped",
         {"lost"},
-        function=("handlers.store.event_writer.OneWrite._dead_letter", drops_what_is_refused),
+        function=("handlers.store.overflow.Singles.dead_letter", drops_what_is_refused),
         among=cannot_store_all,
     ),
     Defect(

@@ -21,7 +21,8 @@ from handlers.store import control_record
 from handlers.store.connection_store import Change, Reply, Store
 from handlers.store.control_table import setting, values_of
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
-from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED, OneWrite
+from handlers.store.event_writer import OneWrite
+from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Singles
 from handlers.store.requests import Requests
 from handlers.store.typed_values import Item
 
@@ -166,16 +167,16 @@ def clears_a_younger_stop_request(definition: dict[str, Any]) -> None:
     claim["ConditionExpression"] = claim["ConditionExpression"].replace(sound, defective)
 
 
-def marks_before_it_sends(write: OneWrite, event: Any, item: Any, reason: str) -> str:
+def marks_before_it_sends(write: Singles, event: Any, item: Any, reason: str) -> str:
     """The mark of a dead-lettered event is left before its message is sent."""
     if write._place(item) is not None:
         return DUPLICATE
     write._put_once(mark(item, reason))
-    write._writer.dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
+    write._dead_letters.send(stream_of(item), int(item["fence"]["N"]), event, reason)
     return DEAD_LETTERED
 
 
-def drops_what_is_refused(_write: OneWrite, _event: Any, _item: Any, _reason: str) -> str:
+def drops_what_is_refused(_write: Singles, _event: Any, _item: Any, _reason: str) -> str:
     """What the table refuses counts as dead-lettered and is not."""
     return DEAD_LETTERED
 

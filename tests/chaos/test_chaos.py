@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from handlers.store.event_writer import STORED
+from handlers.store.overflow import STORED
 from local.chaos import simulate
 from local.chaos.command import report, runs, summary
 from local.chaos.deployments import changeable

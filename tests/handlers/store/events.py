@@ -6,7 +6,7 @@ from typing import Any
 from handlers.connection.inputs import Written
 from handlers.framing.events import StreamEvent
 from handlers.store.connection_store import Store
-from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED
+from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 
 STREAM = "demo"
 

@@ -11,7 +11,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import HEAD_BYTES, Oversize
 from handlers.store.event_items import MAX_ITEM_BYTES, event_item, size_bytes
-from handlers.store.event_writer import DEAD_LETTERED, DUPLICATE, STORED
+from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED
 from tests.handlers.aws import (
     EVENTS,
     Aws,

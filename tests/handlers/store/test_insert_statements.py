@@ -14,7 +14,7 @@ from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.framing.events import StreamEvent
 from handlers.store.event_items import StoragePolicy
-from handlers.store.insert_statements import SHORT, Inserts, as_parameters
+from handlers.store.event_writer import SHORT, Inserts, as_parameters
 from tests.handlers.aws import EVENTS, Aws
 
 TEXTS = st.text(st.sampled_from('a"\\%{}\n\0\x7fé\u2028\ue000😀'), max_size=8) | st.sampled_from(

@@ -5,7 +5,7 @@ import pytest
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.store.event_items import MAX_ITEM_BYTES
-from handlers.store.event_writer import DUPLICATE, STORED
+from handlers.store.overflow import DUPLICATE, STORED
 from tests.handlers.aws import (
     EVENTS,
     Aws,
