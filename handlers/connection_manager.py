@@ -25,8 +25,8 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import document, document_of
 from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
-from handlers.run.driver import Clock
 from handlers.run.stream_invocation import Request, run_invocation, to_invocation
+from handlers.run.threads import SystemClock
 from handlers.settings import load, plain_aws
 from handlers.store.connection_store import Store
 
@@ -85,7 +85,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     """
     if (answer := told(event, settings)) is not None:
         return answer
-    clock = Clock()
+    clock = SystemClock()
     now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
@@ -115,7 +115,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     """How the group's function ended; raises a class of `handlers.errors`. The ARN is that by which it was invoked."""
     # Few stages have groups, and what is imported lengthens each cold start.
-    from handlers.run import group_entry
+    from handlers.run import group_invocation
     from handlers.run.group_log import GroupLog
     from handlers.run.group_ports import GroupTables, ReadProfiles
 
@@ -133,7 +133,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
 
     log = GroupLog(log_one)
     try:
-        return group_entry.keep(
+        return group_invocation.keep(
             invocation,
             GroupTables(client, sqs, **places),
             secrets,

@@ -127,7 +127,7 @@ def test_the_rule_can_fail() -> None:
     assert not allowed("handlers.framing.sse", "urllib3")
     assert not allowed("handlers.connection.lease", "handlers.errors")
     assert not allowed("states_language.machine", "timeline.spans")
-    assert not allowed("handlers.run.driver", "states_language.clock")
+    assert not allowed("handlers.run.performer", "states_language.clock")
     assert not allowed("timeline.spans", "handlers.errors")
     assert allowed("handlers.framing.sse", "handlers.connection.lease")
     assert allowed("handlers.profile.parse", "urllib.parse")

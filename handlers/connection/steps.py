@@ -1,7 +1,7 @@
 """What one invocation and its performer say to each other: steps out, answers in, a report at the end; all plain data.
 
 `reconnection.py` yields the steps of an invocation one at a time. A performer carries each out, on threads
-(`handlers/run/driver.py`), in virtual time (`local/replay/virtual_invocation.py`) or in a world of faults
+(`handlers/run/performer.py`), in virtual time (`local/replay/virtual_invocation.py`) or in a world of faults
 (`local/chaos/function.py`), and sends its `Answer` back. It chooses neither what comes next nor when. So the three make
 the same requests in the same order, and a trace of one can be compared with a trace of another.
 

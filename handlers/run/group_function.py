@@ -29,16 +29,18 @@ from handlers.group.keeping import Keeps, Kept
 from handlers.group.lease import Beat, GroupLease
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
+from handlers.profile.behaviour import Profile
 from handlers.profile.parse import MAX_FRAME_BYTES
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
 from handlers.run.group_profiles import GroupProfiles
-from handlers.run.performer import STORE, THREADS, Performer
+from handlers.run.performer import Performer, hard_stop_ms
+from handlers.run.ports import STORE, Ports
 from handlers.run.threads import Answered
 from handlers.store import typed_values
 from handlers.store.control_table import KEYS, BatchGet
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupFunction
-from handlers.store.worker import hard_stop_ms
+from handlers.store.requests import Requests
 
 # Openings that are young at a time: each is a handshake of TLS, for which the smallest function needs 40 ms.
 AT_ONCE, YOUNG_MS = 8, 1_000
@@ -50,6 +52,8 @@ ROOM_BYTES = MAX_FRAME_BYTES
 # What a function that has ended waits for requests that are under way.
 END_S = 0.5
 DUTY = "the group"
+# Requests under way at once: as the streams' answers are awaited side by side, few threads are enough.
+THREADS = 8
 
 
 def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, ports: GroupPorts) -> Needs:
@@ -146,11 +150,10 @@ class _Function:
     def turns(self) -> Generator[Wait, set[str], Outcome]:
         """Returns as what it has ended, once none of its streams runs any more, or no time is left."""
         ports = self._ports
-        pool = ports.pool(THREADS, STORE)
-        self._driver = driver = Performer(
-            self.store, ports.secrets, self._clock, ports.bell, pool, ports.open_upstream,
-            self._roster.__len__, ports.log_report,
-        )  # fmt: skip
+        of_streams = Ports(
+            ports.clock, ports.bell, ports.pool(THREADS, STORE), ports.open_upstream, ports.secrets, self._log
+        )
+        self._performer = performer = Performer[Kept](of_streams, self._roster.__len__)
         self._pool = ports.pool(1, DUTY)
         self._duties.claimed(self.store.lease, self._clock.now_ms())
         stop_ms = hard_stop_ms(self._invocation.deadline_ms, self._invocation.margin_ms)
@@ -160,7 +163,7 @@ class _Function:
                 is_busy = self._does_duties(now_ms)
                 self._read(now_ms)
                 is_busy = self._opens(now_ms) or is_busy
-                is_busy = driver.turn(rung) or is_busy
+                is_busy = performer.turn(rung) or is_busy
                 is_busy = self._ends() or is_busy
                 outcome = self._roster.outcome(self._clock.now_ms())
                 if outcome is not None:
@@ -169,9 +172,13 @@ class _Function:
             return EXPIRED
         finally:
             wait_s = min(END_S, max(0, stop_ms - self._clock.now_ms()) / 1000)
-            driver.close(wait_s)
+            performer.close(wait_s)
             self._pool.stop(wait_s)
             self._profiles.stop()
+
+    def _log(self, profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
+        self.store.over(who.stream_id)
+        self._ports.log_report(profile, who, report, blocked_ms)
 
     def _wait_s(self, stop_ms: int) -> float:
         now_ms = self._clock.now_ms()
@@ -180,15 +187,15 @@ class _Function:
             instants.append(self._duties.due_ms)
         if self._roster.to_open(now_ms):
             instants.append(self._pacing.due_ms(now_ms) or now_ms)
-        instants += [due_ms for due_ms in (self._driver.due_ms, self._profiles.due_ms) if due_ms is not None]
+        instants += [due_ms for due_ms in (self._performer.due_ms, self._profiles.due_ms) if due_ms is not None]
         return max(0, min(instants) - now_ms) / 1000
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
     def _opens(self, now_ms: int) -> bool:
-        for stream in self._driver.answered:
+        for stream in self._performer.answered:
             self._pacing.done(stream)
-        self._driver.answered.clear()
+        self._performer.answered.clear()
         began = False
         for stream in self._roster.to_open(now_ms):
             if not self._pacing.may_begin(now_ms):
@@ -219,7 +226,7 @@ class _Function:
         )  # fmt: skip
         self._still[stream] = self._keeps(stream)
         steps = self._ports.kept(profile, who, now_ms, self._delays, self._still[stream])
-        self._driver.begin(profile, who, steps)
+        self._performer.begin(profile, who, steps, Requests(profile, self.store, who, self._clock.now_ms))
 
     def _keeps(self, stream: str) -> Keeps:
         """Whether the stream, which begins now, is still to rest and to connect again as it began.
@@ -239,7 +246,7 @@ class _Function:
         """Lets no stream rest, or wait for its profile, that was asked to stop or has joined anew."""
         for stream in self._roster.running if self._roster.goes_on else ():
             if not self._still[stream](now_ms):
-                self._driver.wake(stream)
+                self._performer.wake(stream)
         for stream in self._roster.unread:
             if self.store.stops(stream):
                 self._has_ended(stream, Kept(Fate.OVER, Report(STOPPED, Progress(0, now_ms))))
@@ -256,7 +263,7 @@ class _Function:
 
     def _ends(self) -> bool:
         is_busy = False
-        for stream, what in self._driver.ended():
+        for stream, what in self._performer.ended():
             self._pacing.done(stream)
             if isinstance(what, Exception):  # a defect of what keeps it, which no step of it has raised
                 what = Kept(Fate.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
@@ -276,7 +283,7 @@ class _Function:
     # --- duties -------------------------------------------------------------------------------------------------------
 
     def _beat(self) -> Beat:
-        until_ms, away = self._clock.now_ms() + self._ttl_ms, self._roster.away(self._driver.connected)
+        until_ms, away = self._clock.now_ms() + self._ttl_ms, self._roster.away(self._performer.connected)
         return Beat(self._token, self.store.beat_at_ms(), until_ms, self.store.turns, away=away)
 
     def _does_duties(self, now_ms: int) -> bool:
@@ -284,7 +291,7 @@ class _Function:
         for _, answer in answers:
             self._takes(answer, now_ms)
         if self._roster.is_buried:
-            self._driver.fail_waiting("the function counts as dead")
+            self._performer.fail_waiting("the function counts as dead")
         duty = self._duties.next(now_ms)
         if duty is not None:
             self._duty = duty
@@ -349,7 +356,7 @@ class _Function:
             case ReadRecords():
                 self._duties.read()
                 for stream in self.store.refreshed(answer.value):
-                    self._driver.tell(stream)
+                    self._performer.tell(stream, functools.partial(self.store.known, stream))
                 self._asked_anew(now_ms)
             case Remove(stream, _):
                 self.store.forget(stream)

@@ -1,146 +1,166 @@
-"""Performs the steps of a group's streams in real time: upstreams on sockets, the store in a few threads for all.
+"""Performs the steps of streams: of one that has a function to itself, or of the many that share one.
 
-As `driver.py` does for one stream. It chooses nothing of what is done (`handlers/group` does): each turn takes a
-bounded amount from each stream that has something, and hands out what asks the store. Reading is bounded for the sum:
-the more streams, the less may wait of each. Invariants: what one stream's upstream or requests do reaches no other; no
-two steps of a stream are under way at once.
+It is the only performer. Threads and sockets, a replay in virtual time, a world of faults and a counted run differ by
+the ports that they pass (`ports.py`). It chooses nothing of what is done (`handlers/connection/reconnection.py` does,
+and for a group `handlers/group`): each step is carried out and answered, and a step that asks the store is handed out,
+so that a slow answer holds up its own stream alone. Streams that wait for an arrival are served in a circle, a bounded
+amount at a time: a stream that was served goes to its end.
+
+    a floods, b and c are quiet     served: a b a c a a …     never a a while b has something
+
+Invariants: every step is answered once, and no later than the hard stop, whatever the store and the upstreams do; no
+two steps of a stream are under way at once; what one stream's steps, upstream or requests raise reaches no other.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import CloseUpstream, MarkConnected, Open
 from handlers.connection.inputs import Closed, LeaseRead, StoreFailed
-from handlers.connection.steps import Answer, Ended, Invocation, ReadSecrets, Step, Steps
+from handlers.connection.lease import Lease
+from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadSecrets, Step, Steps
 from handlers.errors import StoreUnavailable, StreamRejected
-from handlers.group.keeping import Kept
-from handlers.group.rounds import Rounds
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.run.ports import Clock, LogReport, OpenUpstream, Reader, Threads
-from handlers.run.threads import Answered, Bell
-from handlers.store.grouped_store import GroupedStore
+from handlers.run.ports import Ports, Reader
+from handlers.run.threads import Answered
 from handlers.store.requests import Requests
-from handlers.upstream.reader import INBOX_BYTES, Share, Upstream
+from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
 
-# Requests under way at once: as the streams' answers are awaited side by side, few threads are enough.
-THREADS = 8
-STORE = "the store"
-# What a turn takes of one stream at most. It is decoded at once, and the others wait for that.
-CHUNK_BYTES = 16 * 1024
-# How much may wait of all streams that was read and not taken: what may wait of one that has a function of its own.
-INBOXES_BYTES = INBOX_BYTES
+T = TypeVar("T")
+
+# What a turn takes at most of one of many streams. It is decoded at once, and the others wait for that.
+SHARED_CHUNK_BYTES = 16 * 1024
+# What is left of the function's time when it no longer waits for the store: a quarter of the margin, half a second at
+# most. The manager has ended by then; this is for the answer's own way.
+HARD_STOP_MS = 500
+NO_TIME = "no time is left to ask the store"
+TOO_LATE = "the store did not answer before the function's deadline"
 
 
-def open_upstream(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> Reader:
-    """Opens it on a socket, read by a thread of its own."""
-    upstream = Upstream(
-        profile.request(stream, cursor, values),
-        connect_timeout_s=profile.connect_timeout_s,
-        stall_after_s=profile.stall_after_s,
-        joins=profile.joins_chunks,
-        rest_s=profile.read_rest_s,
-        shares=share,
-    )
-    upstream.start()
-    return upstream
+def hard_stop_ms(deadline_ms: int, margin_ms: int) -> int:
+    """Until when an invocation waits for the store."""
+    return deadline_ms - min(HARD_STOP_MS, margin_ms // 4)
 
 
 @dataclass(slots=True)
-class _Stream:
+class _Stream(Generic[T]):
     """What is open of one stream."""
 
     profile: Profile
     invocation: Invocation
+    steps: Steps[T]
     requests: Requests
     values: Secrets = field(default_factory=dict)
     upstream: Reader | None = None
     blocked_ms: int = 0
 
 
-class Performer:
-    """The performer of one function, on the thread that decides; `most` streams may come."""
+class Performer(Generic[T]):
+    """The performer of one function, on the thread that decides; what each stream's steps return is taken by `ended`.
 
-    def __init__(
-        self,
-        store: GroupedStore,
-        secrets: SecretValues,
-        clock: Clock,
-        bell: Bell,
-        pool: Threads,
-        opens: OpenUpstream,
-        most: Callable[[], int],
-        log_report: LogReport,
-    ) -> None:
-        self._store = store
-        self._secrets = secrets
-        self._clock = clock
+    `most` says how many streams may come: they share what one may hold that has the function to itself, which is
+    meant by None.
+    """
+
+    def __init__(self, ports: Ports, most: Callable[[], int] | None = None) -> None:
+        self._clock, self._bell, self._pool = ports.clock, ports.bell, ports.pool
+        self._open_upstream, self._secrets, self._log_report = ports.open_upstream, ports.secrets, ports.log_report
         self._most = most
-        self._log_report = log_report
-        self._streams: dict[str, _Stream] = {}
-        self._news: set[str] = set()
-        self._untold: set[str] = set()  # whose lease is another than the one they know
-        self._rounds: Rounds[Kept] = Rounds()
-        self._bell = bell
-        self._pool = pool
-        self._opens = opens
-        self.answered: set[str] = set()  # whose openings are over, for whoever paces them
+        self._streams: dict[str, _Stream[T]] = {}
+        # Each stream is in one of these, at its step: to be performed, waiting for an arrival until an instant, in the
+        # order in which they are served, pausing until one, at the store, or ended.
+        self._asked: deque[tuple[str, Step]] = deque()
+        self._awaits: dict[str, int] = {}
+        self._pauses: dict[str, int] = {}
+        self._at_store: set[str] = set()
+        self._ended: deque[tuple[str, T | Exception]] = deque()
+        self._stop_ms = 0
+        self._news: set[str] = set()  # streams whose reader has rung
+        self._untold: dict[str, Callable[[], Lease]] = {}  # streams whose lease is another than the one they know
+        self.answered: set[str] = set()  # streams whose openings are over, for whoever paces them
         self.connected: set[str] = set()
 
-    def begin(self, profile: Profile, invocation: Invocation, steps: Steps[Kept]) -> None:
-        """Begins with the steps of a stream."""
-        requests = Requests(profile, self._store, invocation, self._clock.now_ms)
-        self._streams[invocation.stream_id] = _Stream(profile, invocation, requests)
-        self._rounds.begin(invocation.stream_id, steps, self._clock.now_ms())
+    def begin(self, profile: Profile, invocation: Invocation, steps: Steps[T], requests: Requests) -> None:
+        """Begins with the steps of a stream; `requests` says what they ask of the store."""
+        stream = invocation.stream_id
+        self._streams[stream] = _Stream(profile, invocation, steps, requests)
+        self._stop_ms = hard_stop_ms(invocation.deadline_ms, invocation.margin_ms)
+        self._move(stream, steps.__next__, self._clock.now_ms())
+
+    def run(self) -> T:
+        """Returns what the steps of the one stream return, once they do; raises what they raise."""
+        rung: set[str] = set()
+        while not self._ended:
+            self.turn(rung)
+            rung = set()
+            if not (self._asked or self._ended) and self._news.isdisjoint(self._awaits):
+                due_ms = self.due_ms
+                rung = self._bell.wait(0 if due_ms is None else (due_ms - self._clock.now_ms()) / 1000)
+        ((_, end),) = self.ended()
+        if isinstance(end, Exception):
+            raise end
+        return end
 
     def turn(self, rung: set[str]) -> bool:
         """Performs what is asked for and serves whoever waited, each once; whether there was anything.
 
-        `rung` are those for whom the bell has rung.
+        `rung` are the streams for which the bell has rung.
         """
         self._news |= rung
-        answers = list(self._pool.answered())
-        for stream, answer in answers:
+        is_busy = False
+        for stream, answer in self._pool.answered():
             self._take(stream, answer)
-        asked = list(self._rounds.asked())
-        for stream, step in asked:
-            self._perform(stream, step)
-        return self._serve() or bool(answers or asked)
+            is_busy = True
+        # What follows from performing these is asked for in the next turn.
+        for _ in range(len(self._asked)):
+            self._perform(*self._asked.popleft())
+            is_busy = True
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._stop_ms and self._at_store:
+            for stream in sorted(self._at_store):
+                self._take(stream, Answered(error=StoreUnavailable(TOO_LATE)))
+        return self._serve(now_ms) or is_busy
 
-    def ended(self) -> Iterator[tuple[str, Kept | Exception]]:
-        """Takes the streams that have ended."""
-        for stream, kept in self._rounds.ended():
+    def ended(self) -> Iterator[tuple[str, T | Exception]]:
+        """Takes the streams that have ended: what each returned, or what it raised, which is a defect."""
+        while self._ended:
+            stream, end = self._ended.popleft()
             self._forget_upstream(stream)
             self.connected.discard(stream)
-            self._untold.discard(stream)
+            self._untold.pop(stream, None)
             del self._streams[stream]
-            yield stream, kept
+            yield stream, end
 
     @property
     def due_ms(self) -> int | None:
-        """Returns the first instant that a stream has named."""
-        return self._rounds.due_ms
+        """The first instant that a stream has named, whatever arrives; None where none has."""
+        instants = [*self._awaits.values(), *self._pauses.values()]
+        if self._at_store:
+            instants.append(self._stop_ms)
+        return min(instants, default=None)
 
-    def tell(self, stream: str) -> None:
-        """Tells a stream that its lease is known to be another: now, or when what it asks for is answered."""
+    def tell(self, stream: str, known: Callable[[], Lease]) -> None:
+        """Answers a stream by the lease as it is `known` then, which is another: now, or once it awaits an arrival."""
         if stream in self._streams:
-            self._untold.add(stream)
+            self._untold[stream] = known
 
     def wake(self, stream: str) -> None:
-        """Ends the pause of a stream that rests."""
-        if self._rounds.pauses(stream):
-            self._rounds.answer(stream, self._answer(stream))
+        """Ends the pause of a stream that pauses."""
+        if stream in self._pauses:
+            self._answer(stream)
 
     def fail_waiting(self, detail: str) -> None:
         """Ends the connections that wait for an arrival, as if the store had refused."""
-        for stream, _ in self._rounds.awaiting():
-            self._rounds.answer(stream, self._answer(stream, StoreFailed(detail)))
+        for stream in list(self._awaits):
+            self._answer(stream, StoreFailed(detail))
 
     def close(self, wait_s: float) -> None:
         """Closes what is open and lets the store's threads end, for which it waits so long."""
@@ -150,50 +170,74 @@ class Performer:
 
     # --- serving ------------------------------------------------------------------------------------------------------
 
-    def _serve(self) -> bool:
-        now_ms, served = self._clock.now_ms(), False
-        for stream, step in self._rounds.awaiting():
-            if stream in self._untold:
-                self._untold.discard(stream)
-                self._rounds.answer(stream, self._answer(stream, LeaseRead(self._store.known(stream))))
+    def _serve(self, now_ms: int) -> bool:
+        served = False
+        for stream, until_ms in list(self._awaits.items()):
+            if self._untold and stream in self._untold:
+                self._answer(stream, LeaseRead(self._untold.pop(stream)()))
                 served = True
                 continue
             upstream = self._streams[stream].upstream
             arrival = upstream.get(0) if stream in self._news and upstream is not None else None
-            if arrival is None:
-                self._news.discard(stream)
-                if step.until_ms > now_ms:
-                    continue
-                self._rounds.answer(stream, self._answer(stream))
-            else:
+            if arrival is not None:
                 assert upstream is not None
                 arrived_ms = self._clock.now_ms() - round(upstream.taken_s * 1000)
                 if isinstance(arrival, Closed):
                     self._forget_upstream(stream)
-                self._rounds.answer(stream, self._answer(stream, arrival, arrived_ms))
+                self._answer(stream, arrival, arrived_ms)
+            else:
+                self._news.discard(stream)
+                if until_ms > now_ms:
+                    continue
+                self._answer(stream)
             served = True
-        for stream in self._rounds.rested(now_ms):
-            self._rounds.answer(stream, self._answer(stream))
+        for stream in [stream for stream, until_ms in self._pauses.items() if until_ms <= now_ms]:
+            self._answer(stream)
             served = True
         return served
 
     def _take(self, stream: str, answer: Answered) -> None:
+        """Takes the answer of a request; one that comes after the hard stop was answered by then."""
+        if stream not in self._at_store:
+            return
+        self._at_store.discard(stream)
         if answer.error is None:
-            if isinstance(answer.value, _Values):
-                self._streams[stream].values = answer.value.secrets
-                self._rounds.answer(stream, self._answer(stream, answer.value.secrets))
-            else:
-                self._rounds.answer(stream, self._answer(stream, answer.value))
+            value = answer.value
+            if isinstance(value, _Values):
+                self._streams[stream].values = value = value.secrets
+            self._answer(stream, value)
         elif isinstance(answer.error, StoreUnavailable):
-            self._rounds.answer(stream, self._answer(stream, StoreFailed(str(answer.error))))
+            self._answer(stream, StoreFailed(str(answer.error)))
         else:
-            self._rounds.fail(stream, answer.error, self._clock.now_ms())
+            self._fail(stream, answer.error)
 
-    def _answer(self, stream: str, value: Any = None, arrived_ms: int | None = None) -> Answer:
-        """The answer of now, with when the oldest arrival had come that still waits."""
-        now_ms, upstream = self._clock.now_ms(), self._streams[stream].upstream
-        unread_s = None if upstream is None else upstream.unread_s
-        return Answer(now_ms, value, arrived_ms, None if unread_s is None else now_ms - round(unread_s * 1000))
+    def _answer(self, stream: str, value: Any = None, arrived_ms: int | None = None) -> None:
+        """Answers the step at which the stream is, with when the oldest arrival had come that still waits."""
+        self._awaits.pop(stream, None)
+        self._pauses.pop(stream, None)
+        one, now_ms = self._streams[stream], self._clock.now_ms()
+        unread_s = None if one.upstream is None else one.upstream.unread_s
+        unread_ms = None if unread_s is None else now_ms - round(unread_s * 1000)
+        self._move(stream, functools.partial(one.steps.send, Answer(now_ms, value, arrived_ms, unread_ms)), now_ms)
+
+    def _fail(self, stream: str, error: Exception) -> None:
+        """Lets the step at which the stream is raise what came of performing it."""
+        self._move(stream, functools.partial(self._streams[stream].steps.throw, error), self._clock.now_ms())
+
+    def _move(self, stream: str, move: Callable[[], Step], now_ms: int) -> None:
+        try:
+            step = move()
+        except StopIteration as done:
+            self._ended.append((stream, done.value))
+        except Exception as defect:
+            self._ended.append((stream, defect))
+        else:
+            if isinstance(step, Await):
+                self._awaits[stream] = step.until_ms  # at the end: a stream that was served waits for all others
+            elif isinstance(step, Pause):
+                self._pauses[stream] = now_ms + step.for_ms
+            else:
+                self._asked.append((stream, step))
 
     # --- performing ---------------------------------------------------------------------------------------------------
 
@@ -208,45 +252,45 @@ class Performer:
                     self._open(stream, one, cursor)
                 case CloseUpstream():
                     if one.upstream is not None:
-                        one.upstream.close(0)
+                        one.upstream.close(0 if self._most else JOIN_S)
                         self._news.add(stream)  # what it has read still arrives, then Closed
                 case Ended(report):
                     self._forget_upstream(stream)
-                    self._store.over(stream)
                     blocked_ms, one.blocked_ms = one.blocked_ms, 0
                     self._log_report(one.profile, one.invocation, report, blocked_ms)
                 case ReadSecrets(anew):
-                    self._pool.ask(stream, functools.partial(self._read_secrets, one, anew))
+                    self._ask(stream, functools.partial(_read_secrets, self._secrets, one, anew))
                     return
                 case _:
-                    self._pool.ask(stream, *one.requests.of(step))
+                    self._ask(stream, *one.requests.of(step))
                     return
         except Exception as defect:
-            self._rounds.fail(stream, defect, self._clock.now_ms())
+            self._fail(stream, defect)
         else:
-            self._rounds.answer(stream, self._answer(stream))
+            self._answer(stream)
 
-    def _read_secrets(self, one: _Stream, anew: bool) -> _Values:
-        values = self._secrets.read(one.profile.secrets, anew=anew)
-        try:
-            one.profile.request(one.invocation.stream_id, None, values)
-        except ProfileError as error:
-            raise StreamRejected(str(error)) from None
-        return _Values(values)
+    def _ask(self, stream: str, *requests: Callable[[], Any]) -> None:
+        self._at_store.add(stream)
+        if self._clock.now_ms() >= self._stop_ms:
+            self._take(stream, Answered(error=StoreUnavailable(NO_TIME)))
+        else:
+            self._pool.ask(stream, *requests)
 
-    def _open(self, stream: str, one: _Stream, cursor: str | None) -> None:
+    def _open(self, stream: str, one: _Stream[T], cursor: str | None) -> None:
         self._forget_upstream(stream)
-        share = Share(
-            CHUNK_BYTES,
-            max(CHUNK_BYTES, INBOXES_BYTES // max(1, self._most())),
-            functools.partial(self._bell.ring, stream),
-        )
-        one.upstream = self._opens(stream, cursor, one.profile, one.values, share)
+        heard = functools.partial(self._bell.ring, stream)
+        if self._most is None:
+            share = Share(CHUNK_BYTES, INBOX_BYTES, heard)
+        else:
+            # The more streams there are, the less may wait of each that was read and not taken.
+            inbox_bytes = INBOX_BYTES // max(1, self._most())
+            share = Share(SHARED_CHUNK_BYTES, max(SHARED_CHUNK_BYTES, inbox_bytes), heard)
+        one.upstream = self._open_upstream(stream, cursor, one.profile, one.values, share)
 
     def _forget_upstream(self, stream: str) -> None:
         one = self._streams[stream]
         if one.upstream is not None:
-            one.upstream.close(0)
+            one.upstream.close(0 if self._most else JOIN_S)
             one.blocked_ms += one.upstream.blocked_ms
             one.upstream = None
 
@@ -256,3 +300,13 @@ class _Values:
     """The values of secrets: no answer of the store."""
 
     secrets: Secrets
+
+
+def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> _Values:
+    """The values, before anything is claimed for them; raises StreamRejected where no request can carry one."""
+    values = secrets.read(one.profile.secrets, anew=anew)
+    try:
+        one.profile.request(one.invocation.stream_id, None, values)
+    except ProfileError as error:
+        raise StreamRejected(str(error)) from None
+    return _Values(values)

@@ -7,14 +7,19 @@ the performer (`performer.py`) reaches the world through its ports alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Arrival
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
-from handlers.run.threads import Answered
-from handlers.upstream.reader import Share
+from handlers.run.threads import Answered, Bell
+from handlers.upstream.reader import Share, Upstream
+
+# The name of the threads that ask the store, for which they ring.
+STORE = "store"
 
 # Is called after each connection, with how long its reader stood still because the store was slower.
 LogReport = Callable[[Profile, Invocation, Report, int], None]
@@ -64,3 +69,29 @@ class Threads(Protocol):
 
 # Opens a stream's upstream from a cursor, and reads no more of it at once than its share.
 OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What one performer is given; whatever rings `bell` names the stream that it rings for."""
+
+    clock: Clock
+    bell: Bell
+    pool: Threads
+    open_upstream: OpenUpstream
+    secrets: SecretValues
+    log_report: LogReport
+
+
+def open_upstream(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> Reader:
+    """Opens an upstream on a socket, read by a thread of its own."""
+    upstream = Upstream(
+        profile.request(stream, cursor, values),
+        connect_timeout_s=profile.connect_timeout_s,
+        stall_after_s=profile.stall_after_s,
+        joins=profile.joins_chunks,
+        rest_s=profile.read_rest_s,
+        shares=share,
+    )
+    upstream.start()
+    return upstream

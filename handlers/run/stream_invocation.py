@@ -1,21 +1,25 @@
-"""Keeps a stream connected for one invocation, in real time: the steps of `reconnection`, performed by a `Driver`.
+"""Keeps a stream connected for one invocation, in real time: the steps of `reconnection`, carried out by the performer.
 
 It decides nothing but what the settings and the time that is left mean to an invocation. Invariant: `run_invocation`
-returns before the deadline, whatever the store and the upstream do, unless reading a secret takes longer, and leaves
-neither a socket nor a thread that waits for one.
+returns before the deadline, whatever the store, the secrets and the upstream do, and leaves neither a socket nor a
+thread that waits for one.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.lifetime import longest_overlap_ms
-from handlers.connection.reconnection import attempts
-from handlers.connection.steps import Answer, Invocation, Report
+from handlers.connection.reconnection import Draw, attempts
+from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
-from handlers.run.driver import Clock, Driver, LogReport
+from handlers.run.performer import Performer
+from handlers.run.ports import STORE, Clock, Ports, open_upstream
+from handlers.run.threads import Bell, Pool
 from handlers.settings import Settings
 from handlers.store.connection_store import Store
+from handlers.store.requests import Requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +78,25 @@ def run_invocation(
     secrets: SecretValues,
     invocation: Invocation,
     clock: Clock,
-    log_report: LogReport,
+    log_report: Callable[[Report, int], None],
 ) -> Report:
-    """How the last connection ended; `log_report` hears of each. Raises what `secrets` raises."""
-    steps = attempts(profile, invocation, clock.now_ms(), random.uniform)
-    driver = Driver(profile, store, secrets, invocation, clock, log_report)
-    answer: Answer | None = None
+    """How the last connection ended; `log_report` is called after each. Raises what `secrets` raises."""
+
+    def log(_profile: Profile, _invocation: Invocation, report: Report, blocked_ms: int) -> None:
+        log_report(report, blocked_ms)
+
+    bell = Bell()
+    ports = Ports(clock, bell, Pool(1, bell, STORE), open_upstream, secrets, log)
+    return perform_one(profile, store, invocation, ports, random.uniform)
+
+
+def perform_one(profile: Profile, store: Store, invocation: Invocation, ports: Ports, draw: Draw) -> Report:
+    """How the last connection of a stream ended that has the function to itself."""
+    now_ms = ports.clock.now_ms
+    performer: Performer[Report] = Performer(ports)
     try:
-        while True:
-            # A generator takes its first answer as None, which mypy cannot know.
-            answer = driver.perform(steps.send(answer))  # type: ignore[arg-type]
-    except StopIteration as ended:
-        report: Report = ended.value
-        return report
+        steps = attempts(profile, invocation, now_ms(), draw)
+        performer.begin(profile, invocation, steps, Requests(profile, store, invocation, now_ms))
+        return performer.run()
     finally:
-        driver.close()
+        performer.close(0)

@@ -1,8 +1,8 @@
-"""What the one thread that decides hears from the others of a group's function: a bell, and threads that ask the store.
+"""The performer's ports in a function: the system's clock, threads that make requests, and a bell that they ring.
 
-Readers of upstreams ring when something has come, requests when they are answered, so whoever decides waits in one
-place for all of them. It knows no stream, no step and no request. Invariants: what was rung for is taken once; whatever
-a request raises is an answer, and ends no thread.
+Readers of upstreams ring when something has come, requests when they are answered, so the thread that decides waits in
+one place for all of them. It knows no stream, no step and no request. Invariants: each ring is taken once; whatever a
+request raises is an answer, and ends no thread.
 """
 
 from __future__ import annotations
@@ -14,26 +14,39 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.errors import StoreUnavailable
 
-class Bell:
-    """Any thread may ring it, for whom it likes; one waits."""
+
+class SystemClock:
+    """Epoch milliseconds that never go back: the wall clock once, the monotonic clock after."""
 
     def __init__(self) -> None:
-        self._rung: set[str] = set()
-        self._changed = threading.Condition()
+        self._start_ms = time.time_ns() // 1_000_000
+        self._start = time.monotonic_ns()
 
-    def ring(self, whom: str) -> None:
+    def now_ms(self) -> int:
+        """The time."""
+        return self._start_ms + (time.monotonic_ns() - self._start) // 1_000_000
+
+
+class Bell:
+    """Any thread may ring it, for any name; one waits."""
+
+    def __init__(self) -> None:
+        self._rings: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def ring(self, name: str) -> None:
         """Wakes whoever waits."""
-        with self._changed:
-            self._rung.add(whom)
-            self._changed.notify()
+        self._rings.put(name)
 
     def wait(self, for_s: float) -> set[str]:
-        """For whom it was rung since it was asked last; none where nobody rang for so long."""
-        with self._changed:
-            if not self._rung and for_s > 0:
-                self._changed.wait(for_s)
-            rung, self._rung = self._rung, set()
+        """The names for which it was rung since it was asked last; none where nobody rang for so long."""
+        rung: set[str] = set()
+        try:
+            rung.add(self._rings.get(for_s > 0, max(0.0, for_s)))
+            while True:
+                rung.add(self._rings.get_nowait())
+        except queue.Empty:
             return rung
 
 
@@ -84,3 +97,17 @@ class Pool:
             self._answers.put((whom, answer))
             del asked, requests, answer  # and with them events, which may be large, while this waits for the next
             self._bell.ring(self._name)
+
+
+def ask_until(until_ms: int, clock: SystemClock, request: Callable[[], Any]) -> Any:
+    """What `request` returns or raises, made in a thread of its own; StoreUnavailable where it does neither in time."""
+    bell = Bell()
+    pool = Pool(1, bell, "ask")
+    pool.ask("", request)
+    pool.stop(0)
+    bell.wait((until_ms - clock.now_ms()) / 1000)
+    for _, answer in pool.answered():
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+    raise StoreUnavailable("the store did not answer before the function's deadline")

@@ -1,6 +1,6 @@
 """Performs the steps of one invocation in virtual time, with a store that takes time and a clock that may be wrong.
 
-As `handlers/run/driver.py` does on threads; it chooses nothing of what is done or in which order. It is written as a
+As `handlers/run/performer.py` does on threads; it chooses nothing of what is done or in which order. It is written as a
 generator of pauses, so that it can be killed at any of them, inside a request, or between any two steps (`running.py`).
 Beside the steps it notes on each link what the rules on rests and limits must know (`notes.py`). Invariant: after
 `kill` nothing of it runs.

@@ -15,7 +15,7 @@ from typing import TypeVar
 from handlers.connection.inputs import StoreFailed
 from handlers.connection.steps import Invocation
 from handlers.errors import StoreUnavailable
-from handlers.store.worker import hard_stop_ms
+from handlers.run.performer import hard_stop_ms
 from local.simulation.unreliable_tables import UnreliableDynamoDB, nothing
 from states_language.clock import Clock
 

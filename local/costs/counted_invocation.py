@@ -1,6 +1,6 @@
 """Performs every step of an invocation in virtual time, so that each of its requests is made and can be counted.
 
-As `handlers/run/driver.py` does on threads; it chooses nothing of what is done or in which order, and leaves nothing
+As `handlers/run/performer.py` does on threads; it chooses nothing of what is done or in which order, and leaves nothing
 out, which is what it differs in from a replay's (`local/replay/virtual_invocation.py`). No request takes time.
 Invariant: after `kill` nothing of it runs.
 """

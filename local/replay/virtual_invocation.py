@@ -1,6 +1,6 @@
 """Performs the steps of one invocation in virtual time: a scripted upstream on one side, tables in memory on the other.
 
-As `handlers/run/driver.py` does on threads; it chooses nothing of what is done or in which order. It differs in what
+As `handlers/run/performer.py` does on threads; it chooses nothing of what is done or in which order. It differs in what
 costs time and changes nothing: no step takes any but a pause and the wait for an arrival; events and gaps are not
 written, for the timeline counts them; the ledger's record is written at the end alone. And the lease, which a real
 connection reads again and again, is read on the same grid of instants but only once somebody has changed it (`Await`

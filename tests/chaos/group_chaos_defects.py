@@ -122,20 +122,20 @@ def waits_for_who_has_left(function: _Function, answer: Answered, now_ms: int) -
         TAKES(function, answer, now_ms)
 
 
-def opens_from_anothers_cursor(driver: Performer, stream: str, one: Any, cursor: str | None) -> None:
+def opens_from_anothers_cursor(driver: Performer[Any], stream: str, one: Any, cursor: str | None) -> None:
     """A stream is opened from the cursor of the one that was opened before it."""
     driver.last, cursor = cursor, getattr(driver, "last", cursor)  # type: ignore[attr-defined]
     OPEN(driver, stream, one, cursor)
 
 
-def one_failure_fails_all(driver: Performer, stream: str, answer: Answered) -> None:
+def one_failure_fails_all(driver: Performer[Any], stream: str, answer: Answered) -> None:
     """The writes of all streams are one batch, and an event that the table refuses fails it."""
     TAKE(driver, stream, answer)
     if isinstance(answer.value, Written) and answer.value.dead_lettered:
         driver.fail_waiting("a statement of the batch was refused")
 
 
-def releases_all(driver: Performer, stream: str, step: Step) -> None:
+def releases_all(driver: Performer[Any], stream: str, step: Step) -> None:
     """Where one stream's upstream refuses it, the function lets go of all."""
     PERFORM(driver, stream, step)
     if isinstance(step, Ended) and step.report.outcome.error == "StreamThrottled":

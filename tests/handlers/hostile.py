@@ -6,8 +6,8 @@ from typing import Any
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
 from handlers.run.stream_invocation import run_invocation
+from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws
 from tests.handlers.servers import Peer, Script, serving
 
@@ -20,7 +20,7 @@ def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any)
     table = {"framing": "sse", "allow_private": True, "max_frame_bytes": 100_000, "overlap_s": 0.1, **fields}
     with serving(script) as server:
         profile = parse(STREAM, {"address": server.address + "/s?q=hidden", "stall_after_s": 60, **table}, {})
-        clock = Clock()
+        clock = SystemClock()
         deadline_ms = clock.now_ms() + lasts_ms
         invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 2_000, 100, 100, 60_000)
         report = run_invocation(

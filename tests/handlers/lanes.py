@@ -7,8 +7,8 @@ from typing import Any
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
-from handlers.run.driver import Clock
 from handlers.run.stream_invocation import run_invocation
+from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws
 from tests.local.support import PATIENCE
 
@@ -46,7 +46,7 @@ def start(
     aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 50
 ) -> Lane:
     """Starts an invocation of the stream, which may last so long."""
-    clock, started = Clock(), Lane()
+    clock, started = SystemClock(), Lane()
     invocation = Invocation(
         stream_id=stream_id, lane=lane, execution="", request_id=lane, deadline_ms=clock.now_ms() + lasts_ms,
         margin_ms=200, lease_every_ms=20, progress_every_ms=progress_every_ms, overlap_max_ms=100,

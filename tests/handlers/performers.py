@@ -1,6 +1,6 @@
-"""Performs one invocation in four ways on the same wire: plainly, on threads, in a replay and in chaos.
+"""Performs one invocation in three ways on the same wire: plainly, in a replay and in chaos.
 
-The clocks stand still while a step is performed, so the four can be asked for the same steps at the same instants.
+The clocks stand still while a step is performed, so the three can be asked for the same steps at the same instants.
 `compare` holds them to that. A replay may leave out readings of the lease that show nothing new (`Await`), and it has
 no store that fails.
 """
@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 
-from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Heartbeat, Outcome, ReadLease, RecordGaps, Release, SaveRecord
-from handlers.connection.inputs import Arrival, Closed
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Report, Step, Steps
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
-from handlers.run.stream_invocation import run_invocation
 from handlers.store import control_record
 from handlers.store.connection_store import Store
 from local.chaos.function import VirtualFunction
@@ -30,8 +26,8 @@ from local.replay.virtual_invocation import VirtualInvocation
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.unreliable_tables import UnreliableDynamoDB
 from states_language.clock import EPOCH_2026_MS, VirtualClock
-from tests.handlers.aws import SECRETS
-from tests.handlers.connection.performer import PlainPerformer, Script
+from tests.handlers import scripted
+from tests.handlers.scripted import Script
 
 STREAM = "demo"
 LIFE_MS, MARGIN_MS = 30_000, 4_000
@@ -153,54 +149,6 @@ class World:
 # --- the performers ---------------------------------------------------------------------------------------------------
 
 
-class StandingClock(Clock):
-    """A clock for threads that moves only where somebody waits."""
-
-    def __init__(self) -> None:
-        self.at_ms = EPOCH_2026_MS
-        self.actions: list[tuple[int, Callable[[], object]]] = []
-
-    def now_ms(self) -> int:
-        return self.at_ms
-
-    def sleep_ms(self, for_ms: int) -> None:
-        until_ms = self.at_ms + for_ms
-        while self.actions and self.actions[0][0] <= until_ms:
-            self.at_ms, act = self.actions.pop(0)
-            act()
-        self.at_ms = max(self.at_ms, until_ms)
-
-
-class ScriptedReader:
-    """What `handlers.upstream.reader.Upstream` is, with a script in place of a socket."""
-
-    taken_s, blocked_ms, unread_s = 0.0, 0, None
-
-    def __init__(self, clock: StandingClock, script: Script) -> None:
-        self._clock = clock
-        self._arrivals = [(clock.now_ms() + after_ms, arrival) for after_ms, arrival in script]
-        self._is_closed = False
-
-    def start(self) -> None:
-        """Nothing is to be begun."""
-
-    def close(self) -> None:
-        """Nothing more comes but the close."""
-        self._is_closed = True
-
-    def get(self, wait_s: float) -> Arrival | None:
-        """The next arrival, or None."""
-        if self._is_closed:
-            return Closed("closed_here")
-        until_ms = self._clock.now_ms() + round(wait_s * 1000)
-        if not self._arrivals or self._arrivals[0][0] > until_ms:
-            self._clock.sleep_ms(until_ms - self._clock.now_ms())
-            return None
-        at_ms, arrival = self._arrivals.pop(0)
-        self._clock.sleep_ms(at_ms - self._clock.now_ms())
-        return arrival
-
-
 class ScriptedUpstream:
     """The upstream of a replay and of chaos, with a script in place of behaviour."""
 
@@ -237,38 +185,18 @@ class AtOnce(SlowRequests):
 
 
 def plainly(wire: Wire, _patched: pytest.MonkeyPatch) -> World:
-    """By the plainest performer."""
+    """By the performer, on ports whose requests take no time."""
 
     class Now:
         def now_ms(self) -> int:
             return performer.now_ms
 
     world = World(wire, Now())
-    performer = PlainPerformer(world.store, world.play, world.actions())
+    performer = scripted.World(world.store, lambda _stream: world.play(), world.actions())
     performer.wait_until(EPOCH_2026_MS)
     performer.run(profile_of(wire), INVOCATION)
     performer.wait_until(INVOCATION.deadline_ms)
     world.steps = performer.steps
-    return world
-
-
-def on_threads(wire: Wire, patched: pytest.MonkeyPatch) -> World:
-    """By the driver, with its store's thread."""
-    clock = StandingClock()
-    world = World(wire, clock)
-    clock.actions = sorted(world.actions(), key=lambda action: action[0])
-    patched.setattr("handlers.run.driver.Upstream", lambda *_request, **_named: ScriptedReader(clock, world.play()))
-    patched.setattr("handlers.run.stream_invocation.attempts", world.traced)
-    clock.sleep_ms(0)
-    run_invocation(
-        profile_of(wire),
-        world.store,
-        SecretValues(repr, SECRETS),
-        INVOCATION,
-        clock,
-        lambda *_report: None,
-    )
-    clock.sleep_ms(INVOCATION.deadline_ms - clock.now_ms())
     return world
 
 
@@ -357,10 +285,9 @@ def compare(wire: Wire, *, is_generated: bool = False) -> list[Step]:
     does: of generated wires it is compared where nobody else changes the lease, or where it leaves nothing out.
     """
     plain = run(plainly, wire)
-    for perform in (on_threads, in_chaos):
-        world = run(perform, wire)
-        assert world.steps == plain.steps
-        assert world.contents() == plain.contents()
+    world = run(in_chaos, wire)
+    assert world.steps == plain.steps
+    assert world.contents() == plain.contents()
     if "outage" not in [what for _, what in wire.others]:
         replayed = run(in_a_replay, wire).steps
         if wire.profile.get("overlap") == "forbids" or wire.profile.get("standby") == "hot":

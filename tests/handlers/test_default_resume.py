@@ -13,7 +13,7 @@ from handlers.api.last_error import Retries
 from handlers.api.status import answer
 from handlers.connection.steps import Report
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
+from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws
 from tests.handlers.lanes import start
@@ -64,7 +64,7 @@ def gaps(aws: Aws) -> list[tuple[str, bool]]:
     """Of each gap that is shown its cause, and whether it is told as closed by the cursor."""
     records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
     assert records is not None
-    coverage = answer(STREAM, records, Clock().now_ms(), 8_000, Retries(25_000, 300_000))["coverage"]
+    coverage = answer(STREAM, records, SystemClock().now_ms(), 8_000, Retries(25_000, 300_000))["coverage"]
     return [(gap["cause"], gap["closed_by_cursor"]) for gap in coverage["gaps"] if gap["to_at"]]
 
 

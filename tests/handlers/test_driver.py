@@ -12,8 +12,8 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
 from handlers.run.stream_invocation import run_invocation
+from handlers.run.threads import SystemClock
 from handlers.store.connection_store import Store
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws, Client, fails_with
 from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
@@ -37,7 +37,7 @@ def run(
     request: str = "r1",
 ) -> Report:
     """The report of one connection whose function is killed after `lasts_ms`; fails if it is still running then."""
-    clock = Clock()
+    clock = SystemClock()
     deadline_ms = clock.now_ms() + lasts_ms
     invocation = Invocation(
         stream_id=STREAM,
@@ -392,7 +392,7 @@ def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> N
 def test_a_wall_clock_that_is_set_back_does_not_set_back_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """By an hour, while a connection reads: whatever it renews, it renews forward."""
     wall_ns = time.time_ns()
-    clock = Clock()
+    clock = SystemClock()
     before_ms = clock.now_ms()
     monkeypatch.setattr(time, "time_ns", lambda: wall_ns - 3_600 * 10**9)
     assert before_ms <= clock.now_ms() < before_ms + 3_000_000
@@ -401,7 +401,7 @@ def test_a_wall_clock_that_is_set_back_does_not_set_back_the_clock(monkeypatch: 
 def test_the_clock_starts_at_the_wall_clock_and_goes_on() -> None:
     """Epoch milliseconds, never back."""
     before_ms = time.time_ns() // 1_000_000
-    clock = Clock()
+    clock = SystemClock()
     instants = [clock.now_ms() for _ in range(1000)]
     assert instants == sorted(instants)
     assert before_ms <= instants[0] <= time.time_ns() // 1_000_000 + 1

@@ -16,8 +16,8 @@ from handlers.api.status import answer
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
 from handlers.run.stream_invocation import run_invocation
+from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
@@ -29,7 +29,7 @@ GONE = b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 FOR_EVER_MS = 10_000_000
 
 
-class MovedClock(Clock):
+class MovedClock(SystemClock):
     """A real clock that can be moved on."""
 
     def __init__(self) -> None:

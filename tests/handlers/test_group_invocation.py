@@ -18,9 +18,9 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.group.fates import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
 from handlers.run.group_invocation import run_group
 from handlers.run.group_ports import GroupTables, ReadProfiles
+from handlers.run.threads import SystemClock
 from handlers.settings import plain_aws
 from handlers.store.group_store import GroupStore
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
@@ -36,7 +36,7 @@ class Group:
 
     def __init__(self, aws: Aws) -> None:
         self.aws = aws
-        self.clock = Clock()
+        self.clock = SystemClock()
         # As in Lambda, whose environment names no certificates of its own.
         plain = plain_aws({name: value for name, value in os.environ.items() if not name.endswith("_CA_BUNDLE")})
         assert plain is not None

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from handlers.connection.steps import Invocation
 from handlers.framing.events import StreamEvent
 from handlers.framing.sse import SseDecoder
+from handlers.run.threads import Bell, Pool
 from handlers.store.event_items import event_item
-from handlers.store.worker import Worker
 
 MB = 1024 * 1024
 BOUND = 16 * MB
@@ -63,12 +62,11 @@ class Held:
 
 def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
     """While it waits for the next, which may come minutes later, the events of the last one are gone."""
-    invocation = Invocation("demo", "A", "", "r", 60_000, 1_000, 1_000, 1_000, 0)
-    worker = Worker(invocation, lambda: 0)
+    pool = Pool(1, Bell(), "store")
     held, asked = Held(), threading.Event()
     gone = weakref.ref(held, lambda _: asked.set())
-    worker.ask(lambda held=held: held and None)  # type: ignore[misc]
+    pool.ask("demo", lambda held=held: held and None)  # type: ignore[misc]
     del held
     assert asked.wait(60)
     assert gone() is None
-    worker.stop()
+    pool.stop(0)

@@ -1,9 +1,8 @@
 """The three performers of an invocation's steps, compared: what each is asked to do, and what the tables hold after it.
 
-Threads (`handlers/run/driver.py`), replays (`local/replay/virtual_invocation.py`) and chaos (`local/chaos/function.py`)
-get the
-same wire, the same store and the same other connections as the plainest performer does. Each must be asked for the same
-steps in the same order, with the same arguments.
+Threads (`handlers/run/performer.py`), replays (`local/replay/virtual_invocation.py`) and chaos
+(`local/chaos/function.py`) get the same wire, the same store and the same other connections as the plainest performer
+does. Each must be asked for the same steps in the same order, with the same arguments.
 """
 
 from dataclasses import replace
@@ -19,8 +18,8 @@ from handlers.connection.steps import Await, Ended, Step
 from local.chaos.function import VirtualFunction
 from local.chaos.slow_requests import Waits
 from tests.examples import examples
-from tests.handlers.connection.performer import Script
 from tests.handlers.performers import Wire, compare, event, in_chaos, plainly, run, too_long
+from tests.handlers.scripted import Script
 
 # --- scripted wires ---------------------------------------------------------------------------------------------------
 

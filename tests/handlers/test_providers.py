@@ -20,7 +20,7 @@ from handlers.connection.steps import Report
 from handlers.framing.decoders import Frame
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
+from handlers.run.threads import SystemClock
 from handlers.store import control_record
 from local.profiles.profile_files import placeholders
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
@@ -153,9 +153,9 @@ def test_what_came_since_the_providers_own_end_is_asked_for(aws: Aws, name: str)
         report = stage.connected()
         says = "disconnected_by_upstream" if BEHAVIOURS[name].cut else "ended_by_upstream"
         assert (report.outcome.error, report.progress.ended_by) == ("StreamDropped", says)
-        first, closed_ms = stage.stored(), Clock().now_ms()
+        first, closed_ms = stage.stored(), SystemClock().now_ms()
         assert report.progress.stored == len(first)
-        assert until(lambda: Clock().now_ms() > closed_ms + 100)
+        assert until(lambda: SystemClock().now_ms() > closed_ms + 100)
         assert stage.connect().progress.resumed
     numbers = stage.stored()
     assert (numbers, len(numbers) > len(first)) == (list(range(numbers[0], numbers[-1] + 1)), True)
@@ -185,8 +185,8 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
         for stage in stages:
             # On a busy machine a second passes without one.
             stage.profile = replace(stage.profile, stall_after_s=4)
-        lanes, since_ms = [stage.start() for stage in stages], Clock().now_ms()
-        assert until(lambda: Clock().now_ms() > since_ms + 6_000)
+        lanes, since_ms = [stage.start() for stage in stages], SystemClock().now_ms()
+        assert until(lambda: SystemClock().now_ms() > since_ms + 6_000)
         for stage in stages:
             stage.stop()
         assert {name: lane.last.progress.ended_by for name, lane in zip(BEATING, lanes, strict=True)} == dict.fromkeys(
@@ -226,9 +226,9 @@ def test_a_refusal_has_its_error_and_its_rest(aws: Aws, name: str) -> None:
     for status, error, retry_after_s, rest_s in expected:
         with played(aws, name, status=status, retry_after_s=retry_after_s) as stage:
             stage.stream_id = f"{name}:{status}"
-            before_ms = Clock().now_ms()
+            before_ms = SystemClock().now_ms()
             outcome = stage.connect().outcome
-            after_ms = Clock().now_ms()
+            after_ms = SystemClock().now_ms()
         assert (outcome.error, outcome.http_status, stage.stored()) == (error, status, [])
         rest = aws.store().read(stage.stream_id).rest
         assert rest.failures == (1 if rest_s else 0)
@@ -262,9 +262,9 @@ def test_a_provider_that_forbids_two_refuses_the_second(aws: Aws) -> None:
     with played(aws, "x-filtered", **BUSY) as stage:
         first = stage.start()
         assert until(lambda: len(stage.stored()) >= 1)
-        before_ms = Clock().now_ms()
+        before_ms = SystemClock().now_ms()
         assert replace(stage, stream_id="x-filtered:other").connect().outcome.error == "StreamThrottled"
-        after_ms = Clock().now_ms()
+        after_ms = SystemClock().now_ms()
         assert before_ms <= aws.store().read("x-filtered:other").rest.until_ms - 60_000 <= after_ms
         assert stage.most() == 1
         stage.stop()
@@ -327,7 +327,7 @@ def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
 @pytest.mark.parametrize(("away_ms", "closed"), [(240_000, True), (360_000, False)])
 def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: bool) -> None:
     """The last five minutes are asked for and come; of a longer interruption the rest is lost without a word."""
-    left_ms = Clock().now_ms() - away_ms
+    left_ms = SystemClock().now_ms() - away_ms
     with played(aws, "x-filtered", **BUSY) as stage:
         store = aws.store()
         aws.put_control(stage.stream_id, "lease", **control_record.cursor("3", 1, left_ms))

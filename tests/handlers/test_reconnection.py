@@ -11,8 +11,8 @@ from handlers.connection.backoff import KINDS, Pace, Rest, failed
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
 from handlers.run.stream_invocation import run_invocation
+from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws, Client, fails_with, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 
@@ -41,7 +41,7 @@ class Function:
         self.request_id = request_id
         self.store = aws.store()
         self.secrets = SecretValues(boto3.client, SECRETS)
-        self.clock = Clock()
+        self.clock = SystemClock()
         self.ends_ms: list[int] = []
         self.outcomes: list[str] = []
 

@@ -18,7 +18,7 @@ from handlers.profile.parse import parse
 from handlers.store import ledger_records, typed_values
 from handlers.store.connection_store import Store
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.connection.performer import Action, PlainPerformer, Script
+from tests.handlers.scripted import Action, Script, World
 
 LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]
 ANSWERED: Script = [(0, Opened(200)), (10, Closed("ended_by_upstream"))]
@@ -31,7 +31,7 @@ def answered(status: int, **headers: str) -> Script:
     return [(0, Opened(status, {name.replace("_", "-"): value for name, value in headers.items()}))]
 
 
-class Machine(PlainPerformer):
+class Machine(World):
     """Calls functions one after the other, as the machine does after a drop: each at once."""
 
     def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
@@ -39,7 +39,7 @@ class Machine(PlainPerformer):
         store = Store(
             self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print
         )
-        super().__init__(store, play, actions)
+        super().__init__(store, lambda _stream: play(), actions)
         self.called = 0
         self.lot = 0
         self.now_ms = ORIGIN_MS
@@ -51,7 +51,7 @@ class Machine(PlainPerformer):
     @property
     def asked(self) -> list[int]:
         """When the upstream was asked."""
-        return [at_ms - ORIGIN_MS for at_ms in self.asked_ms]
+        return [at_ms - ORIGIN_MS for _, at_ms in self.opened]
 
     def call(self, lane: str = "A", **fields: Any) -> Report:
         """How the next function ends."""
@@ -129,7 +129,7 @@ def test_a_post_begins_the_row_anew() -> None:
         UpdateExpression="SET started_at = :at",
         ExpressionAttributeValues={":at": {"S": "1970-01-01T00:18:20Z"}},
     )
-    del machine.asked_ms[:]
+    machine.opened.clear()
     assert machine.until_rejected(reject_after=20)[-1] == REJECTED
     assert machine.asked == [100_000, 101_000, 103_000, 107_000, 115_000, 120_000]
 

@@ -19,7 +19,7 @@ from handlers.store.requests import Requests
 from local.simulation.tables import MemoryDynamoDB
 from tests.chaos import chaos_defects
 from tests.chaos.teeth import OF_THE_RESTS
-from tests.handlers.connection.performer import Action, PlainPerformer, Script
+from tests.handlers.scripted import Action, Script, World
 
 BACKOFF = {"network": {"start_s": 1}, "http": {"start_s": 2, "factor": 2}, "throttled": {"start_s": 4}}
 
@@ -29,7 +29,7 @@ def profile(**fields: Any) -> Profile:
     return parse("demo", {"address": "https://example.com", "framing": "sse", "backoff": BACKOFF, **fields}, {})
 
 
-class Functions(PlainPerformer):
+class Functions(World):
     """Runs functions one after the other."""
 
     def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
@@ -37,7 +37,12 @@ class Functions(PlainPerformer):
         store = Store(
             self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print
         )
-        super().__init__(store, play, actions)
+        super().__init__(store, lambda _stream: play(), actions)
+
+    @property
+    def asked_ms(self) -> list[int]:
+        """When the upstream was asked."""
+        return [at_ms for _, at_ms in self.opened]
 
     def start(self, number: int = 1, **fields: Any) -> Report:
         """How the function ends."""

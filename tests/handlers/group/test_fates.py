@@ -32,8 +32,8 @@ def retriers() -> dict[str, dict[str, Any]]:
 def test_the_rests_are_those_of_the_machine(error: str) -> None:
     """As long at the most and as often, then a rest of the lane, and again from the first."""
     retrier = retriers()[error]
-    tries, factor = retrier["MaxAttempts"], retrier["BackoffRate"]
-    longest = [min(retrier["IntervalSeconds"] * factor**n, retrier["MaxDelaySeconds"]) for n in range(tries)]
+    tries, factor = retrier["MaxAttempts"], retrier.get("BackoffRate", 2.0)
+    longest = [min(retrier.get("IntervalSeconds", 1) * factor**n, retrier["MaxDelaySeconds"]) for n in range(tries)]
     assert [rest_bounds_s(error, n + 1, DELAYS) for n in range(tries)] == [(0.0, most) for most in longest]
     least, most = rest_bounds_s(error, tries + 1, DELAYS)
     assert most - least == SETTINGS["jitter_s"]

@@ -13,7 +13,8 @@ from handlers.profile.parse import parse
 from handlers.store.connection_store import Store
 from handlers.store.event_items import partition_keys
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.group.performer import GroupPerformer, Script
+from tests.handlers import scripted
+from tests.handlers.scripted import Script
 
 EVENTS, CONTROL = "events", "control"
 LIFE_MS = 60_000
@@ -39,7 +40,7 @@ class Group:
     def __init__(self, **openings: list[Script]) -> None:
         self.tables = MemoryDynamoDB(EVENTS, CONTROL)
         store = Store(self.tables, lambda: None, events_table=EVENTS, control_table=CONTROL, dead_letter_queue_url="")
-        self.performer = GroupPerformer(store, {f"demo:{name}": scripts for name, scripts in openings.items()})
+        self.performer = scripted.Group(store, {f"demo:{name}": scripts for name, scripts in openings.items()})
         for name in openings:
             self.begin(f"demo:{name}")
 
@@ -52,7 +53,7 @@ class Group:
 
     def run(self, until_ms: int = LIFE_MS) -> dict[str, Kept | Exception]:
         """What each of them came to by then."""
-        self.performer.run(until_ms)
+        self.performer.keep(until_ms)
         return {stream.removeprefix("demo:"): end for stream, end in self.performer.ended.items()}
 
     def opened(self, name: str) -> list[int]:
@@ -109,7 +110,7 @@ def test_a_defect_ends_one_connection() -> None:
     ends = group.run(20_000)
     assert ends == {}
     assert group.opened("a") == [0]
-    assert len(group.performer.rounds) == 2
+    assert group.performer.count == 2
     group.performer.kept_until["demo:a"] = 20_000
     kept = group.run()["a"]
     assert fate_of(kept) == (Fate.AGAIN, BROKEN)
@@ -122,7 +123,7 @@ def test_a_stream_that_is_not_to_be_kept_rests_no_longer_than_a_look() -> None:
     throttled: Script = [(0, Opened(429))]
     group = Group(a=[throttled])
     group.performer.kept_until["demo:a"] = 1_500
-    group.performer.run(2_500)
+    group.performer.keep(2_500)
     assert fate_of(group.performer.ended["demo:a"]) == (Fate.AGAIN, "StreamThrottled")
 
 

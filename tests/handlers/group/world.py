@@ -25,7 +25,7 @@ from local.costs.counted_group import CountedGroup, Group
 from local.costs.steady_upstream import Client
 from local.simulation.tables import MemoryDynamoDB
 from states_language.clock import Timer
-from tests.handlers.group.performer import DELAYS
+from tests.handlers.scripted import DELAYS
 
 EVENTS, CONTROL, GROUP, EXECUTION = "events", "control", "#1", "E1"
 START_MS = 1_000_000

@@ -15,7 +15,7 @@ from handlers.profile.parse import parse
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.connection.managers import event
-from tests.handlers.connection.performer import PlainPerformer, Script
+from tests.handlers.scripted import Script, World
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
 LOST_MS = 60_500
@@ -36,7 +36,7 @@ class Client:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, str, str]] = []
-        self.performer: PlainPerformer | None = None
+        self.performer: World | None = None
         self._tables = MemoryDynamoDB("events", "control")
 
     def __getattr__(self, name: str) -> Any:
@@ -62,11 +62,11 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
     ]
     client = Client()
 
-    def opens() -> Script:
+    def opens(_stream: str) -> Script:
         client.sent.append((performer.now_ms, UPSTREAM, UPSTREAM))
         return scripts.pop(0)
 
-    performer = client.performer = PlainPerformer(store_on(client, NAMES), opens)
+    performer = client.performer = World(store_on(client, NAMES), opens)
     profile = parse(
         "demo",
         {"address": "https://upstream.invalid", "framing": "sse", "end": {"event": "end"}, "reconnect_tries": 5}

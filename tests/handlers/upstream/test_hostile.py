@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from handlers.run.driver import Clock
+from handlers.run.threads import SystemClock
 from handlers.upstream.strict_response import LINES_BYTES
 from tests.handlers.aws import EVENTS, Aws
 from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending, sends
@@ -93,12 +93,12 @@ def test_an_event_that_the_upstream_fails_at_is_reported_and_tried_more_slowly(a
     store, fails = aws.store(), sends(CHUNKED, b"fff\r\nid: 2\ndata: the upstream fails he")
     assert connect(aws, sends(UNTIL_CLOSE + EVENT)).same_ends == 0
     for times in (1, 2, 3):
-        began_ms = Clock().now_ms()
+        began_ms = SystemClock().now_ms()
         assert connect(aws, fails).same_ends == store.read(STREAM).rest.same_ends == times
         assert (store.read(STREAM).rest.until_ms > began_ms) == (times == 3)
     rest_ms = store.read(STREAM).rest.until_ms
     assert connect(aws, fails).same_ends == 4
-    assert Clock().now_ms() >= rest_ms
+    assert SystemClock().now_ms() >= rest_ms
     assert connect(aws, sends(UNTIL_CLOSE + b"id: 2\ndata: 2\n\n")).progress.stored == 1
     assert (store.read(STREAM).rest.same_ends, store.read(STREAM).rest.same_end) == (0, "")
 
@@ -131,7 +131,7 @@ def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
     def take_over() -> None:
         assert connected.wait(60)
         lease = store.claim(STREAM, execution="", holder="B/r2").record.lease
-        store.mark_connected(STREAM, lease.fence, Clock().now_ms() + 60_000)
+        store.mark_connected(STREAM, lease.fence, SystemClock().now_ms() + 60_000)
 
     successor = threading.Thread(target=take_over)
     successor.start()

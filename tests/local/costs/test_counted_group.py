@@ -13,9 +13,9 @@ from handlers.connection.steps import Invocation
 from handlers.group.fates import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
 from handlers.run.group_invocation import run_group
 from handlers.run.group_ports import GroupTables, ReadProfiles
+from handlers.run.threads import SystemClock
 from handlers.settings import PlainAws
 from local.costs import model, month
 from local.costs.counted_group import GROUP, CountedGroup, Group
@@ -77,7 +77,7 @@ def really(store: str) -> Counts:
     with edge(TABLES, CONTROL, 1) as counted, serving(play) as server:
         client = dynamodb(PlainAws("us-east-1", counted.url, "key", "secret", ""), tries=1)
         prepare(client, dict.fromkeys(STREAMS), store)  # type: ignore[arg-type]  # nobody opens them
-        clock = Clock()
+        clock = SystemClock()
         outcome = run_group(
             invocation(clock.now_ms()),
             GroupTables(client, lambda: None, **NAMES, dead_letter_queue_url="", ledger_keep_days=400),

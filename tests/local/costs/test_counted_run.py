@@ -12,8 +12,8 @@ from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.driver import Clock
 from handlers.run.stream_invocation import Request, run_invocation, to_invocation
+from handlers.run.threads import SystemClock
 from handlers.settings import PlainAws, Settings
 from handlers.store.connection_store import Store
 from local.costs.counted_invocation import CountedInvocation
@@ -88,7 +88,7 @@ def really(chosen: Settings, order: str) -> Counts:
             peer.send(END)
 
         with serving(play) as server:
-            clock = Clock()
+            clock = SystemClock()
             plain = PlainAws("us-east-1", counted.url, "key", "secret", "")
             client = dynamodb(plain, tries=1)
             report = run_invocation(

@@ -1,0 +1,179 @@
+"""The performer on steps that are written here: whose comes next, what each is answered by, when it gives up."""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.effects import Open, ReadLease
+from handlers.connection.inputs import Chunk, StoreFailed
+from handlers.connection.lease import Lease
+from handlers.connection.steps import Answer, Await, Invocation, Pause, ReadSecrets, Step, Steps
+from handlers.profile.parse import parse
+from handlers.run.performer import Performer
+from handlers.run.threads import Answered
+from local.simulation.shared_tasks import store_on
+from local.simulation.tables import MemoryDynamoDB
+from tests.handlers.scripted import Script, World
+
+PROFILE = parse("demo", {"address": "https://upstream.invalid", "framing": "sse"}, {})
+NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
+DEADLINE_MS = 10_000
+STOP_MS = DEADLINE_MS - 250
+
+
+class Streams(World):
+    """A performer of many streams, or of one; `asks` answers what they ask of the store."""
+
+    def __init__(self, play: Callable[[str], Script] = lambda _stream: [], *, is_alone: bool = False) -> None:
+        super().__init__(store_on(MemoryDynamoDB("events", "control"), NAMES), play)
+        self.performer: Performer[str] = Performer(self.ports(), None if is_alone else lambda: 4)
+        self.values: dict[str, list[Any]] = {}
+
+    def begin(self, stream: str, steps: list[Step]) -> None:
+        """Lets a stream ask for these steps, one after the other; what each was answered by is noted."""
+        self.begin_with(stream, self._plays(stream, steps))
+
+    def begin_with(self, stream: str, steps: Steps[str]) -> None:
+        """Lets a stream ask for steps."""
+        who = Invocation(stream, "A", "", "r1", DEADLINE_MS, 1_000, 1_000, 2_000, 0)
+        self.performer.begin(PROFILE, who, steps, self.requests(PROFILE, who))
+
+    def _plays(self, stream: str, steps: list[Step]) -> Generator[Step, Answer, str]:
+        for step in steps:
+            answer = yield step
+            self.values.setdefault(stream, []).append(answer.value)
+        return stream
+
+
+class Never:
+    """Threads whose requests never end."""
+
+    def ask(self, stream: str, *requests: Callable[[], Any]) -> None:
+        """Begins a request."""
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Nothing."""
+        return iter(())
+
+    def stop(self, wait_s: float) -> None:
+        """Nothing is waited for."""
+
+
+def test_each_step_is_performed_once_and_answered_by_its_own() -> None:
+    """The answer of one stream's request is no other's."""
+    streams = Streams()
+    for stream, claims in (("demo:a", 1), ("demo:b", 2)):
+        for _ in range(claims):
+            streams.store.claim(stream, execution="", holder="A/r1")
+        streams.begin(stream, [ReadLease(), ReadLease()])
+    while streams.performer.turn(set()):
+        pass
+    assert list(streams.performer.ended()) == [("demo:a", "demo:a"), ("demo:b", "demo:b")]
+    found = {stream: [value.lease.fence for value in values] for stream, values in streams.values.items()}
+    assert found == {"demo:a": [1, 1], "demo:b": [2, 2]}
+
+
+def test_what_one_raises_reaches_no_other() -> None:
+    """It ends with what it raised, or what came of performing its step; the other goes on."""
+
+    def raises() -> Steps[str]:
+        yield Pause(0)
+        raise ValueError("a defect")
+
+    def fails(stream: str) -> Script:
+        raise RuntimeError(f"{stream} cannot be opened")
+
+    streams = Streams(fails)
+    streams.begin_with("demo:a", raises())
+    streams.begin("demo:b", [Open(None)])
+    streams.begin("demo:c", [Await(100, None)])
+    while streams.performer.turn(set()):
+        pass
+    ended = {stream: str(end) for stream, end in streams.performer.ended()}
+    assert ended == {"demo:a": "a defect", "demo:b": "demo:b cannot be opened"}
+    assert streams.performer.due_ms == 100
+
+
+def test_pauses_and_waits_name_the_next_instant() -> None:
+    """The first of all; a pause is over at its end, or as soon as it is woken."""
+    streams = Streams()
+    streams.now_ms = 10
+    streams.begin("demo:a", [Await(None, 70), Pause(500)])
+    streams.begin("demo:b", [Pause(30)])
+    due: list[int | None] = []
+    for now_ms in (39, 40, 70):
+        streams.now_ms = now_ms
+        due.append(streams.performer.due_ms)
+        streams.performer.turn(set())
+    assert (due, streams.performer.due_ms) == ([40, 40, 70], 570)
+    streams.performer.wake("demo:a")
+    assert [stream for stream, _ in streams.performer.ended()] == ["demo:b", "demo:a"]
+
+
+def test_a_stream_is_told_its_lease_once_it_awaits_an_arrival() -> None:
+    """As it is known then; a stream that is unknown is not told."""
+    streams = Streams()
+    streams.begin("demo:a", [Pause(10), Await(500, None)])
+    known = [Lease(execution="old")]
+    for stream in ("demo:a", "demo:z"):
+        streams.performer.tell(stream, lambda: known[-1])
+    streams.performer.turn(set())
+    streams.now_ms = 10
+    streams.performer.turn(set())
+    known.append(Lease(execution="new"))
+    streams.performer.turn(set())
+    assert [getattr(value, "lease", None) for value in streams.values["demo:a"]] == [None, Lease(execution="new")]
+
+
+@pytest.mark.parametrize("step", [ReadLease(), ReadSecrets()], ids=["the store", "secrets"])
+def test_a_request_is_waited_for_until_the_hard_stop(step: Step) -> None:
+    """Then it failed, and from then on each fails at once: the function answers before its deadline."""
+    streams = Streams(is_alone=True)
+    streams.performer._pool = Never()
+    streams.begin("demo", [step, step])
+    assert streams.performer.run() == "demo"
+    assert streams.now_ms == STOP_MS
+    assert streams.values["demo"] == [
+        StoreFailed("the store did not answer before the function's deadline"),
+        StoreFailed("no time is left to ask the store"),
+    ]
+
+
+def test_what_the_steps_of_one_stream_raise_is_raised() -> None:
+    """By whoever runs them."""
+
+    def raises() -> Steps[str]:
+        yield ReadLease()
+        raise ValueError("a defect")
+
+    streams = Streams(is_alone=True)
+    streams.begin_with("demo", raises())
+    with pytest.raises(ValueError, match="a defect"):
+        streams.performer.run()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=40))
+def test_between_two_servings_of_one_each_other_that_had_something_is_served(arrivals: list[tuple[str, int]]) -> None:
+    """Whatever has come waits for one turn of each other stream at the most."""
+    scripts: dict[str, Script] = {name: [] for name in "abcd"}
+    for name, at_ms in sorted(arrivals, key=lambda one: one[1]):
+        scripts[name].append((at_ms, Chunk(b"")))
+    streams = Streams(lambda stream: scripts[stream[-1]])
+    for name in "abcd":
+        streams.begin(f"demo:{name}", [Open(None), *[Await(100, None)] * 50])
+    rung: set[str] = set()
+    while streams.now_ms < 50:
+        is_busy = streams.performer.turn(rung)
+        rung = streams.bell.wait(0 if is_busy else 0.01)
+    served = "".join(stream[-1] for stream in streams.served)
+    assert sorted(served) == sorted(name for name, _ in arrivals)
+    left = {name: [at_ms for one, at_ms in sorted(arrivals, key=lambda one: one[1]) if one == name] for name in "abcd"}
+    waited = dict.fromkeys("abcd", 0)
+    for name in served:
+        at_ms = left[name].pop(0)
+        has = [one for one in "abcd" if one != name and left[one] and left[one][0] <= at_ms]
+        waited = {one: waited[one] + 1 if one in has else 0 for one in "abcd"}
+        assert max(waited.values()) < len(waited)

@@ -1,0 +1,236 @@
+"""The performer's ports in a world of scripts: upstreams that play, requests that take no time, others who act.
+
+Time passes only where the performer waits. What others do at an instant comes before anything else does then.
+Invariant: `steps` are all that were asked for, in order.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, TypeVar
+
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.inputs import Arrival, Closed
+from handlers.connection.reconnection import attempts
+from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
+from handlers.group.fates import Delays
+from handlers.group.keeping import Kept, kept
+from handlers.profile.behaviour import Profile
+from handlers.run.performer import Performer
+from handlers.run.ports import STORE, Ports
+from handlers.run.threads import Answered, Bell
+from handlers.store.connection_store import Store
+from handlers.store.requests import Requests
+from tests.handlers.aws import SECRETS
+
+T = TypeVar("T")
+# What an opening brings: so many milliseconds after it was asked for, this.
+Script = list[tuple[int, Arrival]]
+# What others do, and when.
+Action = tuple[int, Callable[[], object]]
+DELAYS = Delays(retry_max_delay_s=5, throttle_delay_s=5, throttle_max_delay_s=30, cool_down_s=5, jitter_s=1)
+MOST_WAITS = 20_000
+
+
+class Reader:
+    """One opening; `get` brings what has come of its script."""
+
+    blocked_ms = 0
+    unread_s = None
+
+    def __init__(self, world: "World", stream: str, script: Script) -> None:
+        self._world, self._stream = world, stream
+        self.arrivals = deque((world.now_ms + after_ms, arrival) for after_ms, arrival in script)
+        self.taken_s = 0.0
+        self.is_closed = False
+
+    @property
+    def next_ms(self) -> int | None:
+        """When it rings next: a reader that was closed does no more."""
+        return self.arrivals[0][0] if self.arrivals and not self.is_closed else None
+
+    def get(self, _wait_s: float) -> Arrival | None:
+        """What has come, or None."""
+        if not self.arrivals or self.arrivals[0][0] > self._world.now_ms:
+            return None
+        at_ms, arrival = self.arrivals.popleft()
+        self._world.served.append(self._stream)
+        self.taken_s = (self._world.now_ms - at_ms) / 1000
+        return arrival
+
+    def close(self, _join_s: float) -> None:
+        """Only what has come can still be taken, then Closed."""
+        now_ms = self._world.now_ms
+        if not self.is_closed:
+            self.arrivals = deque(one for one in self.arrivals if one[0] <= now_ms)
+            self.arrivals.append((now_ms, Closed("closed_here")))
+        self.is_closed = True
+
+
+class Prompt:
+    """Makes requests at once; each answer rings."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._answers: deque[tuple[str, Answered]] = deque()
+
+    def ask(self, stream: str, *requests: Callable[[], Any]) -> None:
+        """Makes the requests, one by one until one raises."""
+        try:
+            answer = Answered([request() for request in requests][-1])
+        except Exception as error:
+            answer = Answered(error=error)
+        self._answers.append((stream, answer))
+        self._bell.ring(STORE)
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Takes the answers."""
+        while self._answers:
+            yield self._answers.popleft()
+
+    def stop(self, wait_s: float) -> None:
+        """Nothing is under way."""
+
+
+class _Bell(Bell):
+    def __init__(self, world: "World") -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, for_s: float) -> set[str]:
+        """Lets time pass until something comes, where nobody has rung."""
+        world = self._world
+        world.waits += 1
+        assert world.waits < MOST_WAITS, "the steps come to no end"
+        if not (rung := super().wait(0)) and for_s > 0:
+            comes = [reader.next_ms for reader in world.readers.values() if reader.next_ms is not None]
+            world.wait_until(min([world.now_ms + round(1000 * for_s), *comes]))
+        return rung | {
+            stream
+            for stream, reader in world.readers.items()
+            if reader.next_ms is not None and reader.next_ms <= world.now_ms
+        }
+
+
+class World:
+    """Performs steps on `store`; `play` returns the script of the next opening of a stream's upstream.
+
+    A number that is drawn is `lot` of the way from the least to the most.
+    """
+
+    lot = 1.0
+
+    def __init__(self, store: Store, play: Callable[[str], Script], actions: Sequence[Action] = ()) -> None:
+        self.store = store
+        self.now_ms = 0
+        self.waits = 0
+        self.opened: list[tuple[str, int]] = []
+        self.served: list[str] = []
+        self.steps: list[Step] = []
+        self.readers: dict[str, Reader] = {}
+        self.bell = _Bell(self)
+        self._play = play
+        self._actions = deque(sorted(actions, key=lambda action: action[0]))
+
+    def ports(self) -> Ports:
+        """What a performer is given."""
+        secrets = SecretValues(repr, SECRETS)
+        return Ports(_Clock(self), self.bell, Prompt(self.bell), self._open, secrets, lambda *_report: None)
+
+    def run(self, profile: Profile, invocation: Invocation) -> Report:
+        """How an invocation of one stream ended."""
+        performer: Performer[Report] = Performer(self.ports())
+        steps = attempts(profile, invocation, self.now_ms, self.draw)
+        performer.begin(profile, invocation, self.noted(steps), self.requests(profile, invocation))
+        report = performer.run()
+        performer.close(0)
+        self.readers.clear()
+        return report
+
+    def requests(self, profile: Profile, invocation: Invocation) -> Requests:
+        """What its steps ask of the store."""
+        return Requests(profile, self.store, invocation, lambda: self.now_ms)
+
+    def noted(self, steps: Steps[T]) -> Generator[Step, Answer, T]:
+        """The steps, each noted."""
+        try:
+            step = next(steps)
+            while True:
+                self.steps.append(step)
+                try:
+                    answer = yield step
+                except Exception as defect:
+                    step = steps.throw(defect)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
+
+    def draw(self, least: float, most: float) -> float:
+        """What is drawn."""
+        return least + (most - least) * self.lot
+
+    def wait_until(self, until_ms: int) -> None:
+        """Lets time pass, and others do what they do then."""
+        while self._actions and self._actions[0][0] <= until_ms:
+            at_ms, act = self._actions.popleft()
+            self.now_ms = max(self.now_ms, at_ms)
+            act()
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def _open(self, stream: str, _cursor: str | None, *_more: Any) -> Reader:
+        script = self._play(stream)
+        self.opened.append((stream, self.now_ms))
+        self.readers[stream] = Reader(self, stream, script)
+        return self.readers[stream]
+
+
+class _Clock:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.now_ms
+
+
+class Group(World):
+    """Keeps streams for one function; what each came to is in `ended`, who is kept until when in `kept_until`."""
+
+    lot = 0.5
+
+    def __init__(self, store: Store, openings: dict[str, list[Script]]) -> None:
+        scripts = {stream: iter(one) for stream, one in openings.items()}
+        super().__init__(store, lambda stream: next(scripts[stream], None) or _defect())
+        self.ended: dict[str, Kept | Exception] = {}
+        self.kept_until: dict[str, int] = {}
+        self.count = 0
+        self._performer: Performer[Kept] = Performer(self.ports(), openings.__len__)
+
+    def begin(self, profile: Profile, invocation: Invocation) -> None:
+        """Begins to keep a stream."""
+        stream = invocation.stream_id
+
+        def keeps(now_ms: int) -> bool:
+            return now_ms < self.kept_until.get(stream, 10**12)
+
+        steps = kept(profile, invocation, self.now_ms, self.draw, DELAYS, keeps)
+        self._performer.begin(profile, invocation, self.noted(steps), self.requests(profile, invocation))
+        self.count += 1
+
+    def keep(self, until_ms: int) -> None:
+        """Performs all that is asked for until then."""
+        rung: set[str] = set()
+        while self.count:
+            is_busy = self._performer.turn(rung)
+            for stream, end in self._performer.ended():
+                self.ended[stream] = end
+                self.count -= 1
+            due_ms = self._performer.due_ms
+            rung = self.bell.wait(0 if is_busy or due_ms is None else (min(due_ms, until_ms) - self.now_ms) / 1000)
+            if not is_busy and not rung and self.now_ms >= until_ms and (due_ms or 0) > until_ms:
+                return
+        self.now_ms = until_ms
+
+
+def _defect() -> Script:
+    raise RuntimeError("a defect of the performer")
