@@ -1,18 +1,11 @@
 """Fixtures of the tests of the deployed machine."""
 
-from collections.abc import Iterator
-
 import pytest
-from moto import mock_aws
 
-from tests.statemachines.connections import OTHER, Aws, tables
+from tests.statemachines.connections import Aws
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+def aws() -> Aws:
     """AWS with an empty control table; the execution `other` runs."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        for client in tables():
-            yield Aws(client, {OTHER: "RUNNING"})
+    return Aws()

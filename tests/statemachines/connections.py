@@ -1,14 +1,15 @@
-"""The deployed machine on the interpreter, with moto's DynamoDB behind its claims."""
+"""The deployed machine on the interpreter, with the tables of virtual time behind its claims."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import boto3
-from botocore.exceptions import ClientError
-
 from local import stages
-from states_language import Execution, TaskCall, TaskFailure, load
+from local.simulation.shared_tasks import request
+from local.simulation.tables import MemoryDynamoDB
+from states_language import Execution, Machine, TaskCall, TaskFailure, load
 
 ROOT = stages.ROOT
 DATA = Path(__file__).parent / "data"
@@ -26,14 +27,33 @@ Function = Callable[[Any, Any], Any]
 
 def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
     """The definition of a machine as a stage resolves it; `changes` are settings, not held to their bounds."""
-    source = stages.definition(ROOT / "statemachines" / f"{machine}.asl.yml")
-    return stages.resolve(source, stages.load(stage) | changes, stages.names(stage))
+    return stages.resolve(_source(f"statemachines/{machine}.asl.yml"), _settings(stage) | changes, stages.names(stage))
 
 
 def former(stage: str = STAGE, **changes: int) -> Any:
     """The definition that was deployed before the machine was written in JSONata."""
-    source = stages.definition(DATA / "connections-jsonpath.asl.yml")
-    return stages.resolve(source, stages.load(stage) | changes, stages.names(stage))
+    source = _source("tests/statemachines/data/connections-jsonpath.asl.yml")
+    return stages.resolve(source, _settings(stage) | changes, stages.names(stage))
+
+
+@cache
+def _source(path: str) -> Any:
+    return stages.definition(ROOT / path)
+
+
+@cache
+def _settings(stage: str) -> dict[str, Any]:
+    return stages.load(stage)
+
+
+def loaded(machine: Any) -> Machine:
+    """The machine of a definition, which is compiled once."""
+    return _loaded(json.dumps(machine))
+
+
+@lru_cache(32)
+def _loaded(machine: str) -> Machine:
+    return load(json.loads(machine))
 
 
 def after(cycles: int, give_up_after: int = 10**6) -> Any:
@@ -44,9 +64,9 @@ def after(cycles: int, give_up_after: int = 10**6) -> Any:
 class Aws:
     """The services that the machine calls, with what is known of other executions."""
 
-    def __init__(self, dynamodb: Any, executions: dict[str, str]) -> None:
-        self.dynamodb = dynamodb
-        self.executions = executions
+    def __init__(self, executions: dict[str, str] | None = None) -> None:
+        self.dynamodb = MemoryDynamoDB(NAMES["control_table"])
+        self.executions = {OTHER: "RUNNING"} if executions is None else executions
         self.failures: dict[str, list[str]] = {}
         self.started: list[Any] = []
         self.dead_letters: list[Any] = []
@@ -66,12 +86,7 @@ class Aws:
         if call.action == "sendMessage":
             self.dead_letters.append(call.parameters)
             return {"MessageId": "1"}
-        operation = {"updateItem": self.dynamodb.update_item, "getItem": self.dynamodb.get_item}[call.action]
-        try:
-            answer = operation(**call.parameters)
-        except ClientError as error:
-            raise TaskFailure(f"DynamoDB.{error.response['Error']['Code']}", str(error)) from None
-        return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+        return request(self.dynamodb, call)
 
     def holder(self) -> str | None:
         """The execution that holds the stream, None if there is none."""
@@ -80,7 +95,7 @@ class Aws:
 
     def lease(self) -> dict[str, Any]:
         """The lease as it stands."""
-        item = self.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE, ConsistentRead=True).get("Item", {})
+        item = self.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE).get("Item", {})
         return {name: value for name, value in item.items() if name not in LEASE}
 
     def put(self, **attributes: Any) -> None:
@@ -95,23 +110,10 @@ class Aws:
         `renews` names the predecessor that started it, and `rest` what one adds that delegates its claim; `machine`
         stands in place of the definition of the stage, `input_` in place of the input.
         """
-        loaded = load(machine or definition("connections"))
         more = rest | ({"renews": renews or ""} if renews or rest else {})
-        return loaded.execute(
+        return loaded(machine or definition("connections")).execute(
             input_ | more if more else input_,
             functions={NAMES["connection_manager"]: function},
             perform=self.perform,
             name="mine",
         )
-
-
-def tables() -> Iterator[Any]:
-    """A client of moto's DynamoDB with an empty control table."""
-    client = boto3.client("dynamodb", region_name="us-east-1")
-    client.create_table(
-        TableName=NAMES["control_table"],
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-    )
-    yield client

@@ -122,9 +122,8 @@ def test_what_is_not_a_request_is_rejected(aws: Aws, input_: Any) -> None:
     assert names == ["Read request", "Choose ending", "Send dead-letter message", "Choose ending", "Rejected"]
 
 
-def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
+def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once() -> None:
     """Refused, it reads that nobody holds the stream any more, and claims it in the same millisecond."""
-    aws.put(execution={"S": OTHER})
 
     class LetsGo(Aws):
         async def perform(self, call: TaskCall) -> Any:
@@ -132,5 +131,7 @@ def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: 
                 self.put(generation={"N": "6"})
             return await super().perform(call)
 
-    execution = LetsGo(aws.dynamodb, aws.executions).run(ended)
+    lets_go = LetsGo()
+    lets_go.put(execution={"S": OTHER})
+    execution = lets_go.run(ended)
     assert (execution.output, execution.stopped_ms) == ({"status": "ended"}, execution.started_ms)

@@ -142,7 +142,7 @@ def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
 
     async def story() -> None:
         await crowd.begin()
-        await crowd.hours(1)
+        await crowd.hours(0.5)
 
     crowd.clock.run(story())
     assert crowd.account.peak == 30
@@ -157,7 +157,7 @@ def test_a_tenth_more_places_than_streams_is_enough(apart_s: float) -> None:
 
     async def story() -> None:
         await crowd.begin()
-        await crowd.hours(0.8)
+        await crowd.hours(0.5)
 
     crowd.clock.run(story())
     assert (crowd.connected, crowd.gaps_ms) == (100, [])

@@ -25,10 +25,11 @@ from tests.timelines.test_replay import run_table, short
 from timeline import spans
 
 FORMER = str(DATA / "connections-jsonpath.asl.yml")
+LONG = pytest.mark.long
 DEPLOYED = str(ROOT / "statemachines" / "connections.asl.yml")
 
 
-@pytest.mark.parametrize("policy", ["tolerates", "evicts", "forbids"])
+@pytest.mark.parametrize("policy", ["evicts", *(pytest.param(one, marks=LONG) for one in ("tolerates", "forbids"))])
 @pytest.mark.parametrize("machines", [(FORMER, DEPLOYED), (DEPLOYED, FORMER)], ids=["deployed", "taken back"])
 def test_each_renews_the_other_with_the_stream_connected(
     tmp_path: Path, policy: str, machines: tuple[str, str]
@@ -46,7 +47,7 @@ def test_each_renews_the_other_with_the_stream_connected(
     assert (costs[0] > costs[1]) == (first == FORMER)
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(15, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(15, marks=LONG)])
 @pytest.mark.parametrize("former_is_first", [True, False], ids=["deployed", "taken back"])
 def test_no_fault_while_one_renews_the_other_breaks_the_promise(former_is_first: bool, count: int) -> None:
     """Chaos in which a redeployment changes the machine too, whatever else fails meanwhile."""

@@ -237,7 +237,7 @@ def test_a_stream_that_moves_is_claimed_by_the_first_function_of_its_new_group(a
         account.post(stream)
     # What the seventh function of its group leaves of a stream that was stopped.
     left = {name: value for name, value in account.lease("demo:a").items() if name not in ("group", "execution")}
-    left |= {"group_fence": {"N": "7"}, "fence": {"N": "7"}, "ending": {"S": "StreamEnded"}}
+    left |= {"group_fence": {"N": "7"}, "fence": {"N": "7"}, "layout": {"N": "2"}, "ending": {"S": "StreamEnded"}}
     account.tables.put_item(TableName=CONTROL, Item=left)
     account.post("demo:a")
     assert account.group("demo:a") == "#2"

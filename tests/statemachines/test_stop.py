@@ -1,8 +1,10 @@
 """Stop requests and the machine's claim: which claim clears a request."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from states_language import TaskCall, TaskFailure
 from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, START, STOPPED_UNBEGUN, Aws
@@ -10,7 +12,7 @@ from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, START, ST
 
 def lease(aws: Aws) -> Any:
     """The lease as it stands."""
-    return aws.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE, ConsistentRead=True)["Item"]
+    return aws.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE)["Item"]
 
 
 def never(_payload: Any, _lambda_context: Any) -> Any:
@@ -35,9 +37,9 @@ class LetsGo(Aws):
 BEFORE = {"stop": {"BOOL": True}, "stop_at": {"S": "2025-12-31T23:59:59.999Z"}}
 
 
-def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
+def test_a_post_while_a_stream_stops_starts_it_again() -> None:
     """It takes nothing from the execution that drains, waits until that has let go, and begins the next generation."""
-    lets_go = LetsGo(aws.dynamodb, aws.executions)
+    lets_go = LetsGo()
     lets_go.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
     seen: list[Any] = []
 
@@ -52,7 +54,7 @@ def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
     ]
 
 
-def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
+def test_a_stop_request_after_the_post_that_waits_holds() -> None:
     """The stream was stopped, asked for, and stopped again before the first had let go of it: nothing starts."""
 
     class StopsAgain(LetsGo):
@@ -61,7 +63,7 @@ def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
                 self.put(**{**self.lease(), "stop_at": {"S": "2026-01-01T00:00:00.500Z"}})
             return await super().perform(call)
 
-    stops_again = StopsAgain(aws.dynamodb, aws.executions)
+    stops_again = StopsAgain()
     stops_again.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
     execution = stops_again.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
@@ -78,7 +80,8 @@ def test_a_stop_request_while_a_dead_claim_is_taken_over_holds(aws: Aws) -> None
                 self.put(**self.lease(), stop={"BOOL": True}, stop_at={"S": "2026-01-01T00:00:00.500Z"})
             return answer
 
-    stops = Stops(aws.dynamodb, {OTHER: "ABORTED"})
+    stops = Stops({OTHER: "ABORTED"})
+    stops.dynamodb = aws.dynamodb
     stops.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"})
     execution = stops.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
@@ -157,14 +160,14 @@ class LosesTheFirstAnswer(Aws):
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
-def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: dict[str, Any]) -> None:
+def test_a_claim_that_is_repeated_leaves_a_new_stop_request(holder: dict[str, Any]) -> None:
     """The repeated request is refused, the lease names this execution, and its first connection reads the request."""
-    aws.put(generation={"N": "3"}, fence={"N": "7"}, **holder)
-    loses = LosesTheFirstAnswer(aws.dynamodb, aws.executions)
+    loses = LosesTheFirstAnswer()
+    loses.put(generation={"N": "3"}, fence={"N": "7"}, **holder)
     seen: list[Any] = []
 
     def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
-        seen.append(lease(aws))
+        seen.append(lease(loses))
         return {"status": "stopped"}
 
     execution = loses.run(function)
@@ -195,18 +198,16 @@ class LandsLate(Aws):
 
     def land(self) -> None:
         """Makes the update, or finds its condition broken."""
-        try:
+        with suppress(ClientError):
             self.dynamodb.update_item(**self.sent)
-        except self.dynamodb.exceptions.ConditionalCheckFailedException:
-            return
 
 
-def test_a_claim_that_lands_after_its_execution_gave_up_is_refused(aws: Aws) -> None:
+def test_a_claim_that_lands_after_its_execution_gave_up_is_refused() -> None:
     """Its answer was about the execution that ran, which has let go since: the stream stays nobody's."""
-    aws.put(execution={"S": OTHER})
-    late = LandsLate(aws.dynamodb, aws.executions)
+    late = LandsLate()
+    late.put(execution={"S": OTHER})
     assert late.run(never).output == {"status": "AlreadyRunning", "execution": OTHER}
-    aws.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"})
-    before = lease(aws)
+    late.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"})
+    before = lease(late)
     late.land()
-    assert lease(aws) == before
+    assert lease(late) == before
