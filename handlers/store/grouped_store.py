@@ -25,8 +25,9 @@ from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.group.lease import GroupLease, composed, known_over, to_bury
 from handlers.store import control_record, typed_values
-from handlers.store.connection_store import Change, Reply, Store
+from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.control_writes import Change
 from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.typed_values import Item, count, number, text
 

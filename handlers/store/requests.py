@@ -33,8 +33,9 @@ from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
 from handlers.store import control_record, ledger_records, typed_values
-from handlers.store.connection_store import Change, Reply, Store, mark, to_change
+from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.control_writes import Change, mark, to_change
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.typed_values import Item
 

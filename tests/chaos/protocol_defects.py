@@ -18,8 +18,9 @@ from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
 from handlers.run.stream_invocation import to_invocation
 from handlers.store import control_record
-from handlers.store.connection_store import Change, Reply, Store
+from handlers.store.connection_store import Reply, Store
 from handlers.store.control_table import setting, values_of
+from handlers.store.control_writes import Change
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy, mark, stream_of
 from handlers.store.event_writer import OneWrite
 from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Singles

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from handlers.store.connection_store import _NOBODY_CAME, Store
+from handlers.store.connection_store import Store
+from handlers.store.control_writes import NOBODY_CAME
 from tests.chaos import chaos_defects, protocol_defects
 
 Edit = Callable[[dict[str, Any]], None]
@@ -70,7 +71,7 @@ STORE: dict[str, tuple[str, Any]] = {
     )
 } | {
     "the claim raises no fence": (UPDATE, raises_no_fence),
-    "a claim takes another's turn": (UPDATE, without(_NOBODY_CAME, "#holder")),
+    "a claim takes another's turn": (UPDATE, without(NOBODY_CAME, "#holder")),
     "the standby ignores the stop": (UPDATE, without("(attribute_not_exists(#stop) OR #stop = :no)", "#holder")),
     "a claim asks for no execution's right": (UPDATE, without(MINE, "#holder")),
     "a predecessor claims what its successor has ended": (UPDATE, without(GOES_ON, "#holder")),

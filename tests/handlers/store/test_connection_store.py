@@ -9,7 +9,7 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
-from handlers.store.connection_store import mark
+from handlers.store.control_writes import mark
 from handlers.store.ledger_records import LOOK_BACK
 from tests.handlers.aws import (
     CONTROL,

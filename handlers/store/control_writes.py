@@ -1,0 +1,234 @@
+"""Words the conditional writes of a stream's control record: what each sets, and on which condition.
+
+Every write may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this
+changes nothing. For example a heartbeat that lands after the release of its connection, or after a newer one is
+connected, is refused. Pure. Invariants: the counters `fence`, `connected` and `released` only grow; an older connection
+never moves a cursor back.
+"""
+
+from typing import NamedTuple
+
+from handlers.connection.backoff import Rest
+from handlers.connection.inputs import Order
+from handlers.connection.lease import FINAL_ENDINGS
+from handlers.store import control_record, typed_values
+from handlers.store.control_record import LAYOUT, ControlRecord
+from handlers.store.control_table import setting, values_of
+from handlers.store.typed_values import Item, number
+
+# The token was claimed (so no mark ever passes it), and no newer connection is connected, nor is this one closed.
+_MAY_CONNECT = (
+    "#fence >= :fence AND (attribute_not_exists(#connected) OR #connected <= :fence) "
+    "AND (attribute_not_exists(#released) OR #released < :fence)"
+)
+# This connection is the newest that is connected and is not closed; an older renewal that comes late changes nothing.
+_HOLDS = (
+    "#connected = :fence AND (attribute_not_exists(#released) OR #released < :fence) "
+    "AND #expires_at_ms <= :expires_at_ms"
+)
+# Nobody has claimed since, and all that were connected are closed: the turn is free.
+NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connected <= #released)"
+# Of one that rested: no execution has let go of the stream meanwhile, and no newer connection was connected.
+_NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
+_NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
+_TURN = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
+_TURN_NAMES = ("fence", "connected", "released", "marked", "expires_at_ms")
+
+
+class Change(NamedTuple):
+    """Attributes that are set where a condition holds; `read` are the values beside theirs that it names."""
+
+    condition: str
+    attributes: Item
+    read: Item
+
+
+class Words(NamedTuple):
+    """A conditional write of the control record: its expressions, the attributes they name, and their values."""
+
+    update: str
+    condition: str
+    names: tuple[str, ...]
+    values: Item
+
+    def where(self, condition: str, names: tuple[str, ...], values: Item) -> "Words":
+        """The same on that condition as well."""
+        return Words(self.update, f"{self.condition} AND {condition}", (*self.names, *names), self.values | values)
+
+    def sets(self, update: str, names: tuple[str, ...], values: Item) -> "Words":
+        """The same, which makes that `update` as well."""
+        both = f"{self.update}, {update.removeprefix('SET ')}"
+        return Words(both, self.condition, (*self.names, *names), self.values | values)
+
+    def changes(self, change: Change, names: tuple[str, ...] = ()) -> "Words":
+        """The same, which makes that change as well, where its condition holds too, which names `names` besides."""
+        both = self.sets(setting(tuple(change.attributes)), tuple(change.attributes), values_of(change.attributes))
+        return both.where(f"({change.condition})", names, change.read)
+
+
+# --- claiming ---------------------------------------------------------------------------------------------------------
+
+
+def claim(
+    execution: str,
+    holder: str,
+    *,
+    after_fence: int = 0,
+    partitions: int = 1,
+    order: Order = "index",
+    now_ms: int = 0,
+    rest_until_ms: int = 0,
+    try_until_ms: int = 0,
+    rested_from_ms: int | None = None,
+    place: Change | None = None,
+) -> Words:
+    """What a claim writes, and on which condition; `execution` "" asks for no execution's right.
+
+    `holder` names this invocation alone. `after_fence` is the last fencing token that it claimed already. `partitions`
+    is what the stream's events are spread over from its first claim on. Whoever claims with the `order` "none" takes it
+    from the stream for good. `rest_until_ms` is until when the upstream is owed a rest as far as is known; 0 for none.
+    Where `try_until_ms` is not 0, the try after that rest is taken until then. Of an invocation that rested, since it
+    began at `rested_from_ms`, it is refused as well where a connection newer than `after_fence` was connected, or where
+    an execution has let go of the stream since. `place` is what a function that keeps other streams as well asks of the
+    record, and writes.
+    """
+    words = _claim(execution, holder, partitions, rest_until_ms)
+    if rested_from_ms is not None:
+        began = {":began": {"S": typed_values.instant(rested_from_ms)}}
+        words = words.where(_NOT_LET_GO, ("ended_at", "execution"), began)
+        if after_fence:
+            words = words.where(_NOT_RELIEVED, ("connected",), {":after": number(after_fence)})
+    if place is not None:
+        words = words.changes(place, ("group",))
+    if order == "none":
+        # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
+        words = words.sets("SET #order = :order", ("order",), {":order": {"S": order}})
+    if try_until_ms:
+        # The condition says that the rest is as it was known: so one alone takes the try.
+        tries = {":try_until_ms": number(try_until_ms), ":tried_ms": number(now_ms)}
+        update = "SET #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
+        words = words.sets(update, ("rest_tried_ms", "rest_holder"), tries)
+    return words
+
+
+def _claim(execution: str, holder: str, partitions: int, rest_until_ms: int) -> Words:
+    """What each claim writes, and on which condition; `execution` "" asks for no execution's right."""
+    rest = "#rest_until_ms = :rest_until_ms"
+    if not rest_until_ms:
+        rest = f"(attribute_not_exists(#rest_until_ms) OR {rest})"
+    words = Words(
+        # Fixed once and for all: with another number an event would not meet the item that it duplicates.
+        "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
+        "#partitions = if_not_exists(#partitions, :partitions)",
+        # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this
+        # layout, or nobody has claimed yet.
+        f"(attribute_not_exists(#stop) OR #stop = :no) AND {rest} "
+        "AND (#layout = :layout OR attribute_not_exists(#fence))",
+        ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms"),
+        {
+            ":zero": {"N": "0"},
+            ":one": {"N": "1"},
+            ":holder": {"S": holder},
+            ":partitions": number(partitions),
+            ":no": {"BOOL": False},
+            ":layout": number(LAYOUT),
+            ":rest_until_ms": number(rest_until_ms),
+        },
+    )
+    if not execution:
+        return words
+    # The execution that this function works for has claimed the stream. Or none holds it: then no successor of
+    # that execution has learned that the stream is over, for what is over is not to be connected again.
+    finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}
+    right = (
+        "(#execution = :execution OR (attribute_not_exists(#execution)"
+        f" AND (attribute_not_exists(#ending) OR ({' AND '.join(f'#ending <> {final}' for final in finals)}))))"
+    )
+    return words.where(right, ("execution", "ending"), {":execution": {"S": execution}} | finals)
+
+
+def with_turn(words: Words, turn: Item, after_fence: int) -> Words:
+    """A claim that takes the turn, whose `mark` is `turn`, where nobody has claimed since `after_fence`."""
+    both = words.where(NOBODY_CAME, ("released",), {":after": number(after_fence)})
+    return both.sets(_TURN, ("connected", "marked", "expires_at_ms"), turn)
+
+
+# --- connecting -------------------------------------------------------------------------------------------------------
+
+
+def mark(fence: int, expires_at_ms: int, request_id: str) -> Item:
+    """The values of a mark as connected."""
+    marked = control_record.mark(fence, request_id)
+    return {":fence": number(fence), ":marked": marked, ":expires_at_ms": number(expires_at_ms)}
+
+
+def turn(marked: Item, now_ms: int, over: int) -> Words:
+    """What takes the turn of a connection, whose `mark` is `marked`; connection `over` is known to be over."""
+    # And nobody's turn lasts: nobody was ever connected, or the last that was is closed or over, or it stopped
+    # renewing; or the turn is this one's, by a request that came before.
+    condition = (
+        f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
+        "OR #connected = :over OR #expires_at_ms <= :now_ms)"
+    )
+    return Words(_TURN, condition, _TURN_NAMES, marked | {":now_ms": number(now_ms), ":over": number(over)})
+
+
+def connect(marked: Item, shown: Item) -> Words:
+    """What marks a connection as connected, and shows it."""
+    words = Words(_TURN, _MAY_CONNECT, _TURN_NAMES, marked)
+    return words.sets(setting(tuple(shown)), tuple(shown), values_of(shown)) if shown else words
+
+
+def renewal(fence: int, expires_at_ms: int, shown: Item) -> Words:
+    """What renews the lease of the connection that holds it, and shows how it stands."""
+    names, values = ("connected", "released", "expires_at_ms"), {":fence": number(fence)}
+    words = Words(
+        "SET #expires_at_ms = :expires_at_ms", _HOLDS, names, values | {":expires_at_ms": number(expires_at_ms)}
+    )
+    return words.sets(setting(tuple(shown)), tuple(shown), values_of(shown)) if shown else words
+
+
+# --- after that -------------------------------------------------------------------------------------------------------
+
+
+def last_words(fence: int, shown: Item) -> Words:
+    """What releases a connection and shows how it ended, where no newer one is connected."""
+    condition = "#connected = :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
+    words = Words("SET #released = :fence", condition, ("connected", "released"), {":fence": number(fence)})
+    return words.sets(setting(tuple(shown)), tuple(shown), values_of(shown))
+
+
+def with_its_rest(words: Words, rest: Change) -> Words:
+    """The same with a change of the rest, where nobody has claimed since, and no stop is requested."""
+    nobody = "#fence = :fence AND (attribute_not_exists(#stop) OR #stop = :no)"
+    return words.where(nobody, ("fence", "stop"), {":no": {"BOOL": False}}).changes(rest)
+
+
+def release(fence: int) -> Words:
+    """What releases a connection, whoever is connected."""
+    # The token was claimed, and `released` never decreases.
+    condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
+    return Words("SET #released = :fence", condition, ("fence", "released"), {":fence": number(fence)})
+
+
+def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> Words:
+    """What sets another cursor in the name of connection `fence`, where it is still as it was `read`."""
+    attributes = control_record.cursor(cursor, fence, now_ms)
+    values, condition = values_of(attributes), "attribute_not_exists(#cursor)"
+    if read.cursor is not None:
+        condition = "#cursor = :old_cursor AND #cursor_fence = :old_fence"
+        values |= {":old_cursor": {"S": read.cursor}, ":old_fence": number(read.cursor_fence)}
+    return Words(setting(tuple(attributes)), condition, tuple(attributes), values)
+
+
+def to_change(before: Rest, after: Rest, holder: str) -> Change:
+    """The change of the rest from `before` to `after`; `holder` names the invocation alone."""
+    # As it was read: nobody else tries since, and nobody failed. Or it is this one's, by a request before.
+    read = ("rest_kind", "rest_failures", "rest_until_ms")
+    condition = f"({' AND '.join(f'#{name} = :old_{name}' for name in read)})"
+    if not before.until_ms:
+        condition = f"attribute_not_exists(#rest_until_ms) OR {condition}"
+    condition += " OR (#rest_until_ms = :rest_until_ms AND #rest_holder = :rest_holder)"
+    old = control_record.rest(before)
+    attributes = control_record.rest(after) | {"rest_holder": {"S": holder}}
+    return Change(condition, attributes, {f":old_{name}": old[name] for name in read})
