@@ -39,7 +39,7 @@ from handlers.run.threads import Answered
 from handlers.store import typed_values
 from handlers.store.control_table import KEYS, BatchGet
 from handlers.store.group_store import GroupStore
-from handlers.store.grouped_store import GroupFunction
+from handlers.store.known_streams import GroupFunction
 from handlers.store.requests import Requests
 
 # Openings that are young at a time: each is a handshake of TLS, for which the smallest function needs 40 ms.

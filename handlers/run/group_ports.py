@@ -20,7 +20,8 @@ from handlers.profile.behaviour import Profile
 from handlers.run.ports import Clock, LogReport, OpenUpstream, Threads
 from handlers.run.threads import Bell
 from handlers.store.group_store import GroupStore
-from handlers.store.grouped_store import GroupedStore, GroupFunction
+from handlers.store.grouped_store import GroupedStore
+from handlers.store.known_streams import GroupFunction
 
 # Tells of a stream that is over: it, the group's execution, and as what it ended.
 Reports = Callable[[str, str, Outcome], None]

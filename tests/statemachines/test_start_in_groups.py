@@ -6,7 +6,8 @@ import pytest
 
 from handlers.group.lease import GroupLease
 from handlers.store.group_store import GroupStore
-from handlers.store.grouped_store import GroupedStore, GroupFunction
+from handlers.store.grouped_store import GroupedStore
+from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock

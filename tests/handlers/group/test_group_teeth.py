@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.group.lease import Beat
-from handlers.store import group_store, grouped_store
+from handlers.store import group_store, grouped_store, known_streams
 from handlers.store.connection_store import Reply, Store
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.typed_values import Item
@@ -56,7 +56,7 @@ def _saves_under_anothers_key(patch: Patch) -> None:
         return heartbeat(self, "forbids:c", *more)
 
     patch.setattr(Store, "heartbeat", to_another)
-    patch.setattr(grouped_store, "CURSOR_EVERY_MS", EVERY_MS)
+    patch.setattr(known_streams, "CURSOR_EVERY_MS", EVERY_MS)
 
 
 def _speaks_of_the_future(patch: Patch) -> None:

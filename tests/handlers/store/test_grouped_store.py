@@ -13,7 +13,8 @@ from handlers.segments.appending import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
 from handlers.store.group_store import beat_name, beat_value, live_of_member
-from handlers.store.grouped_store import GroupedStore, GroupFunction
+from handlers.store.grouped_store import GroupedStore
+from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
 
 CONTROL, GROUP, STREAM, EXECUTION, REQUEST = "control", "#1", "prices", "E1", "r1"

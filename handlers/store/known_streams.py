@@ -1,0 +1,191 @@
+"""What a function knows of the streams of its group: their records, what waits to be written, until when each was good.
+
+The lease of a stream is composed of its record and the group's lease (`handlers/group/lease.py`). A heartbeat of the
+function answers for all its streams, each by the lag that its record has.
+
+Invariants: a heartbeat says of no stream that it was good for longer than its manager has said, whatever became of the
+write that says by how much; what was read before a stream's own last write changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from handlers.connection.lease import Lease
+from handlers.group.lease import GroupLease, composed
+from handlers.store.connection_store import Reply, Store
+from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.group_store import GroupStore, live_of_member
+from handlers.store.typed_values import Item, number, text
+
+# How often the cursor of a stream whose events are items is saved at most: but where the upstream ends the older
+# connection at once, which nobody could go back to. There each heartbeat saves it, as of a stream alone.
+CURSOR_EVERY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFunction:
+    """The function that keeps the group: its token, when it is killed, and what it was told of one that died.
+
+    `lag_ms` is by how much its streams' managers may be behind its beats.
+    """
+
+    group: str
+    token: int
+    request_id: str
+    execution: str
+    limit_ms: int
+    lag_ms: int
+    died: str = ""
+
+
+@dataclass(slots=True)
+class _Held:
+    """What is known of a stream: its record's item, what waits to be written into it, and until when it was good.
+
+    `lag_ms` is what the record says, or may say; None where it says nothing.
+    """
+
+    item: Item
+    read: tuple[Item, ControlRecord] | None = None  # the last item that was parsed
+    fence: int = 0
+    unsaved: Item = field(default_factory=dict)
+    saved_ms: int = 0
+    seen_ms: int = 0
+    lag_ms: int | None = None
+
+
+class KnownStreams(Store):
+    """Of one function; `lease` is the group's as it was last read.
+
+    `lags` says by how much more a stream may be behind, `stalls` after how long a silent one is closed, `hot` which
+    have a standby, and `evicting` whose older connection ends with the newer's answer. `turns` counts its own turns.
+    """
+
+    def __init__(
+        self, dynamodb: Any, sqs: Callable[[], Any], who: GroupFunction, now_ms: Callable[[], int], **more: Any
+    ) -> None:
+        super().__init__(dynamodb, sqs, **more)
+        self._groups = GroupStore(dynamodb, more["control_table"], who.group)
+        self._who = who
+        self._clock_ms = now_ms
+        # A successor begins where the cursor stands: short functions save it oftener.
+        self._cursor_every_ms = min(CURSOR_EVERY_MS, (who.limit_ms - now_ms()) // 8)
+        self._streams: dict[str, _Held] = {}
+        self._owed: dict[tuple[str, int], Item] = {}  # releases that the store did not answer, of which connections
+        self.lags: dict[str, int] = {}
+        self.stalls: dict[str, int] = {}
+        self.hot: set[str] = set()
+        self.evicting: set[str] = set()
+        self.lease = GroupLease()
+        self.turns = 0
+        self._counting = threading.Lock()
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def beat_at_ms(self) -> int:
+        """Of which instant a beat may speak now: all streams were good until then, less the lag of each."""
+        held = list(self._streams.values())
+        bounds = [one.seen_ms + one.lag_ms for one in held if one.lag_ms is not None]
+        return min([self._clock_ms(), *bounds])
+
+    def known(self, stream_id: str) -> Lease:
+        """The lease of a stream as far as it is known."""
+        return self._to_record(self._streams[stream_id].item).lease
+
+    def stops(self, stream_id: str) -> bool:
+        """Whether a stop of the stream is requested, as far as is known."""
+        held = self._streams.get(stream_id)
+        return held is not None and held.item.get("stop") == {"BOOL": True}
+
+    def refreshed(self, items: Iterable[Item]) -> list[str]:
+        """Takes in records that were read, and returns whose lease is another since."""
+        changed = []
+        for item in items:
+            stream_id = item["PK"]["S"]
+            before = self.known(stream_id) if stream_id in self._streams else None
+            if before is not None and _is_older(to_record(item).lease, before):
+                continue  # it was read before the stream's own last write
+            after = self._to_record(item).lease
+            if before is not None and replace(after, expires_at_ms=0) != replace(before, expires_at_ms=0):
+                changed.append(stream_id)
+        return changed
+
+    def forget(self, stream_id: str) -> None:
+        """Forgets a stream that another function keeps, or none: no record says any more that beats answer for it."""
+        self._streams.pop(stream_id, None)
+
+    def _to_record(self, item: Item | None) -> ControlRecord:
+        if not item:
+            return to_record(item)
+        held, record = self._held(item["PK"]["S"]), self._parsed(item)
+        if held.item.get("stop") == {"BOOL": True} and held.item.get("joined") == item.get("joined"):
+            # The answer to a request that was made before the stop: only who joins anew takes it back.
+            item = item | {"stop": held.item["stop"]}
+            record = self._parsed(item)
+        held.item = item
+        if text(record.live or {}, "request_id") != self._who.request_id or "closed_ms" in (record.live or {}):
+            held.lag_ms = None  # another connection is shown, or the end of this one's
+        live = live_of_member(record.live, self.lease)
+        return replace(record, lease=composed(record.lease, self.lease), live=live)
+
+    def _parsed(self, item: Item) -> ControlRecord:
+        """What the item says: parsed once, for each beat and each heartbeat asks for it."""
+        if not item:
+            return to_record(item)
+        held = self._held(item["PK"]["S"])
+        read = held.read
+        if read is None or read[0] is not item:
+            held.read = read = item, to_record(item)
+        return read[1]
+
+    def _held(self, stream_id: str) -> _Held:
+        return self._streams.setdefault(stream_id, _Held({}))
+
+    def _holds(self, stream_id: str, fence: int) -> bool:
+        lease = self._parsed(self._held(stream_id).item).lease
+        return lease.connected_token == fence > lease.released_token
+
+    def _from_known(self, stream_id: str, fence: int) -> Reply:
+        return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
+
+    def _is_alive(self) -> bool:
+        """Whether the function's last beat still answers for it; else each stream asks for itself."""
+        beat = self.lease.beats.get(self._who.request_id)
+        return beat is not None and not beat.is_buried and self._clock_ms() < beat.until_ms - self._who.lag_ms // 4
+
+    def _counts(self) -> None:
+        with self._counting:
+            self.turns += 1
+
+    def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
+        """By how much the beats may say more of one that was good until then; None of one that is behind."""
+        own_ms = self.lags.get(stream_id, 0)
+        # It has used up half of its lag, beside what its events may wait for one another.
+        is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
+        return None if is_behind else self._who.lag_ms + own_ms
+
+    def _lagging(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
+        """What is to be written, with by how much the beats may say more, and how long before that it was heard."""
+        if lag_ms is None:
+            return shown
+        live: Item = shown["live"]["M"] | {"lag_ms": number(lag_ms)}
+        if stream_id in self.stalls:
+            # And whoever goes on from its cursor is sent again what came since that was saved.
+            live["silent_ms"] = number(self.stalls[stream_id] + self._cursor_every_ms)
+        return shown | {"live": {"M": live}}
+
+    def _has_written(self, held: _Held) -> None:
+        held.unsaved, held.saved_ms = {}, self._clock_ms()
+
+
+def _is_older(read: Lease, known: Lease) -> bool:
+    """Whether it was read before what is known: no counter goes back."""
+    return (
+        read.fence < known.fence
+        or read.connected_token < known.connected_token
+        or read.released_token < known.released_token
+    )
