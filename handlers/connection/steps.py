@@ -1,9 +1,8 @@
 """What one invocation and its performer say to each other: steps out, answers in, a report at the end; all plain data.
 
 `reconnection.py` yields the steps of an invocation one at a time. A performer carries each out, on threads
-(`handlers/run/performer.py`), in virtual time (`local/replay/virtual_invocation.py`) or in a world of faults
-(`local/chaos/function.py`), and sends its `Answer` back. It chooses neither what comes next nor when. So the three make
-the same requests in the same order, and a trace of one can be compared with a trace of another.
+or in virtual time, and sends its `Answer` back (`handlers/run/performer.py`). It chooses neither what comes next nor
+when. So the same requests are made in the same order, and a trace of one can be compared with a trace of another.
 
     Claim() -> Claimed    Open("7") -> nothing    Await(…) -> Opened    MarkConnected(…) …
 """

@@ -3,7 +3,7 @@
 It joins what `handlers/group` decides: the function claims the group, beats, reads who belongs to it, begins and ends
 streams, and buries its own beat at its end, so that whoever waits for it need not wait until that has run out. It is a
 generator of what it needs (`Ask`, `Wait`), so whoever performs that may be threads (`group_invocation.py`) or a world
-of faults in virtual time (`local/chaos/group_function.py`).
+of faults in virtual time (`local/simulation/slots.py`).
 
 Invariants: it ends before the deadline, where what it asks for is answered before; a beat waits for no request of a
 stream.

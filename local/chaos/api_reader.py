@@ -166,8 +166,8 @@ class ApiReader:
         """The ledger's records; one without an end ended when it was seen last where its function has another since."""
         known = {typed_values.count(row, "fence") for row in ledger_rows(self._world)}
         over: set[int] = set()
-        for client in self._world.clients:
-            own = sorted(client.links_by_fence.keys() & known)
+        for slot in self._world.slots:
+            own = sorted(slot.links_by_fence.keys() & known)
             over.update(own[:-1])
         for record in ledger(self._world):
             is_over = record.closed_ms is None and record.fence in over
@@ -225,7 +225,7 @@ class ApiReader:
         `ends` are what the executions that are over wrote down. A claim of one that a person aborted stands.
         """
         world = self._world
-        is_open = any(link.client.is_alive for link in world.upstream.open_links)
+        is_open = any(link.function.is_alive for link in world.upstream.open_links)
         runs = any(execution.status == "RUNNING" for execution in world.executions)
         if not runs and any(execution.status == "ABORTED" for execution in world.executions):
             return set()
@@ -252,7 +252,7 @@ class ApiReader:
         ]
         for link in world.upstream.links:
             changes += [
-                at_ms for at_ms in (link.asked_ms, link.opened_ms, link.closed_ms, link.client.died_ms) if at_ms
+                at_ms for at_ms in (link.asked_ms, link.opened_ms, link.closed_ms, link.function.died_ms) if at_ms
             ]
         changes += [at_ms for one in world.executions for at_ms in (one.started_ms, one.stopped_ms) if at_ms]
         return max(changes) < since_ms

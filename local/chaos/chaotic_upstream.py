@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from local.chaos.link import Client, Link
+from local.chaos.links import Link, NotedSlot
 from local.chaos.memory import GONE_FRAME, GONE_STATUS, SPEED
 from local.chaos.schedule import Schedule
 from local.chaos.wire import Wire
@@ -101,7 +101,7 @@ class ChaoticUpstream:
 
     # --- openings -----------------------------------------------------------------------------------------------------
 
-    def open(self, client: Client, cursor: str | None) -> Link:
+    def open(self, client: NotedSlot, cursor: str | None) -> Link:
         """A link that is answered soon, or not."""
         now_ms = self._clock.now_ms()
         goes_on = self._schedule.resumes and cursor
@@ -193,15 +193,15 @@ class ChaoticUpstream:
     def _count(self, link: Link, others: list[Link]) -> None:
         """Counts those who live. Where two are tolerated, claims within one connect cannot know of each other."""
         policy = self._schedule.policy
-        known = [other for other in others if other.client.is_alive]
+        known = [other for other in others if other.function.is_alive]
         if policy == "tolerates":
             known = [other for other in known if _before(other.marked_ms, link.claimed_ms)]
-        executions = {one.client.execution for one in [*known, link]}
+        executions = {one.function.execution for one in [*known, link]}
         allowed = ALLOWED[policy]
         if policy == "tolerates":
             # Connections of one execution let go when they see that another has taken over, and one whose lane has a
             # new function too: until then there is one more for each.
-            allowed += len(executions) - 1 + sum(one.client.is_lost for one in [*known, link])
+            allowed += len(executions) - 1 + sum(one.function.is_lost for one in [*known, link])
         if policy != "evicts" and len(known) + 1 > allowed:
             names = ", ".join(str(self.links.index(other)) for other in [*known, link])
             self.excess.append(f"links {names} at once at an upstream that {policy}")

@@ -41,7 +41,7 @@ def _goes_on(world: World, execution: Execution) -> bool:
     """Whether a connection of another execution was answered after its end."""
     over_ms = execution.stopped_ms or 0
     return any(
-        link.client.execution != execution.arn and (link.opened_ms or 0) > over_ms for link in world.upstream.links
+        link.function.execution != execution.arn and (link.opened_ms or 0) > over_ms for link in world.upstream.links
     )
 
 

@@ -23,7 +23,7 @@ from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
 from handlers.connection.liveness import BROKEN
 from handlers.store import ledger_records
 from local.chaos.chaotic_upstream import LATE_MS
-from local.chaos.link import Link
+from local.chaos.links import Link
 from local.chaos.losses import lease_ttl_ms, ledger, uncovered
 from local.chaos.world import World
 
@@ -205,7 +205,7 @@ def _end_ms(world: World, records: list[Record], link: Link) -> int:
     It is the record's word where it was killed or could not write its end, and where it broke: then it is good until it
     was last heard, or what it had read was stored.
     """
-    ends = [at_ms for at_ms in (link.closed_ms, link.client.died_ms) if at_ms is not None]
+    ends = [at_ms for at_ms in (link.closed_ms, link.function.died_ms) if at_ms is not None]
     end_ms = min(ends, default=world.clock.now_ms())
     fence = next((fence for fence in link.client.links_by_fence if link.client.links_by_fence[fence] is link), 0)
     record = next((record for record in records if record.fence == fence and not record.refused), None)
@@ -215,7 +215,7 @@ def _end_ms(world: World, records: list[Record], link: Link) -> int:
     is_broken = record.ended_by in BROKEN or link.ended_by in BROKEN
     # And one that ended inside a frame is good until before that.
     if record.closed_ms is None or is_broken or link.has_forgotten or link.held:
-        return min(end_ms, record.last_ms - link.client.skew_ms)
+        return min(end_ms, record.last_ms - link.function.skew_ms)
     return end_ms
 
 

@@ -12,10 +12,9 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from handlers.connection.effects import Outcome
 from handlers.group import GROUP, is_group
 from handlers.group.fates import Delays
-from handlers.run.group_ports import GroupTables, reports_to
+from handlers.run.group_ports import GroupTables, Needs, reports_to
 from handlers.store import typed_values
 from handlers.store.group_store import group_lease, live_of_member
 from handlers.store.stream_records import StreamRecords
@@ -23,12 +22,9 @@ from handlers.store.typed_values import Item
 from local.chaos.account import Account
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import QUEUE_URL, Version
-from local.chaos.group_function import Surroundings, VirtualGroup
+from local.chaos.functions import ChaosFunction, Place, Surroundings, needs_of_group
 from local.chaos.group_watch import GroupWatch
-from local.chaos.running import Running
 from local.chaos.schedule import Fault, Schedule
-from local.chaos.seat import Place
-from local.chaos.slow_requests import Task
 from local.chaos.world import World
 from local.simulation.shared_tasks import request
 from states_language import Machine, TaskCall, TaskFailure
@@ -62,7 +58,6 @@ class Group(World):
         settings = self.settings
         names = ("retry_max_delay_s", "throttle_delay_s", "throttle_max_delay_s", "cool_down_s", "jitter_s")
         self._around = Surroundings(
-            account.dynamodb,
             GroupTables(
                 account.dynamodb,
                 lambda: account.queue,
@@ -131,8 +126,8 @@ class Group(World):
             return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
         raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
 
-    def _function(self, task: Task, settle: Callable[[Outcome], None]) -> Running:
-        return VirtualGroup(self.clock, self._around, task, settle)
+    def _needs(self, function: ChaosFunction) -> Needs:
+        return needs_of_group(self.clock, function, self._around)
 
     def _place(self, stream: str, version: int) -> Place | None:
         return next((one.place(version) for one in self.members if one.stream == stream and version >= one.since), None)
@@ -166,7 +161,7 @@ class Member(World):
 
     def place(self, version: int) -> Place:
         """What a function of that version finds of the stream."""
-        return Place(self.deployed[version - 1].profile, self.upstream, self.clients)
+        return Place(self.deployed[version - 1].profile, self.upstream, self.slots)
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
         """The record of its newest connection, which is good until its function's beats say so."""

@@ -18,7 +18,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import ControlRecord, to_record
 from local.chaos.chaotic_upstream import LATE_MS
-from local.chaos.link import Link
+from local.chaos.links import Link
 from local.chaos.world import World
 
 # How long an event may be on its way to the table.
@@ -77,7 +77,7 @@ def _first_ms(world: World, records: list[Record]) -> int:
 def _was_unspeakable(world: World, link: Link) -> bool:
     """Whether a connection ended at once, for its function died or the store refused what it said of itself."""
     assert link.opened_ms is not None
-    ends = [end for end in (link.client.died_ms, link.closed_ms) if end is not None]
+    ends = [end for end in (link.function.died_ms, link.closed_ms) if end is not None]
     end_ms = min(ends, default=world.clock.now_ms())
     refusals = [fault for fault in world.schedule.faults if fault.kind in OF_THE_STORE]
     was_refused = any(
@@ -127,7 +127,7 @@ Span = Callable[[Link, int], tuple[int, int]]
 
 
 def _open_span(link: Link, opened_ms: int) -> tuple[int, int]:
-    ends = [end for end in (link.closed_ms, link.client.died_ms) if end is not None]
+    ends = [end for end in (link.closed_ms, link.function.died_ms) if end is not None]
     return opened_ms, min(ends, default=sys.maxsize)
 
 
@@ -162,7 +162,7 @@ def _until_ms(world: World, records: list[Record]) -> int:
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
     # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to show.
-    skews = {fence: client.skew_ms for client in world.clients for fence in client.links_by_fence}
+    skews = {fence: slot.function.skew_ms for slot in world.slots for fence in slot.links_by_fence}
     ends = (_end_ms(record) - skews.get(record.fence, 0) for record in records)
     return max(ends, default=0) - LATE_MS
 
@@ -207,16 +207,16 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
 def _unheard(world: World, records: list[Record]) -> list[Link]:
     """The connections whose end the ledger has not."""
     untold = {record.fence for record in records if record.closed_ms is None}
-    return [link for one in world.clients for fence, link in one.links_by_fence.items() if fence in untold]
+    return [link for one in world.slots for fence, link in one.links_by_fence.items() if fence in untold]
 
 
 def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
     """Until when each connection that was killed has told that it was connected, by the clock of the world."""
     seen_ms = {record.fence: record.seen_ms for record in records if record.closed_ms is None}
     return {
-        link: seen_ms[fence] - client.skew_ms
-        for client in world.clients
-        for fence, link in client.links_by_fence.items()
+        link: seen_ms[fence] - slot.function.skew_ms
+        for slot in world.slots
+        for fence, link in slot.links_by_fence.items()
         if fence in seen_ms and _was_killed(link)
     }
 
@@ -224,13 +224,13 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
 def _told_span(told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
     """When the ledger has the connection: what it had read and not stored when it was killed is none of it."""
     last_ms = link.last_byte_ms if link.ended_by == "stalled" else link.closed_ms
-    ends = [end for end in (last_ms, link.client.died_ms, told_until_ms.get(link)) if end is not None]
+    ends = [end for end in (last_ms, link.function.died_ms, told_until_ms.get(link)) if end is not None]
     return opened_ms, max(opened_ms, min(ends, default=sys.maxsize))
 
 
 def _was_on_its_way(link: Link, number: int) -> bool:
     """Whether an event of a silence had not come, or hardly, when the connection ended."""
-    ends = [end for end in (link.client.died_ms, link.closed_ms) if end is not None]
+    ends = [end for end in (link.function.died_ms, link.closed_ms) if end is not None]
     came_ms = link.came_ms.get(number)
     return came_ms is None or min(ends, default=came_ms) - came_ms <= ON_ITS_WAY_MS
 
@@ -246,7 +246,7 @@ def _halves(world: World, link: Link) -> Iterator[int]:
 
 
 def _was_killed(link: Link) -> bool:
-    died_ms = link.client.died_ms
+    died_ms = link.function.died_ms
     return died_ms is not None and (link.closed_ms is None or died_ms <= link.closed_ms)
 
 

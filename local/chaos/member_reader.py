@@ -47,7 +47,7 @@ class MemberReader(ApiReader):
         # Who was let go of late may have been connected again meanwhile.
         since_ms = max([member.answered[-1], *(link.asked_ms for link in member.upstream.links)])
         is_over = [error for at_ms, error in member.watch.endings if at_ms >= since_ms]
-        is_open = any(link.client.is_alive for link in member.upstream.open_links)
+        is_open = any(link.function.is_alive for link in member.upstream.open_links)
         expected = {"running"} if is_open else COMING
         if member.wanted == "DELETE":
             expected = ENDS if self._is_kept() else ENDS | {"stopping"}
@@ -73,7 +73,7 @@ class MemberReader(ApiReader):
         The function's own beats go on saying so, and it releases with the first of them that the store answers.
         """
         opened = [link for link in self._member.upstream.links if link.opened_ms is not None]
-        if not opened or not opened[-1].client.is_alive:
+        if not opened or not opened[-1].function.is_alive:
             return until_ms
         for fault in sorted(self._member.schedule.faults, key=lambda fault: fault.at_ms):
             from_ms = self._member.origin_ms + fault.at_ms

@@ -16,7 +16,7 @@ from handlers.store import control_record, typed_values
 from local.chaos import delivery_rules
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.gaps import invented, unrecorded
-from local.chaos.link import Link
+from local.chaos.links import Link
 from local.chaos.losses import lease_ttl_ms, missing
 from local.chaos.orphan_watch import LOOK_EVERY_MS
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late

@@ -16,7 +16,7 @@ from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.event_items import PLACES, partition_keys, place_of, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
-from local.chaos.link import Link
+from local.chaos.links import Link
 from local.chaos.wire import Wire
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.tables import Key

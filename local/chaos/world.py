@@ -16,20 +16,21 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.effects import Outcome
 from handlers.run import stream_invocation
+from handlers.run.group_ports import Needs
 from handlers.store.connection_store import Store
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.chaos.account import Account
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAMS, Version
-from local.chaos.function import VirtualFunction
-from local.chaos.link import Client, Link
-from local.chaos.running import Running
+from local.chaos.functions import ChaosFunction
+from local.chaos.links import Link, NotedSlot
 from local.chaos.schedule import Fault, Schedule
-from local.chaos.slow_requests import Task
 from local.chaos.table_watch import Watch
 from local.chaos.wire import Wire
 from local.simulation.shared_tasks import request, setter
+from local.simulation.slots import stream_needs
+from local.simulation.virtual_function import Task
 from states_language import Execution, Machine, TaskCall, TaskFailure
 from states_language.clock import Timer
 from states_language.timestamps import written
@@ -76,9 +77,11 @@ class World:
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
         self._store: Store
         self.upstream: ChaoticUpstream
-        self.functions: list[Running] = []
-        self.clients: list[Client] = []  # who may have opened the stream's upstream, in the order of their beginnings
-        self._settled: dict[Running, asyncio.Future[Outcome | str]] = {}
+        self.functions: list[ChaosFunction] = []
+        self.slots: list[
+            NotedSlot
+        ] = []  # of functions that may have opened the upstream, in the order of their beginnings
+        self._settled: dict[ChaosFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
         self.misread: list[str] = []
@@ -123,9 +126,9 @@ class World:
 
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""
-        for client in reversed(self.clients):
-            if fence in client.links_by_fence:
-                return client.links_by_fence[fence]
+        for slot in reversed(self.slots):
+            if fence in slot.links_by_fence:
+                return slot.links_by_fence[fence]
         return None
 
     def live_of(self, _record: Item, live: Item | None) -> Item | None:
@@ -221,20 +224,20 @@ class World:
         await clock.sleep_until(clock.now_ms() + late_ms)
         answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
         settle = setter(answer)
-        function = self._function(self._task(call), settle)
+        function = ChaosFunction(clock, self.dynamodb, self._task(call), settle)
         self.functions.append(function)
         self._settled[function] = answer
         self.say(f"{self.name(function)} starts")
         limit_ms = self.version.settings["function_timeout_s"] * 1000
         limit = clock.call_at(clock.now_ms() + limit_ms, lambda: self._time_out(function))
-        function.start()
+        function.start(self._needs(function))
         return self._to_response(function, await answer, limit)
 
-    def _function(self, task: Task, settle: Callable[[Outcome], None]) -> Running:
-        profile, store = self.version.profile, self._store
-        function = VirtualFunction(self.clock, profile, store, self.dynamodb, self.upstream, task, settle)
-        self.clients.append(function)
-        return function
+    def _needs(self, function: ChaosFunction) -> Needs:
+        """What a function of the stream does."""
+        slot = NotedSlot(self.clock, function, function.task.invocation, self.upstream)
+        self.slots.append(slot)
+        return stream_needs(function, slot, self.version.profile, self._store, function.own_thread)
 
     def _task(self, call: TaskCall) -> Task:
         skew_ms, payload = self.schedule.skew_ms, call.payload
@@ -257,7 +260,7 @@ class World:
         who = stream_invocation.to_invocation(asked, settings, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
-    def _to_response(self, function: Running, outcome: Outcome | str, limit: Timer) -> Any:
+    def _to_response(self, function: ChaosFunction, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:
             limit.cancel()
         if isinstance(outcome, str):
@@ -268,7 +271,7 @@ class World:
             raise TaskFailure(outcome.error, json.dumps({"errorType": outcome.error, "errorMessage": outcome.message}))
         return {"status": outcome.status}
 
-    def name(self, function: Running) -> str:
+    def name(self, function: ChaosFunction) -> str:
         """How the trace calls a function."""
         who, version = function.task.invocation, function.task.version
         suffix = f", version {version}" if version > 1 else ""
@@ -281,19 +284,19 @@ class World:
         self.version = self._next_versions.pop(0)
         self.deployed.append(self.version)
 
-    def kill(self, function: Running, linger_ms: int, error: str) -> None:
+    def kill(self, function: ChaosFunction, linger_ms: int, error: str) -> None:
         """Ends a function as SIGKILL does; the machine hears of it as `error`."""
         if function.is_alive:
             function.kill(linger_ms)
             self.say(f"{self.name(function)} is killed")
         setter(self._settled[function])(error)
 
-    def _time_out(self, function: Running) -> None:
+    def _time_out(self, function: ChaosFunction) -> None:
         """Ends a function as Lambda does at its limit, where it has not ended by itself."""
         function.timed_out = function.is_alive
         self.kill(function, 0, "Sandbox.Timedout")
 
-    def lose(self, function: Running) -> None:
+    def lose(self, function: ChaosFunction) -> None:
         """Lets the machine take a function for dead that goes on."""
         if not self._settled[function].done():
             function.is_lost = True

@@ -22,7 +22,7 @@ from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
-from local.replay.scenario import DERIVED, POLICIES, Scenario, Upstream
+from local.simulation.scenario import DERIVED, POLICIES, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from local.replay.scenario import Scenario, Upstream, Window, faults_of
+from local.simulation.scenario import Scenario, Upstream, Window, faults_of
 from local.user_error import UserError
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

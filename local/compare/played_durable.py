@@ -40,7 +40,7 @@ from local.compare.durable import OPERATIONS, handler_on
 from local.compare.played_world import World
 from local.compare.result import Result
 from local.replay.command import INPUT
-from local.replay.scenario import Scenario
+from local.simulation.scenario import Scenario
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
 from timeline.spans import Span

@@ -15,7 +15,7 @@ from local.compare import self_invoke
 from local.compare.played_world import World
 from local.compare.result import Result
 from local.replay.command import INPUT
-from local.replay.scenario import Scenario
+from local.simulation.scenario import Scenario
 from states_language import TaskFailure
 
 KILLED = ("Sandbox.Timedout", "Runtime.ExitError")

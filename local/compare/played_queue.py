@@ -18,7 +18,7 @@ from local.compare.played_lambda import ended_within, killed
 from local.compare.played_world import World
 from local.compare.result import Result
 from local.replay.command import INPUT
-from local.replay.scenario import Scenario
+from local.simulation.scenario import Scenario
 from local.simulation.virtual_queue import VirtualQueue
 from timeline.spans import Span
 

@@ -13,9 +13,9 @@ from typing import Any
 from local import stages
 from local.compare.result import Result
 from local.replay.command import STAGE, Latencies, profile_of
-from local.replay.scenario import Scenario
-from local.replay.scripted_upstream import ScriptedUpstream
-from local.replay.tasks import VirtualSandbox
+from local.simulation.sandbox import VirtualSandbox
+from local.simulation.scenario import Scenario
+from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.started_executions import VirtualExecutions
 from states_language import TaskCall, load
 from states_language.clock import VirtualClock

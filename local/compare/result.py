@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from local.costs.prices import Prices
-from local.replay.scenario import Scenario
+from local.simulation.scenario import Scenario
 from timeline.coverage import Connection, Deliveries, Gap, overlap_ms
 from timeline.spans import Span
 

@@ -14,7 +14,8 @@ from local.checkout import ROOT
 from local.compare import played_group, played_lambda, played_queue
 from local.compare.result import Result, Strategy
 from local.replay.command import Replay, replay
-from local.replay.scenario import Scenario
+from local.simulation import groups
+from local.simulation.scenario import Scenario
 
 MACHINES = ROOT / "statemachines"
 
@@ -27,7 +28,7 @@ def by_machine(name: str, path: Path, source: Scenario) -> Result:
 def by_group(name: str, path: Path, source: Scenario, streams: int = played_group.STREAMS) -> Result:
     """Returns what a stream of a group came to: its own connections, and its share of the group's functions."""
     source = replace(source, machine=path)
-    found = replay(source, partial(played_group.GroupSandbox, source, streams), played_group.INPUT)
+    found = replay(source, partial(played_group.GroupSandbox, source, streams), groups.INPUT)
     whole = _of(name, found)
     shares = {field: getattr(whole, field) / streams for field in ("transitions", "billed_ms", "invocations")}
     return replace(whole, **shares)

@@ -5,24 +5,25 @@ upstream and what lies behind the client's socket are played. Invariant: the sam
 the same counts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
+from handlers.run.group_ports import Needs
 from handlers.store.connection_store import Store
 from local import stages
-from local.costs.counted_invocation import CountedInvocation
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.steady_upstream import SteadyUpstream
 from local.replay.command import INPUT, Latencies
-from local.replay.scenario import Scenario, Upstream
-from local.replay.scripted_upstream import ScriptedUpstream
-from local.replay.tasks import RunningInvocation, VirtualSandbox
+from local.simulation.sandbox import VirtualSandbox
+from local.simulation.scenario import Scenario
+from local.simulation.slots import Slot, Upstream, no_client, stream_needs
 from local.simulation.started_executions import VirtualExecutions
+from local.simulation.virtual_function import VirtualFunction
+from local.simulation.virtual_ports import PromptPool
 from states_language import Machine, load
 from states_language.clock import Clock, VirtualClock
 
@@ -56,29 +57,31 @@ class CountedSandbox(VirtualSandbox):
         self,
         clock: VirtualClock,
         profile: Profile,
-        upstream: SteadyUpstream,
+        upstream: Upstream,
         settings: Mapping[str, Any],
         names: Mapping[str, str],
         executions: VirtualExecutions,
     ) -> None:
-        script = ScriptedUpstream(clock, Upstream(), clock.now_ms(), lambda: 0)  # nobody opens it
-        super().__init__(clock, profile, script, settings, names, executions)
+        super().__init__(clock, profile, upstream, settings, names, executions)
         self.meter = Meter({names["events_table"]: events_table(), names["control_table"]: control_table()})
-        self._steady = upstream
         self.tables = MeteredDynamoDb(self.meter)  # type: ignore[assignment]  # both have boto3's methods
         self._store = Store(
             self.tables,
-            _none,
+            no_client,
             events_table=names["events_table"],
             control_table=names["control_table"],
             dead_letter_queue_url="",
             ledger_keep_days=settings["ledger_keep_days"],
         )
-        self.counted: list[CountedInvocation] = []
+        self.reports: list[Report] = []
 
-    def _begin(self, who: Invocation, on_end: Callable[[Outcome], None]) -> RunningInvocation:
-        self.counted.append(CountedInvocation(self._clock, self._profile, self._store, self._steady, who, on_end))
-        return self.counted[-1]
+    def _needs(self, function: VirtualFunction) -> Needs:
+        """What a function does; nothing is left out."""
+        slot, pool = Slot(function, self._upstream), PromptPool(function.bell, "the store")
+        return stream_needs(function, slot, self._profile, self._store, pool, self._log)
+
+    def _log(self, _profile: Profile, _invocation: Invocation, report: Report, _blocked_ms: int) -> None:
+        self.reports.append(report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +119,6 @@ def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) ->
         await clock.sleep_until(clock.now_ms() + WARM_UP_MS)
         before, sent = sandbox.meter.counts.copy(), upstream.sent()
         await clock.sleep_until(clock.now_ms() + length_ms)
-        reports = [report for one in sandbox.counted for report in one.reports]
-        return Counted(sandbox.meter.counts - before, length_ms, upstream.sent() - sent, reports)
+        return Counted(sandbox.meter.counts - before, length_ms, upstream.sent() - sent, sandbox.reports)
 
     return clock.run(run())
-
-
-def _none() -> Any:
-    raise RuntimeError("a counted stream has no event that is too large for an item")

@@ -7,25 +7,25 @@ and number of cycles give the same counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.connection.effects import Outcome
-from handlers.connection.steps import Invocation
-from local.costs.counted_group import GROUP, CountedGroup, Group
+from handlers.connection.steps import Invocation, Report
+from handlers.profile.behaviour import Profile
+from handlers.run.group_ports import Needs
 from local.costs.counted_run import NAMES, Counted, CountedSandbox, Stream
 from local.costs.metered import Counts
 from local.costs.steady_upstream import SteadyUpstream
 from local.replay.command import Latencies
-from local.replay.scenario import Scenario
-from local.replay.tasks import RunningInvocation
+from local.simulation.groups import INPUT, Group
+from local.simulation.scenario import Scenario
 from local.simulation.started_executions import VirtualExecutions
+from local.simulation.virtual_function import VirtualFunction
 from states_language import Machine
 from states_language.clock import VirtualClock
 
-INPUT = {"pathParameters": {"streamId": GROUP}, "queryStringParameters": {}}
-_LOOK_MS = 1_000
+_CHECK_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,27 @@ class GroupSandbox(CountedSandbox):
     ) -> None:
         super().__init__(clock, stream.profile, next(iter(upstreams.values())), settings, NAMES, executions)
         self._upstreams = upstreams
-        self._group = Group(stream.profile, upstreams, settings, NAMES, self.tables)
+        self._group = Group(lambda _stream_id: stream.profile, upstreams, settings, NAMES, self.tables)
         self._group.joins()
-        self.functions: list[CountedGroup] = []
         self.ends: list[_Moment] = []
         self._began_ms: list[int] = []
+        self._reports_of: dict[VirtualFunction, list[Report]] = {}
 
-    def _begin(self, who: Invocation, on_end: Callable[[Outcome], None]) -> RunningInvocation:
-        def has_ended(outcome: Outcome) -> None:
-            self.ends.append(self._moment())
-            on_end(outcome)
-
-        self.functions.append(CountedGroup(self._clock, self._group, who, has_ended))
+    def _needs(self, function: VirtualFunction) -> Needs:
+        """What a function of the group does; nothing is left out."""
+        reports = self._reports_of[function] = []
         self._began_ms.append(self._clock.now_ms())
-        return self.functions[-1]
+
+        def log(_profile: Profile, _invocation: Invocation, report: Report, _blocked_ms: int) -> None:
+            reports.append(report)
+
+        outcome = yield from self._group.needs(function, log_report=log)
+        self.ends.append(self._moment())
+        return outcome
+
+    def reports_of(self, first: int, last: int) -> list[Report]:
+        """How the connections of functions ended, of the one numbered `first` to that before `last`, from 0."""
+        return [report for reports in list(self._reports_of.values())[first:last] for report in reports]
 
     def busy_ms(self, from_ms: int, to_ms: int) -> int:
         """For how long functions ran between two instants, each counted for itself; they end in their order."""
@@ -91,9 +98,9 @@ def count_group(source: Scenario, machine: Machine, stream: Stream, streams: int
         sandbox = GroupSandbox(clock, stream, upstreams, source.settings, executions)
         executions.begin(INPUT, sandbox.perform)
         while len(sandbox.ends) <= cycles:
-            await clock.sleep_until(clock.now_ms() + _LOOK_MS)
+            await clock.sleep_until(clock.now_ms() + _CHECK_MS)
         first, last = sandbox.ends[0], sandbox.ends[cycles]
-        reports = [report for one in sandbox.functions[1 : cycles + 1] for report in one.reports]
+        reports = sandbox.reports_of(1, cycles + 1)
         length_ms = last.at_ms - first.at_ms
         counted = Counted(last.counts - first.counts, length_ms, last.events - first.events, reports, streams)
         return counted, sandbox.busy_ms(first.at_ms, last.at_ms) / length_ms

@@ -21,7 +21,7 @@ from local.costs.counted_run import NAMES, Counted, Stream, count, machine_of
 from local.costs.group_run import count_group
 from local.costs.month import MONTH_S, Month, Months
 from local.costs.prices import HOURS, MILLION, Prices
-from local.replay.scenario import Scenario
+from local.simulation.scenario import Scenario
 from local.user_error import UserError
 
 # A stretch with four handovers or five.

@@ -11,7 +11,7 @@ from pathlib import Path
 from local import collection
 from local.checkout import ROOT
 from local.replay.command import replay
-from local.replay.scenario import Scenario, read
+from local.simulation.scenario import Scenario, read
 
 MONTH_S = 2_628_000
 DAY_S = 86_400

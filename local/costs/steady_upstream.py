@@ -18,9 +18,9 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Protocol
 
-from handlers.connection.inputs import Arrival, Chunk, Opened
+from handlers.connection.inputs import Chunk, Opened
+from local.simulation.virtual_ports import Client
 from states_language.clock import Clock
 
 # Events that come closer together are read from a socket at once.
@@ -28,13 +28,6 @@ TICK_MS = 20
 # How late a clock's event comes at the most.
 LATE_MS = 200
 _NAMES = ("edit", "new", "log", "categorize")
-
-
-class Client(Protocol):
-    """Whoever opened a link."""
-
-    def arrived(self, arrival: Arrival) -> None:
-        """Takes what the link brings."""
 
 
 class Link:
@@ -93,7 +86,7 @@ class SteadyUpstream:
         if not self._links and self._events_per_s:
             self._next_tick()
         self._links.append(link)
-        link.client.arrived(Opened(200, {"content-type": "text/event-stream"}))
+        link.client.arrived(link, Opened(200, {"content-type": "text/event-stream"}))
         self._send(link)
 
     def _next_tick(self) -> None:
@@ -127,7 +120,7 @@ class SteadyUpstream:
         first, link.sent = link.sent + 1, max(link.sent, self.sent())
         frames = [frame(number, self._event_bytes) for number in range(first, link.sent + 1)]
         if frames and link.is_open:
-            link.client.arrived(Chunk(b"".join(frames)))
+            link.client.arrived(link, Chunk(b"".join(frames)))
 
 
 def frame(number: int, event_bytes: int) -> bytes:

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from local.costs import prices
 from local.history import sources
-from local.replay import scenario
 from local.replay.command import STAGE, replay
+from local.simulation import scenario
 from timeline.analysis import analyse
 from timeline.coverage import Connection, Gap
 from timeline.lanes import Event

@@ -28,10 +28,10 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from local import collection, stages
 from local.printable import columns_of, in_marks_of, printable_lines
-from local.replay import scenario
-from local.replay.scenario import Scenario
-from local.replay.scripted_upstream import ScriptedUpstream
-from local.replay.tasks import VirtualSandbox
+from local.simulation import scenario
+from local.simulation.sandbox import VirtualSandbox
+from local.simulation.scenario import Scenario
+from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.started_executions import VirtualExecutions
 from local.user_error import UserError
 from states_language import DefinitionError, Execution, Machine, load

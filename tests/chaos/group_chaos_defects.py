@@ -29,7 +29,7 @@ from handlers.store.grouped_store import GroupedStore
 from handlers.store.typed_values import Item
 from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import OTHER_SETTINGS
-from local.chaos.link import Link
+from local.chaos.links import Link
 from local.chaos.memory import Memory
 from local.chaos.schedule import POLICIES, Fault
 from tests.chaos.chaos_managers import LeavesWithoutLooking

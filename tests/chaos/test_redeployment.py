@@ -11,7 +11,6 @@ from local.chaos.group_world import Group
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
-from local.chaos.seat import Seat
 from local.chaos.simulate import DEPLOYED, Machines, machines, run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, lease, quiet_ms
 from local.chaos.world import World
@@ -37,7 +36,7 @@ def test_the_stream_stays_connected_over_a_redeployment(policy: str, hot: bool) 
     world = redeployed(policy, hot=hot)
     assert violations(world) == []
     began_ms: dict[object, int] = {
-        link.client: link.asked_ms - world.origin_ms for link in reversed(world.upstream.links)
+        link.function: link.asked_ms - world.origin_ms for link in reversed(world.upstream.links)
     }
     # One that waits for its turn at the end of the run has asked nobody yet.
     asked = [function for function in world.functions if function in began_ms]
@@ -159,8 +158,7 @@ def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_m
     first = late.upstream.links[0]
     assert first.opened_ms is not None
     assert joined_ms < first.opened_ms <= joined_ms + 5_000
-    assert isinstance(first.client, Seat)
-    assert first.client.function.task.version == 1
+    assert first.function.task.version == 1
     for one in others:
         assert [link for link in one.upstream.links if joined_ms < (link.opened_ms or 0) <= first.opened_ms] == []
 

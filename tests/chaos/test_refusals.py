@@ -33,7 +33,7 @@ def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool) -> None:
     world = refused(policy, 40_000, 300, hot=hot)
     assert violations(world) == []
     asked = [link for link in world.upstream.links if link.refused_with]
-    assert {link.client.execution for link in asked} <= {execution.arn for execution in world.executions}
+    assert {link.function.execution for link in asked} <= {execution.arn for execution in world.executions}
     assert len(asked) > 3
     assert lanes(world, FROM_MS, FROM_MS + 40_000) == {"A", "B"}
     assert (over_as(world), world.account.queue.messages) == ("", [])

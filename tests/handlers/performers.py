@@ -19,12 +19,12 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store import control_record
 from handlers.store.connection_store import Store
-from local.chaos.function import VirtualFunction
-from local.chaos.link import Link
-from local.chaos.slow_requests import NOTHING_ASKED, SlowRequests, Task, Waits
-from local.replay.virtual_invocation import VirtualInvocation
+from local.simulation.skipping import SkippingSlot
+from local.simulation.slots import Slot, stream_needs
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.unreliable_tables import UnreliableDynamoDB
+from local.simulation.virtual_function import Task, VirtualFunction
+from local.simulation.virtual_ports import PromptPool
 from states_language.clock import EPOCH_2026_MS, VirtualClock
 from tests.handlers import scripted
 from tests.handlers.scripted import Script
@@ -156,9 +156,9 @@ class ScriptedUpstream:
         self._clock = clock
         self._world = world
 
-    def open(self, client: Any, _cursor: str | None = None) -> Link:
+    def open(self, client: Any, _cursor: str | None = None) -> "Link":
         """A link that brings the next script."""
-        link = Link(client, None, self._clock.now_ms())
+        link = Link()
         for after_ms, arrival in self._world.play():
             self._clock.call_at(
                 self._clock.now_ms() + after_ms,
@@ -166,22 +166,15 @@ class ScriptedUpstream:
             )
         return link
 
-    def close(self, link: Link) -> None:
+    def close(self, link: "Link") -> None:
         """Nothing more comes."""
         link.closed_ms = self._clock.now_ms()
 
 
-class AtOnce(SlowRequests):
-    """A store that takes no time."""
+class Link:
+    """An opening of it."""
 
-    def ask(self, *requests: Callable[[], Any]) -> Waits[Any]:
-        yield from ()
-        answer: Any = NOTHING_ASKED
-        for request in requests:
-            answer = self._send(request)
-            if type(answer).__name__ == "StoreFailed":
-                break
-        return answer
+    closed_ms: int | None = None
 
 
 def plainly(wire: Wire, _patched: pytest.MonkeyPatch) -> World:
@@ -201,51 +194,41 @@ def plainly(wire: Wire, _patched: pytest.MonkeyPatch) -> World:
 
 
 def in_a_replay(wire: Wire, patched: pytest.MonkeyPatch) -> World:
-    """By a replay."""
+    """By a function in virtual time that leaves out what a replay needs not."""
+    is_watched = wire.profile.get("overlap") == "forbids" or wire.profile.get("standby") == "hot"
+    return _in_virtual_time(
+        wire, patched, lambda function, upstream: SkippingSlot(function, upstream, is_watched=is_watched)
+    )
+
+
+def in_chaos(wire: Wire, patched: pytest.MonkeyPatch) -> World:
+    """By one that leaves nothing out, and makes its requests itself."""
+    return _in_virtual_time(wire, patched, Slot)
+
+
+def _in_virtual_time(
+    wire: Wire, patched: pytest.MonkeyPatch, slot_of: Callable[[VirtualFunction, ScriptedUpstream], Slot]
+) -> World:
     clock = VirtualClock(start_ms=EPOCH_2026_MS - 1)
     outcomes: list[Outcome] = []
-    started: list[VirtualInvocation] = []
+    slots: list[Slot] = []
 
     def changed(key: str) -> None:
-        for one in started:
+        for one in slots:
             if key == "lease":
                 one.lease_changed()
 
     world = World(wire, clock, changed)
-    patched.setattr("local.replay.virtual_invocation.attempts", world.traced)
+    patched.setattr("local.simulation.slots.attempts", world.traced)
 
     async def run() -> None:
         for at_ms, act in world.actions():
             clock.call_at(at_ms, act)
         await clock.sleep_until(EPOCH_2026_MS)
-        upstream: Any = ScriptedUpstream(clock, world)
-        started.append(VirtualInvocation(clock, profile_of(wire), world.store, upstream, INVOCATION, outcomes.append))
-        started[0].advance()
-        await clock.sleep_until(INVOCATION.deadline_ms)
-
-    clock.run(run())
-    assert len(outcomes) == 1
-    return world
-
-
-def in_chaos(wire: Wire, patched: pytest.MonkeyPatch) -> World:
-    """By chaos without a fault, but in the store."""
-    clock = VirtualClock(start_ms=EPOCH_2026_MS - 1)
-    outcomes: list[Outcome] = []
-    world = World(wire, clock)
-    patched.setattr("local.chaos.function.attempts", world.traced)
-
-    async def run() -> None:
-        for at_ms, act in world.actions():
-            clock.call_at(at_ms, act)
-        await clock.sleep_until(EPOCH_2026_MS)
-        upstream: Any = ScriptedUpstream(clock, world)
-        task = Task(1, INVOCATION, 1, LIFE_MS, 0)
-        function = VirtualFunction(
-            clock, profile_of(wire), world.store, world.dynamodb, upstream, task, outcomes.append
-        )
-        function.slow = AtOnce(clock, world.dynamodb, task, function._draws)
-        function.start()
+        function = VirtualFunction(clock, Task(1, INVOCATION), outcomes.append, is_prompt=slot_of is not Slot)
+        slots.append(slot_of(function, ScriptedUpstream(clock, world)))
+        pool = function.own_thread if slot_of is Slot else PromptPool(function.bell, "the store")
+        function.start(stream_needs(function, slots[0], profile_of(wire), world.store, pool))
         await clock.sleep_until(INVOCATION.deadline_ms)
 
     clock.run(run())

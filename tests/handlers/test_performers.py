@@ -1,8 +1,8 @@
 """The three performers of an invocation's steps, compared: what each is asked to do, and what the tables hold after it.
 
-Threads (`handlers/run/performer.py`), replays (`local/replay/virtual_invocation.py`) and chaos
-(`local/chaos/function.py`) get the same wire, the same store and the same other connections as the plainest performer
-does. Each must be asked for the same steps in the same order, with the same arguments.
+Threads, replays and chaos (`handlers/run/performer.py` on different ports) get the same wire, the same store and the
+same other connections as the plainest performer does. Each must be asked for the same steps in the same order, with the
+same arguments.
 """
 
 from dataclasses import replace
@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from handlers.connection.effects import Claim, Heartbeat, MarkConnected, RecordLoss, Release, Write
 from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
-from handlers.connection.steps import Await, Ended, Step
-from local.chaos.function import VirtualFunction
-from local.chaos.slow_requests import Waits
+from handlers.connection.steps import Await, Ended
+from handlers.store.requests import Requests
 from tests.examples import examples
 from tests.handlers.performers import Wire, compare, event, in_chaos, plainly, run, too_long
 from tests.handlers.scripted import Script
@@ -233,10 +232,10 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A performer that left a step out would be seen."""
     wire = WIRES["a loss beside events"]
     plain = run(plainly, wire)
-    sound = VirtualFunction._ask
+    sound = Requests.of
 
-    def forgetful(function: VirtualFunction, step: Step) -> Waits[Any]:
-        return (yield from sound(function, replace(step, cause="") if isinstance(step, RecordLoss) else step))
+    def forgetful(requests: Requests, step: Any) -> Any:
+        return sound(requests, replace(step, cause="") if isinstance(step, RecordLoss) else step)
 
-    monkeypatch.setattr(VirtualFunction, "_ask", forgetful)
+    monkeypatch.setattr(Requests, "of", forgetful)
     assert run(in_chaos, wire).contents() != plain.contents()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from local import bounds
 from local.replay.command import Replay, Run, replay, text
-from local.replay.scenario import read
+from local.simulation.scenario import read
 from timeline import spans
 
 HERE = Path(__file__).parent

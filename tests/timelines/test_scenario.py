@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from local.replay.scenario import read
+from local.simulation.scenario import read
 from local.user_error import UserError
 
 GOOD: dict[str, Any] = {"machine": "statemachines/staggered.asl.yml", "run_for_s": 10}

@@ -21,9 +21,10 @@ from handlers.store import typed_values
 from handlers.store.event_items import partition_keys
 from handlers.store.group_store import GroupStore
 from handlers.store.segment_reader import is_segment, log_key, stored_events
-from local.costs.counted_group import CountedGroup, Group
-from local.costs.steady_upstream import Client
+from local.simulation.groups import Group
 from local.simulation.tables import MemoryDynamoDB
+from local.simulation.virtual_function import Task, VirtualFunction
+from local.simulation.virtual_ports import Client
 from states_language.clock import Timer
 from tests.handlers.scripted import DELAYS
 
@@ -76,7 +77,7 @@ class Upstream:
         """A link that brings what came after the cursor; where two are not allowed the newer evicts the older."""
         link, now_ms = Link(who, client), self.now_ms()
         if self.is_down:
-            client.arrived(Closed("refused"))
+            client.arrived(link, Closed("refused"))
             return link
         if self.policy == "evicts":
             for other in [*self.links]:
@@ -86,9 +87,9 @@ class Upstream:
         if self.bare_since is not None and self.bare_since < now_ms:
             self.gaps.append((self.bare_since - START_MS, now_ms - START_MS))
         self.bare_since = None
-        client.arrived(Opened(200))
+        client.arrived(link, Opened(200))
         for number in range(int(cursor or 0) + 1, self.emitted + 1):
-            client.arrived(event(number))
+            client.arrived(link, event(number))
         return link
 
     def close(self, link: Link) -> None:
@@ -101,7 +102,7 @@ class Upstream:
     def drop(self, link: Link, reason: str = "reset") -> None:
         """Closes it from this side."""
         self.close(link)
-        link.client.arrived(Closed(reason))
+        link.client.arrived(link, Closed(reason))
 
 
 @dataclass(frozen=True)
@@ -130,13 +131,9 @@ class Time:
         """The time."""
         return self.world.now_ms
 
-    async def sleep_until(self, at_ms: int) -> None:
-        """Nobody sleeps here."""
-        raise NotImplementedError(at_ms)
-
-    def random(self) -> float:
-        """A draw."""
-        return self.world.draws.random()
+    def skip_to(self, _at_ms: int) -> bool:
+        """Nothing is skipped."""
+        return False
 
     def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
         """A timer that calls back then."""
@@ -239,7 +236,7 @@ class World:
             upstream = self.upstreams[stream]
             upstream.emitted += 1
             for link in [*upstream.links]:
-                link.client.arrived(event(upstream.emitted))
+                link.client.arrived(link, event(upstream.emitted))
 
     def _update(self, stream: str, text: str, **values: Any) -> None:
         typed = {f":{name}": {"BOOL": value} if value is True else {"S": value} for name, value in values.items()}
@@ -306,29 +303,29 @@ def event(number: int) -> Chunk:
     return Chunk(b"id: %d\ndata: %d\n\n" % (number, number))
 
 
-class VirtualGroup(CountedGroup):
+class VirtualGroup(VirtualFunction):
     """One function of the group, which is the product's."""
 
     def __init__(self, world: World, request_id: str, died: str, lane: str) -> None:
-        self.world, self.lane, self.frozen_until_ms = world, lane, 0
+        self.world, self.lane = world, lane
         self.who = Invocation(
             GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, world.every_ms,
             world.overlap_max_ms, died=died, waits_less=world.waits_less,
         )  # fmt: skip
-        upstreams = {stream: Door(upstream, self.who) for stream, upstream in world.upstreams.items()}
+        super().__init__(Time(world), Task(1, self.who), lambda outcome: world.has_ended(self, outcome), is_prompt=True)
+        self.draw = lambda least, most: least + (most - least) * world.draws.random()
+
+    def advance(self) -> None:
+        """Begins: claims the group, and ends at once where that is refused."""
+        upstreams = {stream: Door(upstream, self.who) for stream, upstream in self.world.upstreams.items()}
         settings = {name: getattr(DELAYS, name) for name in DELAYS.__slots__} | {"ledger_keep_days": 0}
         names = {"events_table": EVENTS, "control_table": CONTROL}
-        group = Group(self._profile(next(iter(upstreams))), upstreams, settings, names, world.tables)
-        super().__init__(Time(world), group, self.who, lambda outcome: world.has_ended(self, outcome))
+        group = Group(self._profile, upstreams, settings, names, self.world.tables)
+        self.start(group.needs(self))
 
     def freeze_for(self, for_ms: int) -> None:
         """Lets nothing of it happen for so long; what arrives waits."""
-        self.frozen_until_ms = self.world.now_ms + for_ms
-        Time(self.world).call_at(self.frozen_until_ms, self._wake)
-
-    def _wake(self) -> None:
-        if self.world.now_ms >= self.frozen_until_ms:
-            super()._wake()
+        self.freeze(self.world.now_ms + for_ms)
 
     def _profile(self, stream_id: str) -> Profile:
         policy = self.world.upstreams[stream_id].policy

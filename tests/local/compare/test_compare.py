@@ -19,7 +19,7 @@ from local.compare.command import MEASURED_MS, rows
 from local.compare.result import Strategy
 from local.compare.strategies import MACHINES, STRATEGIES, by_group
 from local.costs import prices
-from local.replay.scenario import read
+from local.simulation.scenario import read
 from tests.examples import examples
 from tests.local.support import PROJECT
 

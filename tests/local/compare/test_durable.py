@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from local.compare import played_durable
 from local.compare import strategies_page as page
-from local.replay.scenario import Scenario
+from local.simulation.scenario import Scenario
 from tests.examples import examples
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from handlers.run.group_function import YOUNG_MS
-from local.compare import played_group
 from local.compare import strategies_page as page
 from local.compare.result import Result
 from local.compare.strategies import MACHINES, by_group, by_machine
+from local.simulation.skipping import SkippingSlot
 
 MACHINE = MACHINES / "connections.asl.yml"
 SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
@@ -57,5 +57,5 @@ def test_what_is_not_asked_for_again_changes_nothing(policy: str, monkeypatch: p
     """Where each connection reads its lease as often as it does on AWS the result is the same, to the millisecond."""
     options = ["--upstream", policy, "--faults", "rough", "--hours", "0.1"]
     quiet = compared(3, *options)
-    monkeypatch.setattr(played_group, "_without_rereading", lambda steps: steps)
+    monkeypatch.setattr(SkippingSlot, "_waits_for_changes", lambda _slot: False)
     assert replace(compared(3, *options), strategy=quiet.strategy) == quiet

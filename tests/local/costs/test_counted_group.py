@@ -18,12 +18,14 @@ from handlers.run.group_ports import GroupTables, ReadProfiles
 from handlers.run.threads import SystemClock
 from handlers.settings import PlainAws
 from local.costs import model, month
-from local.costs.counted_group import GROUP, CountedGroup, Group
 from local.costs.counted_run import Stream, machine_of
 from local.costs.group_run import count_group
 from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.model import Load
-from local.costs.steady_upstream import Client, Link, SteadyUpstream, frame
+from local.costs.steady_upstream import Link, SteadyUpstream, frame
+from local.simulation.groups import GROUP, Group
+from local.simulation.virtual_function import Task, VirtualFunction
+from local.simulation.virtual_ports import Client
 from states_language.clock import VirtualClock
 from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
 from tests.local.costs.edge import edge
@@ -52,7 +54,7 @@ def prepare(client: Any, upstreams: dict[str, SteadyUpstream], store: str) -> Gr
     """The records of a group whose streams have joined."""
     item = {"PK": {"S": GROUP}, "SK": {"S": "lease"}, "execution": {"S": "E1"}}
     client.put_item(TableName=CONTROL, Item=item)
-    group = Group(profile("https://upstream.invalid", store), upstreams, SETTINGS, NAMES, client)
+    group = Group(lambda _stream_id: profile("https://upstream.invalid", store), upstreams, SETTINGS, NAMES, client)
     group.joins()
     return group
 
@@ -63,7 +65,7 @@ class EndingUpstream(SteadyUpstream):
     def open(self, client: Client, cursor: str | None) -> Link:
         """A link that brings everything at once."""
         link = super().open(client, cursor)
-        self._clock.call_at(self._clock.now_ms(), lambda: client.arrived(Chunk(BODY)))
+        self._clock.call_at(self._clock.now_ms(), lambda: client.arrived(link, Chunk(BODY)))
         return link
 
 
@@ -103,7 +105,8 @@ def virtually(store: str) -> Counts:
     async def run() -> None:
         upstreams: dict[str, SteadyUpstream] = {name: EndingUpstream(clock, 0, 300, 0) for name in STREAMS}
         group = prepare(MeteredDynamoDb(meter), upstreams, store)
-        CountedGroup(clock, group, invocation(clock.now_ms()), outcomes.append).advance()
+        function = VirtualFunction(clock, Task(1, invocation(clock.now_ms())), outcomes.append, is_prompt=True)
+        function.start(group.needs(function))
         await clock.sleep_until(clock.now_ms() + 60_000)
 
     clock.run(run())

@@ -16,10 +16,12 @@ from handlers.run.stream_invocation import Request, run_invocation, to_invocatio
 from handlers.run.threads import SystemClock
 from handlers.settings import PlainAws, Settings
 from handlers.store.connection_store import Store
-from local.costs.counted_invocation import CountedInvocation
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
-from local.costs.steady_upstream import Client, Link, SteadyUpstream, frame
+from local.costs.steady_upstream import Link, SteadyUpstream, frame
+from local.simulation.slots import Slot, stream_needs
+from local.simulation.virtual_function import Task, VirtualFunction
+from local.simulation.virtual_ports import Client, PromptPool
 from states_language.clock import VirtualClock
 from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
 from tests.local.costs.edge import edge
@@ -115,13 +117,13 @@ class EndingUpstream(SteadyUpstream):
     def open(self, client: Client, cursor: str | None) -> Link:
         """A link that brings everything at once."""
         link = super().open(client, cursor)
-        self._virtual.call_at(self._virtual.now_ms(), lambda: client.arrived(Chunk(BODY)))
+        self._virtual.call_at(self._virtual.now_ms(), lambda: client.arrived(link, Chunk(BODY)))
         self._virtual.call_at(self._virtual.now_ms() + 100, lambda: self._look(link))
         return link
 
     def _look(self, link: Link) -> None:
         if self._meter.counts.requests(CONTROL) >= REQUESTS:
-            link.client.arrived(Chunk(END))
+            link.client.arrived(link, Chunk(END))
         elif link.is_open:
             self._virtual.call_at(self._virtual.now_ms() + 100, lambda: self._look(link))
 
@@ -132,15 +134,12 @@ def virtually(chosen: Settings, order: str) -> Counts:
     outcomes: list[Outcome] = []
 
     async def run() -> None:
-        one = CountedInvocation(
-            clock,
-            profile("https://upstream.invalid/demo", order),
-            store(MeteredDynamoDb(meter)),
-            EndingUpstream(clock, meter),
-            invocation(chosen, clock.now_ms()),
-            outcomes.append,
-        )
-        one.advance()
+        task = Task(1, invocation(chosen, clock.now_ms()))
+        function = VirtualFunction(clock, task, outcomes.append, is_prompt=True)
+        slot = Slot(function, EndingUpstream(clock, meter))
+        requests = store(MeteredDynamoDb(meter))
+        pool = PromptPool(function.bell, "the store")
+        function.start(stream_needs(function, slot, profile("https://upstream.invalid/demo", order), requests, pool))
         await clock.sleep_until(clock.now_ms() + 60_000)
 
     clock.run(run())

@@ -12,21 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
-from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
-from local.replay.scenario import Upstream, Window
+from handlers.connection.inputs import Chunk, Closed, Opened
+from local.simulation.scenario import Upstream, Window
+from local.simulation.virtual_ports import Client
 from states_language.clock import Clock
 
 END_FRAME = b"event: end\ndata: end\n\n"
 TOO_MANY = 429
-
-
-class Client(Protocol):
-    """Whoever opened a link."""
-
-    def arrived(self, link: Link, arrival: Arrival) -> None:
-        """Takes what the link brings; the reason of a Closed is as `handlers/upstream/reader.py` names it."""
 
 
 class Link:
@@ -60,7 +53,7 @@ class ScriptedUpstream:
         if script.ends_at_ms is not None:
             clock.call_at(origin_ms + script.ends_at_ms, self._end)
 
-    def open(self, client: Client) -> Link:
+    def open(self, client: Client, _cursor: str | None) -> Link:
         """Returns a link that is answered after the next latency."""
         link = Link(client)
         self._clock.call_at(self._clock.now_ms() + self._connect_ms(), lambda: self._answer(link))

@@ -11,41 +11,28 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from handlers.connection.effects import Outcome
 from handlers.connection.lifetime import longest_overlap_ms
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
-from local.replay.scripted_upstream import Link, ScriptedUpstream
-from local.replay.virtual_invocation import VirtualConnection, VirtualInvocation
+from handlers.run.group_ports import Needs
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.shared_tasks import request, setter, store_on
+from local.simulation.skipping import SkippingSlot, VirtualConnection
+from local.simulation.slots import Upstream, stream_needs
 from local.simulation.started_executions import VirtualExecutions
 from local.simulation.tables import Key, MemoryDynamoDB
+from local.simulation.virtual_function import Task, VirtualFunction
+from local.simulation.virtual_ports import PromptPool
 from states_language import TaskCall, TaskFailure
-from states_language.clock import Clock
+from states_language.clock import VirtualClock
 from timeline.coverage import Connection
 
+# Until a function that is frozen is killed at its limit.
+FOR_EVER_MS = 1 << 60
 STILL_OPEN = "still open"
-
-
-class RunningInvocation(Protocol):
-    """An invocation in virtual time, as a performer of its steps runs it."""
-
-    connections: list[VirtualConnection]
-
-    def advance(self) -> None:
-        """Begins."""
-
-    def kill(self) -> None:
-        """Ends it as SIGKILL does."""
-
-    def freeze(self) -> None:
-        """Halts it as SIGSTOP does: its socket stays open until it is killed."""
-
-    def lease_changed(self) -> None:
-        """Takes note that the lease was changed."""
 
 
 class VirtualSandbox:
@@ -53,9 +40,9 @@ class VirtualSandbox:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: VirtualClock,
         profile: Profile,
-        upstream: ScriptedUpstream,
+        upstream: Upstream,
         settings: Mapping[str, Any],
         names: Mapping[str, str],
         executions: VirtualExecutions,
@@ -68,8 +55,8 @@ class VirtualSandbox:
         self._function = names["connection_manager"]
         self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
         self._store = store_on(self.tables, names)
-        self._invocations: list[tuple[str, RunningInvocation]] = []
-        self._running: list[tuple[RunningInvocation, asyncio.Future[Outcome | None]]] = []
+        self._invocations: list[tuple[str, VirtualFunction]] = []
+        self._running: list[tuple[VirtualFunction, asyncio.Future[Outcome | None]]] = []
 
     def kill_at(self, at_ms: int) -> None:
         """Has the processes of all functions that run at that instant die, as by SIGKILL."""
@@ -100,11 +87,11 @@ class VirtualSandbox:
         """
         connections: list[Connection] = []
         lane_of = {arn: iter(names) for arn, names in lanes.items()}
-        for arn, invocation in self._invocations:
+        for arn, function in self._invocations:
             lane = next(lane_of[arn])
             connections += [
-                _shown(lane, connection, connection.link, origin_ms, until_ms)
-                for connection in invocation.connections
+                _shown(lane, connection, origin_ms, until_ms)
+                for connection in self._connections_of(function)
                 if connection.link is not None and connection.link.opened_ms is not None
             ]
         return sorted(connections, key=lambda c: (c.from_ms, c.to_ms))
@@ -115,11 +102,11 @@ class VirtualSandbox:
         future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         limit_s = self._settings["function_timeout_s"]
         request_id = f"00000000-0000-4000-8000-{len(self._invocations) + 1:012d}"
-        invocation = self._start(call, request_id, future)
-        killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(invocation, future))
+        function = self._start(call, request_id, future)
+        killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(function, future))
         outcome = await future
         killer.cancel()
-        self._running.remove((invocation, future))
+        self._running.remove((function, future))
         if outcome is None:
             message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
             raise TaskFailure(
@@ -135,11 +122,11 @@ class VirtualSandbox:
             raise TaskFailure(outcome.error, json.dumps(cause))
         return {"status": outcome.status}
 
-    def _start(self, call: TaskCall, request_id: str, future: asyncio.Future[Outcome | None]) -> RunningInvocation:
+    def _start(self, call: TaskCall, request_id: str, future: asyncio.Future[Outcome | None]) -> VirtualFunction:
         settings, payload = self._settings, call.payload
         names = ("function_timeout_s", "wait_s", "margin_s", "lease_every_s")
         overlap_ms = longest_overlap_ms(*(settings[name] * 1000 for name in names))
-        who = Invocation(
+        invocation = Invocation(
             stream_id=payload["pathParameters"]["streamId"],
             lane=payload.get("lane", ""),
             execution=payload.get("execution", ""),
@@ -154,39 +141,51 @@ class VirtualSandbox:
             died=payload.get("died", ""),
             waits_less=payload.get("waits_less", False),
         )
-        settle: Callable[[Outcome | None], None] = setter(future)
-        invocation = self._begin(who, settle)
-        self._invocations.append((call.execution_arn, invocation))
-        self._running.append((invocation, future))
-        invocation.advance()
-        return invocation
+        on_end: Callable[[Outcome | None], None] = setter(future)
+        task = Task(len(self._invocations) + 1, invocation)
+        function = VirtualFunction(self._clock, task, on_end, is_prompt=True)
+        function.draw = self._draw
+        self._invocations.append((call.execution_arn, function))
+        self._running.append((function, future))
+        function.start(self._needs(function))
+        return function
 
-    def _begin(self, who: Invocation, on_end: Callable[[Outcome], None]) -> RunningInvocation:
-        """The performer of an invocation; a counted run has another."""
-        return VirtualInvocation(self._clock, self._profile, self._store, self._upstream, who, on_end)
+    def _needs(self, function: VirtualFunction) -> Needs:
+        """What a function does: it keeps the stream connected, and leaves out what the timeline needs not."""
+        is_watched = self._profile.overlap == "forbids" or self._profile.standby == "hot"
+        slot = SkippingSlot(function, self._upstream, is_watched=is_watched)
+        return stream_needs(function, slot, self._profile, self._store, PromptPool(function.bell, "the store"))
 
-    def _kill(self, invocation: RunningInvocation, future: asyncio.Future[Outcome | None]) -> None:
-        invocation.kill()
+    def _connections_of(self, function: VirtualFunction) -> Sequence[VirtualConnection]:
+        """The connections that a function made."""
+        return [connection for slot in function.slots.values() for connection in slot.connections]
+
+    def _draw(self, least: float, most: float) -> float:
+        return least + (most - least) * self._clock.random()
+
+    def _kill(self, function: VirtualFunction, future: asyncio.Future[Outcome | None]) -> None:
+        function.kill()
         setter(future)(None)
 
     def _kill_all(self) -> None:
-        for invocation, future in list(self._running):
-            invocation.kill()
+        for function, future in list(self._running):
+            function.kill()
             setter(future)(Outcome("Runtime.ExitError", "", "Runtime exited with error: signal: killed"))
 
     def _freeze_all(self) -> None:
-        for invocation, _ in self._running:
-            invocation.freeze()
+        for function, _ in self._running:
+            function.freeze(FOR_EVER_MS)
 
     def _changed(self, _table: str, key: Key, _item: Item) -> None:
         if key[1] == "lease":
-            for invocation, _ in self._running:
-                invocation.lease_changed()
+            for function, _ in self._running:
+                for slot in function.slots.values():
+                    slot.lease_changed()
 
 
-def _shown(lane: str, connection: VirtualConnection, link: Link, origin_ms: int, until_ms: int) -> Connection:
+def _shown(lane: str, connection: VirtualConnection, origin_ms: int, until_ms: int) -> Connection:
     """What the timeline shows of a connection that was answered."""
-    assert link.opened_ms is not None
+    link = connection.link
     to_ms = until_ms if link.closed_ms is None else min(link.closed_ms - origin_ms, until_ms)
     silent_ms = None if link.silent_from_ms is None else min(link.silent_from_ms - origin_ms, to_ms)
     ended_by = STILL_OPEN if link.closed_ms is None else connection.ended_by

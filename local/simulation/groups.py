@@ -1,0 +1,75 @@
+"""The streams that the functions of a simulated stage keep together, and what such a function needs.
+
+The function is the product's own (`handlers/run/group_function.py`). It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.connection.steps import Invocation
+from handlers.group.fates import Delays
+from handlers.profile.behaviour import Profile
+from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
+from handlers.run.ports import LogReport
+from handlers.store import typed_values
+from handlers.store.group_store import member_key
+from handlers.store.typed_values import Item
+from local.simulation.slots import Slot, Upstream, group_needs, no_client
+from local.simulation.virtual_function import VirtualFunction
+
+GROUP = "#1"
+INPUT = {"pathParameters": {"streamId": GROUP}, "queryStringParameters": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What a stage's functions keep together: each stream's profile, and its upstream, by its id."""
+
+    profile_of: Callable[[str], Profile]
+    upstreams: Mapping[str, Upstream]
+    settings: Mapping[str, Any]
+    names: Mapping[str, str]
+    client: Any
+
+    def joins(self) -> None:
+        """Writes down that the streams have joined, as their POSTs do."""
+        for stream_id in self.upstreams:
+            place: Item = {"joined": {"S": "2026-01-01T00:00:00.000Z"}, "group": {"S": GROUP}}
+            lease = typed_values.key(stream_id, "lease") | place | {"generation": typed_values.number(1)}
+            self.client.put_item(TableName=self.names["control_table"], Item=lease)
+            item = member_key(GROUP, stream_id) | {"joined": place["joined"]}
+            self.client.put_item(TableName=self.names["control_table"], Item=item)
+        self.client.update_item(
+            TableName=self.names["control_table"],
+            Key=typed_values.key(GROUP, "lease"),
+            UpdateExpression="SET #size = :size",
+            ExpressionAttributeNames={"#size": "size"},
+            ExpressionAttributeValues={":size": typed_values.number(len(self.upstreams))},
+        )
+
+    def needs(
+        self,
+        function: VirtualFunction,
+        slot: Callable[[VirtualFunction, Upstream], Slot] = Slot,
+        log_report: LogReport | None = None,
+    ) -> Needs:
+        """What a function of the group needs, with a slot for each stream; returns its outcome."""
+        settings, names = self.settings, self.names
+        tables = GroupTables(
+            self.client,
+            no_client,
+            events_table=names["events_table"],
+            control_table=names["control_table"],
+            dead_letter_queue_url="",
+            ledger_keep_days=settings["ledger_keep_days"],
+        )
+        delays = Delays(*(settings[name] for name in Delays.__slots__))
+
+        def slot_of(_profile: Profile, who: Invocation) -> Slot:
+            return slot(function, self.upstreams[who.stream_id])
+
+        profiles = ReadProfiles(self.profile_of, self.profile_of)
+        return group_needs(function, slot_of, tables, delays, profiles, log_report=log_report)

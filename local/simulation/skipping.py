@@ -1,0 +1,155 @@
+"""A stream in a replay: what the timeline shows of it, and which of its steps are left out, for they would cost time
+and change nothing.
+
+No event is written and no gap, for the timeline counts them; the ledger's record is written at the end alone. And the
+lease, which a real connection reads again and again, is read on the same grid of instants but only once somebody has
+changed it (`Await` allows that): a reading that shows nothing new renews the lease, and only where `is_watched` does
+anybody check when a lease runs out. The function of a group notifies a connection of each change of its lease, so there
+none is read on the grid (`is_notified`).
+
+Invariant: nothing is left out that another step or another function depends on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from handlers.connection.effects import (
+    Claim,
+    CloseUpstream,
+    Heartbeat,
+    MarkConnected,
+    ReadLease,
+    RecordGaps,
+    SaveRecord,
+    Write,
+)
+from handlers.connection.inputs import LeaseRead, Written
+from handlers.connection.lease import Lease
+from handlers.connection.steps import Answer, Await, Ended, Step, Steps
+from handlers.framing.oversize import Oversize
+from local.simulation.slots import Slot, Upstream
+from local.simulation.virtual_function import VirtualFunction
+
+T = TypeVar("T")
+NEVER_MS = 1 << 60
+
+
+@dataclass(eq=False)
+class VirtualConnection:
+    """What the timeline shows of a connection: its opening of the upstream, and the last word on how it ended."""
+
+    link: Any = None
+    ended_by: str = ""
+
+
+class SkippingSlot(Slot):
+    """`connections` are all that the function made of the stream."""
+
+    def __init__(
+        self,
+        function: VirtualFunction,
+        upstream: Upstream,
+        *,
+        is_watched: bool = False,
+        is_notified: bool = False,
+    ) -> None:
+        super().__init__(function, upstream)
+        self._is_watched = is_watched
+        self._is_notified = is_notified
+        self._lease_every_ms = function.task.invocation.lease_every_ms
+        self._is_marked = False  # as connected, and not closed yet: only a change of the lease moves it
+        self._has_changed = False  # somebody has changed the lease since it was read
+        self._waits = False  # for an arrival, or for a change of the lease
+        self.connections: list[VirtualConnection] = []
+
+    def open(self, cursor: str | None, heard: Callable[[], None]) -> Any:
+        """Opens the stream's upstream."""
+        reader = super().open(cursor, heard)
+        self.connections[-1].link = reader.link
+        return reader
+
+    def close(self) -> None:
+        """Closes its socket, as a function's death does."""
+        for connection in self.connections[-1:]:
+            if connection.link is not None and connection.link.closed_ms is None:
+                connection.ended_by = "killed"
+        super().close()
+
+    def lease_changed(self) -> None:
+        """Notes that the lease was changed; a change of the function's own, while it does something, is none."""
+        if self.function.is_awake:
+            return
+        self._has_changed = True
+        if self._waits:
+            self._waits = False
+            self.tell(Lease)
+            self.function.bell.ring("")
+
+    def filtered(self, steps: Steps[T]) -> Steps[T]:
+        """The steps that are performed."""
+        move: Callable[[], Step] = functools.partial(next, steps)
+        while True:
+            try:
+                step = move()
+                while (skipped := self._skips(step)) is not None:
+                    step = steps.send(skipped)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            try:
+                answer = yield from self._performed(step)
+            except Exception as error:
+                move = functools.partial(steps.throw, error)
+            else:
+                move = functools.partial(steps.send, answer)
+
+    def _skips(self, step: Step) -> Answer | None:
+        """What a step is answered by that is left out; None for one that is performed."""
+        match step:
+            case Write(events=events):
+                too_long = sum(isinstance(event.data, Oversize) for event in events)
+                return Answer(self.function.now_ms(), Written(len(events) - too_long, 0, too_long))
+            case SaveRecord(progress):
+                self.connections[-1].ended_by = progress.ended_by
+            case RecordGaps():
+                pass
+            case _:
+                return None
+        return Answer(self.function.now_ms())
+
+    def _performed(self, step: Step) -> Steps[Answer]:
+        """Returns what the step is answered by."""
+        answer: Answer
+        match step:
+            case Await(wake_ms, int(lease_ms)) if self._waits_for_changes():
+                wake_ms = NEVER_MS if wake_ms is None and not self._is_notified else wake_ms
+                if self._is_notified or not self._has_changed:
+                    self._waits = not self._is_notified
+                    answer = yield step if wake_ms is None else Await(wake_ms, None)
+                    self._waits = False
+                    if self._is_notified or not isinstance(answer.value, LeaseRead):
+                        return answer
+                # On the grid of instants at which it would have been read.
+                late_ms = max(0, self.function.now_ms() - lease_ms)
+                return (yield Await(wake_ms, lease_ms + -(-late_ms // self._lease_every_ms) * self._lease_every_ms))
+            case Claim():
+                self.connections.append(VirtualConnection())
+                self._has_changed = self._is_marked = False
+            case ReadLease() | Heartbeat():
+                self._has_changed = False
+            case MarkConnected():
+                self._is_marked = True
+            case CloseUpstream():
+                self._is_marked = False
+            case Ended(report):
+                self._is_marked = False
+                if report.progress.opened_ms is not None and not self._is_notified:
+                    yield SaveRecord(report.progress)
+        return (yield step)
+
+    def _waits_for_changes(self) -> bool:
+        return self._is_marked and not self._is_watched

@@ -1,0 +1,182 @@
+"""One stream in one function in virtual time, and what the function needs for its streams: the product's own, on ports.
+
+A slot opens the stream's upstream and passes on what it brings. Those who use a simulation make slots of their own: a
+filter around the steps of a stream notes them, or leaves out what a run needs not. It decides nothing of what is done.
+Invariant: what comes reaches a function that is alive, and its last opening alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.effects import Outcome
+from handlers.connection.inputs import Arrival
+from handlers.connection.lease import Lease
+from handlers.connection.reconnection import attempts
+from handlers.connection.steps import Invocation, Report, Steps
+from handlers.group.fates import Delays
+from handlers.group.keeping import Keeps, Kept, kept
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.run.group_function import group_steps
+from handlers.run.group_ports import GroupPorts, GroupTables, Needs, ReadProfiles, Reports, Wait
+from handlers.run.performer import Performer
+from handlers.run.ports import LogReport, Ports, Threads
+from handlers.store.connection_store import Store
+from handlers.store.requests import Requests
+from handlers.upstream.reader import Share
+from local.simulation.virtual_function import VirtualFunction
+from local.simulation.virtual_ports import PromptPool, VirtualReader
+
+T = TypeVar("T")
+
+
+class Upstream(Protocol):
+    """What a stream is read from."""
+
+    def open(self, client: Any, cursor: str | None) -> Any:
+        """A link that brings what came after the cursor, or from now on where there is none."""
+
+    def close(self, link: Any) -> None:
+        """Closes a link from the client's side; the client is not called again."""
+
+
+class Slot:
+    """Opens the links of a stream's upstream for a function."""
+
+    def __init__(self, function: VirtualFunction, upstream: Upstream) -> None:
+        self.function = function
+        self.upstream = upstream
+        self._reader: VirtualReader | None = None
+        self.tell: Callable[[Callable[[], Lease]], None] = no_lease  # ends a wait for an arrival, of a stream alone
+
+    def arrived(self, link: Any, arrival: Arrival) -> None:
+        """Takes what the link brings, unless it was left already."""
+        reader = self._reader
+        if self.function.is_alive and reader is not None and reader.link in (None, link):
+            reader.takes(arrival)
+
+    def open(self, cursor: str | None, heard: Callable[[], None]) -> VirtualReader:
+        """Opens the stream's upstream."""
+        self._reader = reader = VirtualReader(self.function.now_ms, heard, self._closed)
+        reader.link = self.upstream.open(self, cursor)
+        return reader
+
+    def close(self) -> None:
+        """Closes its socket, as the function's end does."""
+        if self._reader is not None and self._reader.link is not None:
+            self.upstream.close(self._reader.link)
+
+    def filtered(self, steps: Steps[T]) -> Steps[T]:
+        """The steps of the stream that are performed; all of them."""
+        return steps
+
+    def draw(self, least: float, most: float) -> float:
+        """Returns a number between the two."""
+        return self.function.draw(least, most)
+
+    def lease_changed(self) -> None:
+        """Is called when somebody has changed the stream's lease; the function reads it in its time."""
+
+    def keeps(self, keeps: Keeps) -> Keeps:
+        """Whether the group's function is to connect the stream again."""
+        return keeps
+
+    def _closed(self, link: Any) -> None:
+        # What is dropped with a function that was killed closes nothing: its socket may linger.
+        if self.function.is_alive:
+            self.upstream.close(link)
+
+
+def stream_needs(
+    function: VirtualFunction,
+    slot: Slot,
+    profile: Profile,
+    store: Store,
+    pool: Threads,
+    log_report: LogReport | None = None,
+) -> Needs:
+    """What a function of one stream needs; returns its outcome."""
+    invocation = function.task.invocation
+    function.slots[invocation.stream_id] = slot
+
+    def opens(_stream: str, cursor: str | None, _profile: Profile, _values: Secrets, share: Share) -> VirtualReader:
+        assert share.heard is not None
+        return slot.open(cursor, share.heard)
+
+    ports = Ports(function, function.bell, pool, opens, SecretValues(no_client, ""), log_report or not_logged)
+    performer: Performer[Report] = Performer(ports)
+    slot.tell = functools.partial(performer.tell, invocation.stream_id)
+    steps = slot.filtered(attempts(profile, invocation, function.now_ms(), slot.draw))
+    performer.begin(profile, invocation, steps, Requests(profile, store, invocation, function.now_ms))
+    rung: set[str] = set()
+    while True:
+        is_busy = performer.turn(rung)
+        for _, report in performer.ended():
+            if isinstance(report, Exception):
+                raise report
+            return report.outcome
+        due_ms = performer.due_ms
+        wait_ms = 0 if is_busy or due_ms is None else max(0, due_ms - function.now_ms())
+        rung = yield Wait(wait_ms / 1000)
+
+
+def group_needs(
+    function: VirtualFunction,
+    slot_of: Callable[[Profile, Invocation], Slot],
+    tables: GroupTables,
+    delays: Delays,
+    profiles: ReadProfiles,
+    *,
+    pool: Callable[[int, str], Threads] | None = None,
+    log_report: LogReport | None = None,
+    reports: Reports | None = None,
+) -> Needs:
+    """What a function of a group needs; returns its outcome. `slot_of` makes the slot of each stream, once."""
+
+    def kept_here(profile: Profile, who: Invocation, now_ms: int, delays: Delays, keeps: Keeps) -> Steps[Kept]:
+        slot = function.slots.get(who.stream_id)
+        if slot is None:
+            slot = function.slots[who.stream_id] = slot_of(profile, who)
+        return slot.filtered(kept(profile, who, now_ms, slot.draw, delays, slot.keeps(keeps)))
+
+    def opens(stream: str, cursor: str | None, _profile: Profile, _values: Secrets, share: Share) -> VirtualReader:
+        assert share.heard is not None
+        reader: VirtualReader = function.slots[stream].open(cursor, share.heard)
+        return reader
+
+    def prompt(_threads: int, name: str) -> PromptPool:
+        return PromptPool(function.bell, name)
+
+    ports = GroupPorts(
+        clock=function,
+        secrets=SecretValues(no_client, ""),
+        bell=function.bell,
+        pool=pool or prompt,
+        open_upstream=opens,
+        kept=kept_here,
+        profiles=profiles,
+        log_report=log_report or not_logged,
+        reports=reports or not_reported,
+    )
+    return group_steps(function.task.invocation, tables, delays, ports)
+
+
+def no_lease(_known: Callable[[], Lease]) -> None:
+    """Tells a stream of a group nothing: its function does."""
+
+
+def no_client(_service: str = "") -> Any:
+    """Raises: nothing here has a secret, and no event is too large for an item."""
+    raise RuntimeError("in virtual time no stream has a secret, and no event is too large for an item")
+
+
+def not_logged(_profile: Profile, _invocation: Invocation, _report: Report, _blocked_ms: int) -> None:
+    """Logs nothing of a connection that has ended."""
+
+
+def not_reported(_stream: str, _execution: str, _outcome: Outcome) -> None:
+    """Reports nothing of a stream that is over."""

@@ -1,0 +1,172 @@
+"""Requests of a function that take time: it may die inside one, or go on before the answer is there.
+
+Decides when a request is done and when its answer is there: half of them are done at once and answered late, half are
+done late. Those of one stream are made one by one by the function itself, those of a group by so many threads.
+Invariants: the caller goes on before the hard stop, and after `Killed` not at all; no more requests are under way than
+there are threads; what was asked for first is begun first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from handlers.connection.inputs import StoreFailed
+from handlers.errors import StoreUnavailable
+from handlers.run.performer import NO_TIME, TOO_LATE, hard_stop_ms
+from handlers.run.threads import Answered
+from local.simulation.unreliable_tables import UnreliableDynamoDB, nothing
+from local.simulation.virtual_function import Killed, VirtualFunction, Waits
+from local.simulation.virtual_ports import Requests
+from states_language.clock import Clock
+
+T = TypeVar("T")
+# How long a request takes at most while no fault slows the store down.
+MOST_MS = 8
+NOTHING_ASKED = StoreFailed("nothing was asked")
+
+
+class SlowRequests:
+    """The requests of one function; `dies_in` is how many steps of them it survives, None for all."""
+
+    def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB, function: VirtualFunction) -> None:
+        self._clock = clock
+        self._dynamodb = dynamodb
+        task = function.task
+        self._hard_stop_ms = hard_stop_ms(clock.now_ms() + task.limit_ms, task.invocation.margin_ms)
+        self._draws = function.draws
+        self.dies_in: int | None = None
+        self._leaves_from_ms = self._hard_stop_ms - task.invocation.margin_ms
+        self._slow_until_ms = 0
+        self.ran_out = False  # of time, though no slow store had taken some of what is kept for leaving
+
+    def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
+        """The answer of the last, or that there is none of one: then the others are not made."""
+        answer: T | StoreFailed = NOTHING_ASKED
+        for request in requests:
+            now_ms = self._clock.now_ms()
+            left_ms = self._hard_stop_ms - now_ms
+            if left_ms <= MOST_MS:
+                self.missed()
+            elif self._dynamodb.latency_ms:
+                self._slow_until_ms = now_ms + self._dynamodb.latency_ms
+            if left_ms <= 0:
+                return StoreFailed(NO_TIME)
+            # At times less than a millisecond: two chunks may then be read in the same one.
+            latency_ms = self._dynamodb.latency_ms + int(self._draws.random() * (MOST_MS + 1))
+            if latency_ms > left_ms:
+                # The request goes on in its thread and lands when it likes; nobody waits for it.
+                self._clock.call_at(now_ms + latency_ms, functools.partial(_unheard, request))
+                yield now_ms + left_ms, False
+                return StoreFailed(TOO_LATE)
+            if self._draws.random() < 0.5:
+                yield now_ms + latency_ms, False
+                answer = self._send(request)
+            else:
+                answer = self._send(request)
+                yield now_ms + latency_ms, False
+            if isinstance(answer, StoreFailed):
+                break
+        return answer
+
+    def missed(self) -> None:
+        """Notes a request for which no time is left, or hardly any."""
+        if self._dynamodb.latency_ms:
+            self._slow_until_ms = self._clock.now_ms() + self._dynamodb.latency_ms
+        self.ran_out = self.ran_out or self._slow_until_ms <= self._leaves_from_ms
+
+    def _send(self, request: Callable[[], T]) -> T | StoreFailed:
+        dynamodb = self._dynamodb
+        if self.dies_in is not None:
+            dynamodb.before = dynamodb.after = self._count_down
+        try:
+            return request()
+        except StoreUnavailable as error:
+            return StoreFailed(str(error))
+        finally:
+            dynamodb.before = dynamodb.after = nothing
+
+    def _count_down(self) -> None:
+        assert self.dies_in is not None
+        self.dies_in -= 1
+        if self.dies_in < 0:
+            raise Killed
+
+
+def _unheard(request: Callable[[], object]) -> None:
+    try:
+        request()
+    except StoreUnavailable:
+        return
+
+
+class VirtualPool:
+    """So many threads of `function`; each answer rings its bell for `name`.
+
+    `takes` are the pauses of some requests, and their answer; without it they are made of the store.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        function: VirtualFunction,
+        threads: int,
+        name: str,
+        takes: Callable[..., Waits[Any]] | None = None,
+    ) -> None:
+        self._takes = takes or function.requests.ask
+        self._clock = clock
+        self._function = function
+        self._name = name
+        self._free = threads
+        self._asked: deque[tuple[str, Requests]] = deque()
+        self._answers: deque[tuple[str, Answered]] = deque()
+
+    def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
+        """Lets a thread make the requests; the last answer is among `answered` later."""
+        self._asked.append((stream_id, requests))
+        self._begin()
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Takes the answers that have come, each with whose it is."""
+        while self._answers:
+            yield self._answers.popleft()
+
+    def stop(self, wait_s: float) -> None:
+        """What is under way goes on, and nobody waits for it."""
+
+    def _begin(self) -> None:
+        while self._free and self._asked:
+            self._free -= 1
+            stream_id, requests = self._asked.popleft()
+            self._go_on(stream_id, self._takes(*requests))
+
+    def _go_on(self, stream_id: str, waits: Waits[Any]) -> None:
+        """Moves on what is under way, as far as it goes now."""
+        function = self._function
+        if function.died_ms is not None:
+            return
+        if self._clock.now_ms() < function.frozen_until_ms:
+            self._clock.call_at(function.frozen_until_ms, lambda: self._go_on(stream_id, waits))
+            return
+        try:
+            until_ms, _ = next(waits)
+        except StopIteration as done:
+            failed = isinstance(done.value, StoreFailed)
+            self._take(
+                stream_id, Answered(error=StoreUnavailable(done.value.detail)) if failed else Answered(done.value)
+            )
+        except Killed:
+            function.on_kill()
+        except Exception as error:
+            self._take(stream_id, Answered(error=error))
+        else:
+            self._clock.call_at(until_ms, lambda: self._go_on(stream_id, waits))
+
+    def _take(self, stream_id: str, answer: Answered) -> None:
+        self._free += 1
+        self._answers.append((stream_id, answer))
+        self._begin()
+        self._function.bell.ring(self._name)

@@ -1,0 +1,137 @@
+"""The ports of the performer in virtual time: a bell that wakes the function, requests, and an upstream that is read.
+
+As `handlers/run/threads.py` and `handlers/upstream/reader.py` have them, without a thread. They decide nothing.
+Invariants: what was asked for first is begun first; a reader that is closed brings what had come before, then `Closed`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from handlers.connection.inputs import Arrival, Closed
+from handlers.run.threads import Answered, Bell
+
+Requests = tuple[Callable[[], Any], ...]
+CLOSED_HERE = Closed("closed_here")
+
+
+class Client(Protocol):
+    """Whoever opened a link of an upstream."""
+
+    def arrived(self, link: Any, arrival: Arrival) -> None:
+        """Takes what the link brings; the reason of a Closed is as `handlers/upstream/reader.py` names it."""
+
+
+class VirtualBell(Bell):
+    """`heard` is called whenever somebody rings."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        self._rung: set[str] = set()
+        self._heard = heard
+
+    def ring(self, whom: str) -> None:
+        """Wakes the function where it waits."""
+        self._rung.add(whom)
+        self._heard()
+
+    def wait(self, for_s: float) -> set[str]:  # noqa: ARG002  # the function waits
+        """For whom it was rung since it was asked last."""
+        rung, self._rung = self._rung, set()
+        return rung
+
+
+class OwnThread:
+    """The function's one thread, which makes the requests of its one stream itself: `asked` are the next."""
+
+    def __init__(self) -> None:
+        self.asked: Requests | None = None
+        self._answers: deque[tuple[str, Answered]] = deque()
+        self._stream_id = ""
+
+    def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
+        """Lets the function make the requests when it waits next."""
+        self._stream_id, self.asked = stream_id, requests
+
+    def answers(self, answer: Answered) -> None:
+        """Takes the answer to what was asked."""
+        self.asked = None
+        self._answers.append((self._stream_id, answer))
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Takes the answers that have come, each with whose it is."""
+        while self._answers:
+            yield self._answers.popleft()
+
+    def stop(self, wait_s: float) -> None:
+        """Nothing is under way."""
+
+
+class PromptPool:
+    """Requests that take no time; each answer rings `bell` for `name`."""
+
+    def __init__(self, bell: Bell, name: str) -> None:
+        self._bell, self._name = bell, name
+        self._answers: deque[tuple[str, Answered]] = deque()
+
+    def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
+        """Makes the requests, one by one until one raises."""
+        answer = Answered()
+        try:
+            for request in requests:
+                answer = Answered(request())
+        except Exception as error:
+            answer = Answered(error=error)
+        self._answers.append((stream_id, answer))
+        self._bell.ring(self._name)
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Takes the answers, each with whose it is."""
+        while self._answers:
+            yield self._answers.popleft()
+
+    def stop(self, wait_s: float) -> None:
+        """Nothing is under way."""
+
+
+class VirtualReader:
+    """One opening: what has come and was not taken. `heard` is called when something comes, `close` once it is left.
+
+    Whoever opens it sets `link`.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], heard: Callable[[], None], close: Callable[[Any], None]) -> None:
+        self._now_ms = now_ms
+        self._heard = heard
+        self._close = close
+        self._inbox: deque[tuple[Arrival, int]] = deque()
+        self._is_closed = False
+        self.link: Any = None
+        self.blocked_ms = 0
+        self.taken_s = 0.0
+
+    @property
+    def unread_s(self) -> float | None:
+        """How long ago the oldest had come that still waits; None where none does."""
+        return (self._now_ms() - self._inbox[0][1]) / 1000 if self._inbox else None
+
+    def takes(self, arrival: Arrival) -> None:
+        """Lets something arrive."""
+        if not self._is_closed:
+            self._inbox.append((arrival, self._now_ms()))
+            self._heard()
+
+    def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits
+        """What arrived next, or None."""
+        if not self._inbox:
+            return CLOSED_HERE if self._is_closed else None
+        arrival, at_ms = self._inbox.popleft()
+        self.taken_s = (self._now_ms() - at_ms) / 1000
+        return arrival
+
+    def close(self, join_s: float) -> None:  # noqa: ARG002  # there is no thread to wait for
+        """Closes it; what came before can still be taken."""
+        self._is_closed = True
+        if self.link is not None:
+            self._close(self.link)
