@@ -19,7 +19,7 @@ from handlers.connection.record import Record
 from handlers.framing.decoders import Decoded, FrameTooLong, FramingError, Oversize
 from handlers.framing.events import StreamEvent
 from handlers.framing.marks import Kind
-from handlers.framing.room import Room
+from handlers.framing.oversize import BufferBudget
 from handlers.profile.behaviour import Profile
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class End(NamedTuple):
 class Intake:
     """Of one connection; it is fed what the upstream sent, in order."""
 
-    def __init__(self, profile: Profile, room: Room | None = None) -> None:
+    def __init__(self, profile: Profile, budget: BufferBudget | None = None) -> None:
         self._profile = profile
-        self._room = room
+        self._budget = budget
         self._unstored_bytes = 0
         self._decoder = profile.decoder()
         self._discards = False
@@ -112,28 +112,28 @@ class Intake:
 
     def _decoded(self, data: bytes) -> tuple[Decoded, FramingError | None]:
         """Returns the frames that the bytes complete, as far as there is room for them, and why no more can follow."""
-        decoder, room = self._decoder, self._room
+        decoder, budget = self._decoder, self._budget
         most_bytes = 0
-        if room is not None:
-            most_bytes = room.most_bytes(decoder.held_bytes + self._unstored_bytes)
+        if budget is not None:
+            most_bytes = budget.most_bytes(decoder.held_bytes + self._unstored_bytes)
             decoder.allows(most_bytes - self._unstored_bytes)
             most_bytes = min(most_bytes, decoder.held_bytes + self._unstored_bytes + len(data))
         try:
             frames, failure = decoder.feed(data), None
         except FramingError as error:
             frames, failure = error.frames, error
-        if room is not None:
+        if budget is not None:
             if frames:
                 # What was decoded is held on until it is stored.
                 self._unstored_bytes = max(self._unstored_bytes, most_bytes - decoder.held_bytes)
-            room.holds(decoder.held_bytes + self._unstored_bytes)
+            budget.holds(decoder.held_bytes + self._unstored_bytes)
         return frames, failure
 
     def stored(self, record: Record) -> None:
         """Records that a write is answered, or that none was needed: what was held for it is free."""
-        if self._room is not None and record.pending.is_stored:
+        if self._budget is not None and record.pending.is_stored:
             self._unstored_bytes = 0
-            self._room.holds(self._decoder.held_bytes)
+            self._budget.holds(self._decoder.held_bytes)
 
     def gathers(self, flush_ms: int) -> None:
         """From now on events wait for so long, to be written together: the stream's events lie in a log."""
@@ -152,7 +152,7 @@ class Intake:
         waiting = self._waiting
         if waiting is None or waiting.due_ms is None:
             return []
-        is_crowded = self._room is not None and self._unstored_bytes >= self._room.sure_bytes
+        is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
         return [Write(record.fence, waiting.first, waiting.take())]
@@ -199,8 +199,8 @@ class Intake:
 
     def tail_bytes(self) -> int:
         """Returns how many bytes came behind the last delimiter: no event, only noted. Nothing is taken after."""
-        if self._room is not None:
-            self._room.holds(0)
+        if self._budget is not None:
+            self._budget.holds(0)
         return self._decoder.close()
 
     def _stopped(

@@ -133,7 +133,7 @@ def manager_of(
         rest=rest,
         has_rested=has_rested,
         died=invocation.died,
-        room=invocation.room,
+        budget=invocation.budget,
     )
 
 

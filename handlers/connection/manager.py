@@ -88,7 +88,7 @@ from handlers.connection.lifetime import Lifetime
 from handlers.connection.phases import HAS_ASKED, LIVE, Phase, ProtocolMisuse
 from handlers.connection.record import Record
 from handlers.connection.refusals import Refusal
-from handlers.framing.room import Room
+from handlers.framing.oversize import BufferBudget
 from handlers.profile.behaviour import Profile
 
 RELEASE_POLL_MS = 200
@@ -105,7 +105,7 @@ class Manager:
     most, for a longer one would leave its lane too late for its next turn. `after_fence` is the token of the
     invocation's connection before, 0 for none. `rest` is what was known of the upstream's failures before, `has_rested`
     whether it was waited for. `died` is what Lambda said of the lane's last function where that proves that it is over,
-    else "". `room` is what it may hold in a function that keeps other streams too; None where the profile alone says.
+    else "". `budget` is what it may hold in a function that keeps other streams too; None where the profile alone says.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Manager:
         rest: Rest = NO_REST,
         has_rested: bool = False,
         died: str = "",
-        room: Room | None = None,
+        budget: BufferBudget | None = None,
     ) -> None:
         ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
         self._lifetime = Lifetime(
@@ -134,7 +134,7 @@ class Manager:
             execution=execution,
         )
         self._profile = profile
-        self._intake = Intake(profile, room)
+        self._intake = Intake(profile, budget)
         self._record = Record(deadline_ms)
         self._draining = Draining(profile.connect_timeout_ms if profile.overlap == "forbids" else 0)
         self._lease_every_ms = lease_every_ms

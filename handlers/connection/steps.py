@@ -17,7 +17,7 @@ from handlers.connection.backoff import Rest
 from handlers.connection.effects import Effect, Outcome, Progress
 from handlers.connection.lease import Lease
 from handlers.connection.refusals import Refusal
-from handlers.framing.room import Room
+from handlers.framing.oversize import BufferBudget
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ class Invocation:
     0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
     over: it names that function's request. `waits_too_long` is whether its execution is of another deployment,
     and its lanes wait for so long that a function's deadline may come before its successor; `waits_less` whether a lane
-    waits for less after a function that says how late it was taken over. `room` is the stream's part of what a function
-    may hold that keeps others too; None where it keeps no other.
+    waits for less after a function that says how late it was taken over. `budget` is the stream's part of what a
+    function may hold that keeps others too; None where it keeps no other.
     """
 
     stream_id: str
@@ -48,7 +48,7 @@ class Invocation:
     died: str = ""
     waits_too_long: bool = False
     waits_less: bool = False
-    room: Room | None = None
+    budget: BufferBudget | None = None
 
     @property
     def holder(self) -> str:

@@ -102,7 +102,7 @@ class Decoder(Protocol):
     def is_inside_frame(self) -> bool:
         """Whether part of a frame has come that has not ended; not of one that is skipped, nor of a comment."""
 
-    def allows(self, room_bytes: int) -> None:
+    def allows(self, budget_bytes: int) -> None:
         """From now on a frame may have so many bytes, where the profile takes as many."""
 
     def feed(self, data: bytes) -> Decoded:
@@ -119,9 +119,9 @@ class Decoder(Protocol):
 
 
 class Bounded:
-    """How long a frame may be: as the profile says, or less where the function has no more room beside others."""
+    """How long a frame may be: as the profile says, or less where the budget of its function says so."""
 
-    _room_bytes = -1  # what a decoder has worked out of the bound; negative for nothing
+    _free_bytes = -1  # what a decoder has worked out of the bound; negative for nothing
     _own_bytes = -1  # the profile's bound, once another holds
     _head_bytes = HEAD_BYTES
     _is_crowded = False
@@ -129,15 +129,15 @@ class Bounded:
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
 
-    def allows(self, room_bytes: int) -> None:
+    def allows(self, budget_bytes: int) -> None:
         """From now on a frame may have so many bytes, where the profile takes as many."""
         if self._own_bytes < 0:
             self._own_bytes = self._max_frame_bytes
-        most_bytes = min(self._own_bytes, room_bytes)
-        if self._room_bytes >= 0:
-            self._room_bytes += most_bytes - self._max_frame_bytes
-        self._max_frame_bytes, self._is_crowded = most_bytes, room_bytes < self._own_bytes
-        self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, room_bytes // 2))
+        most_bytes = min(self._own_bytes, budget_bytes)
+        if self._free_bytes >= 0:
+            self._free_bytes += most_bytes - self._max_frame_bytes
+        self._max_frame_bytes, self._is_crowded = most_bytes, budget_bytes < self._own_bytes
+        self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, budget_bytes // 2))
 
     def skipping(self, trailing: bytes = b"") -> Skipping:
         """A frame that is too long, of which nothing was skipped yet."""
@@ -225,21 +225,3 @@ def text_or_bytes(data: bytes | bytearray) -> str | bytes:
         return data.decode()
     except UnicodeDecodeError:
         return bytes(data)
-
-
-def whole_lines(text: str) -> list[str]:
-    """The lines of `text`, each of which a LF ends.
-
-    Splitting looks at each character and searching does not, but takes a call a line: it is faster for long lines.
-    """
-    middle = len(text) // 2
-    if len(text) <= LONG or text.find("\n", middle, middle + LONG) >= 0:
-        lines = text.split("\n")
-        lines.pop()
-        return lines
-    lines, at = [], 0
-    while at < len(text):
-        end = text.find("\n", at)
-        lines.append(text[at:end])
-        at = end + 1
-    return lines

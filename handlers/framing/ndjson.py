@@ -22,7 +22,7 @@ class NdjsonDecoder(WithoutIds):
         # No line can be too long in a read of at most so many bytes, so its lines are taken all at once. None is so
         # short while each byte must be looked at: at the start of the stream, after an error, and in a line that is
         # skipped.
-        self._room_bytes = -1
+        self._free_bytes = -1
 
     @property
     def unfinished_bytes(self) -> int:
@@ -42,7 +42,7 @@ class NdjsonDecoder(WithoutIds):
 
     def feed(self, data: bytes) -> Sequence[Body]:
         """The lines that `data` completes; one that is not UTF-8 comes as bytes."""
-        if len(data) > self._room_bytes:
+        if len(data) > self._free_bytes:
             return self._one_by_one(data)
         if self._line:
             return self._joined(data)
@@ -89,7 +89,7 @@ class NdjsonDecoder(WithoutIds):
             if isinstance(self._line, bytes):
                 self._line = bytearray(self._line)
             self._line += begun
-        self._room_bytes = self._max_frame_bytes - len(self._line)
+        self._free_bytes = self._max_frame_bytes - len(self._line)
 
     def _one_by_one(self, data: bytes) -> Sequence[Body]:
         """As `feed`, for bytes among which a line may be too long, or whose beginning may not be a line."""
@@ -107,7 +107,7 @@ class NdjsonDecoder(WithoutIds):
             self._line = piece
         self._check(lines)
         is_free = self._head.is_passed and self._skipped is None
-        self._room_bytes = self._max_frame_bytes - len(self._line) if is_free else -1
+        self._free_bytes = self._max_frame_bytes - len(self._line) if is_free else -1
         return lines
 
     def _check(self, lines: list[Body]) -> None:
@@ -120,7 +120,7 @@ class NdjsonDecoder(WithoutIds):
                 self._skip(line)
                 return
             self._failed = True
-            self._room_bytes = -1
+            self._free_bytes = -1
             raise self.too_long(lines)
 
     def _skip(self, piece: bytes | bytearray) -> None:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # it is in C, and not in the stubs
 from typing import Any, NamedTuple, Union
 
-from handlers.framing.canonical import has_too_many_values
 from handlers.framing.events import (
     JsonPath,
     Rule,
@@ -29,6 +28,7 @@ from handlers.framing.events import (
     cursor_after,
     cursor_at,
     fitting,
+    has_too_many_values,
     hashed,
     named_by,
     parse_path,

@@ -7,7 +7,7 @@ Of a block that is skipped, the data goes by, joined by LF as in an event, and t
 behind the data. Where such a field alone is longer than 64 KB it is left out; so is what lies beyond in a comment.
 """
 
-from handlers.framing.frames import Bounded, Frame, Head, new_frame, whole_lines
+from handlers.framing.frames import LONG, Bounded, Frame, Head, new_frame
 from handlers.framing.oversize import Skipping
 
 # The upstream may ask for any reconnection time, with any number of digits; longer than a day counts as a day.
@@ -27,7 +27,7 @@ class SseDecoder(Bounded):
         self._failed = False
         # In a read of at most so many bytes no block can be too long, and nothing stands before its first byte: no part
         # of a line, no CR whose LF it may be, no mark. None is so short where any of that may be.
-        self._room_bytes = -1
+        self._free_bytes = -1
         # What is not complete: a line in bytes, and the lines of a block as the specification's buffers.
         self._line = bytearray()
         self._gone_bytes = 0  # how much of the line was not kept
@@ -73,16 +73,16 @@ class SseDecoder(Bounded):
 
     def feed(self, data: bytes) -> list[Frame]:
         """The events that `data` dispatches, and the comments in it where they were asked for."""
-        if len(data) <= self._room_bytes and data[-1:] == b"\n":
+        if len(data) <= self._free_bytes and data[-1:] == b"\n":
             # Whole lines, as most reads are while the upstream is slower than we are: nothing is to be cut or joined.
             text = data.decode("utf-8", "replace")
             if "\r" not in text:
-                return self._take_whole_lines(whole_lines(text), data)
-        self._room_bytes = -1
+                return self._take_whole_lines(_whole_lines(text), data)
+        self._free_bytes = -1
         frames = self._cut(data)
         is_free = not self._after_cr and self._skipped is None and not self._gone_bytes
         if self._head.is_passed and not self._line and is_free:
-            self._room_bytes = self._max_frame_bytes - self._block_bytes
+            self._free_bytes = self._max_frame_bytes - self._block_bytes
         return frames
 
     def _cut(self, data: bytes) -> list[Frame]:
@@ -112,7 +112,7 @@ class SseDecoder(Bounded):
             whole, self._line = self._line, bytearray(rest)
         elif rest:
             self._line += rest
-        return self._take_whole_lines(whole_lines(whole.decode("utf-8", "replace")), whole)
+        return self._take_whole_lines(_whole_lines(whole.decode("utf-8", "replace")), whole)
 
     def close(self) -> int:
         """The bytes of a block that no blank line followed; comments in it do not count.
@@ -200,7 +200,7 @@ class SseDecoder(Bounded):
                 self._field(line, frames)
         if lines[-1]:
             self._count(lines, encoded)
-            self._room_bytes = min(self._room_bytes, self._max_frame_bytes - self._block_bytes)
+            self._free_bytes = min(self._free_bytes, self._max_frame_bytes - self._block_bytes)
         return frames
 
     def _count(self, lines: list[str], encoded: bytes | bytearray) -> None:
@@ -306,3 +306,21 @@ class SseDecoder(Bounded):
         self._data = []
         self._name = ""
         self._own_id = None
+
+
+def _whole_lines(text: str) -> list[str]:
+    """The lines of `text`, each of which a LF ends.
+
+    Splitting looks at each character and searching does not, but takes a call a line: it is faster for long lines.
+    """
+    middle = len(text) // 2
+    if len(text) <= LONG or text.find("\n", middle, middle + LONG) >= 0:
+        lines = text.split("\n")
+        lines.pop()
+        return lines
+    lines, at = [], 0
+    while at < len(text):
+        end = text.find("\n", at)
+        lines.append(text[at:end])
+        at = end + 1
+    return lines

@@ -22,7 +22,7 @@ from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED, late, renewal
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
-from handlers.framing.room import Room, SharedRoom
+from handlers.framing.oversize import BufferBudget, SharedBufferBudget
 from handlers.group.duties import Duties, EndGroup, Look, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate, raised
 from handlers.group.keeping import Keeps, Kept
@@ -48,7 +48,7 @@ AT_ONCE, YOUNG_MS = 8, 1_000
 BEAT_EVERY_MS = 4_000
 # What has come of frames that have not ended, and what is not stored yet, of all streams: as much as one may hold that
 # has a function of its own. 128 MB have room for three times as much, which decoding and compressing take.
-ROOM_BYTES = MAX_FRAME_BYTES
+BUDGET_BYTES = MAX_FRAME_BYTES
 # What a function that has ended waits for requests that are under way.
 END_S = 0.5
 DUTY = "the group"
@@ -111,7 +111,7 @@ class _Function:
         self._profiles = GroupProfiles(ports.profiles, ports.pool)
         self._causes: dict[str, Outcome] = {}
         self._still: dict[str, Keeps] = {}
-        self._room = SharedRoom(ROOM_BYTES, self._roster.__len__)
+        self._budget = SharedBufferBudget(BUDGET_BYTES, self._roster.__len__)
         self._duty: Any = None
 
     def first_beat(self) -> tuple[bool, GroupLease]:
@@ -220,9 +220,9 @@ class _Function:
         is_evicting = profile.overlap == "evicts" and profile.resume is not None
         (self.store.evicting.add if is_evicting else self.store.evicting.discard)(stream)
         # What a renewal follows from is the group's.
-        room = Room(self._room, stream)
+        budget = BufferBudget(self._budget, stream)
         who = replace(
-            self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, room=room
+            self._invocation, stream_id=stream, cycles=0, renew_after=0, waits_too_long=False, budget=budget
         )  # fmt: skip
         self._still[stream] = self._keeps(stream)
         steps = self._ports.kept(profile, who, now_ms, self._delays, self._still[stream])
@@ -275,7 +275,7 @@ class _Function:
         if what.fate is Fate.RELIEVED:
             self.store.forget(stream)
         self._causes[stream] = what.report.outcome
-        self._room.holds(stream, 0)
+        self._budget.holds(stream, 0)
         self._roster.ended(stream, what.fate)
         if what.fate is Fate.OVER:
             self._duties.over(stream)

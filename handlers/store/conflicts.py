@@ -18,8 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from handlers.framing.canonical import canonical_json
-from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
+from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 from handlers.store.control_table import KEYS, BatchGet
 from handlers.store.event_items import Fetch, in_bucket, size_bytes, stored_event

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.canonical import canonical_json
+from handlers.framing.events import canonical_json
 
 NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(

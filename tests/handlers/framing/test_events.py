@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.canonical import MOST_MARKS
 from handlers.framing.decoders import Frame
-from handlers.framing.events import MAX_KEY_BYTES, JsonPath, Rule, StreamEvent, canonical, parse_path, to_event
+from handlers.framing.events import (
+    MAX_KEY_BYTES,
+    MOST_MARKS,
+    JsonPath,
+    Rule,
+    StreamEvent,
+    canonical,
+    parse_path,
+    to_event,
+)
 
 
 def path(text: str) -> JsonPath:

@@ -9,8 +9,7 @@ from handlers.connection.inputs import Written
 from handlers.connection.intake import Intake
 from handlers.connection.record import Record
 from handlers.framing.decoders import FRAMINGS, Framing
-from handlers.framing.oversize import Oversize
-from handlers.framing.room import Room, SharedRoom
+from handlers.framing.oversize import BufferBudget, Oversize, SharedBufferBudget
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from tests.handlers.framing.test_oversize import framed, what_is_left
@@ -23,7 +22,7 @@ WANTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2 * TOTAL)), max_si
 @given(st.integers(1, 10), WANTS)
 def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, wants: list[tuple[int, int]]) -> None:
     """Whatever each takes and frees, in any order: offered is never more than is free, nor less than the sure part."""
-    shared = SharedRoom(TOTAL, lambda: count)
+    shared = SharedBufferBudget(TOTAL, lambda: count)
     for number, wanted in wants:
         stream = f"{number % count}"
         offered = shared.most_bytes(stream)
@@ -36,7 +35,7 @@ def test_together_they_never_hold_more_and_each_is_sure_of_its_part(count: int, 
 def test_together_they_never_hold_more_while_their_number_changes(changes: list[tuple[int, int, int]]) -> None:
     """What was taken while they were few counts, and nothing is offered that is not there."""
     now = [1]
-    shared = SharedRoom(TOTAL, lambda: now[0])
+    shared = SharedBufferBudget(TOTAL, lambda: now[0])
     for now[0], stream, wanted in changes:
         shared.holds(f"{stream}", min(wanted, shared.most_bytes(f"{stream}")))
         assert shared.held_bytes <= TOTAL
@@ -44,7 +43,7 @@ def test_together_they_never_hold_more_while_their_number_changes(changes: list[
 
 def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
     """The first of a hundred may hold a quarter, a second half of what that left; neither grows by coming again."""
-    shared = SharedRoom(16_000_000, lambda: 100)
+    shared = SharedBufferBudget(16_000_000, lambda: 100)
     assert (shared.sure_bytes, shared.most_bytes("a")) == (80_000, 4_080_000)
     shared.holds("a", 4_080_000)
     assert (shared.most_bytes("a"), shared.most_bytes("b")) == (4_080_000, 2_080_000)
@@ -52,7 +51,7 @@ def test_the_bound_shrinks_with_the_number_and_with_what_others_hold() -> None:
     assert (shared.most_bytes("a"), shared.most_bytes("c")) == (4_080_000, 1_080_000)
     shared.holds("a", 0)
     assert (shared.most_bytes("a"), shared.most_bytes("b")) == (3_080_000, 4_080_000)
-    alone = [SharedRoom(16_000_000, lambda count=count: count).most_bytes("a") for count in (1, 2, 500)]  # type: ignore[misc]
+    alone = [SharedBufferBudget(16_000_000, lambda count=count: count).most_bytes("a") for count in (1, 2, 500)]  # type: ignore[misc]
     assert alone == [12_000_000, 8_000_000, 4_016_000]
 
 
@@ -70,8 +69,8 @@ def profile(framing: Framing, oversize: str = "dead-letter") -> Profile:
 class Stream:
     """One of a function's: what its wire came to, each write of which is answered when `answers` is called."""
 
-    def __init__(self, shared: SharedRoom, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
-        self.intake = Intake(profile(framing, oversize), Room(shared, name))
+    def __init__(self, shared: SharedBufferBudget, name: str, framing: Framing, oversize: str = "dead-letter") -> None:
+        self.intake = Intake(profile(framing, oversize), BufferBudget(shared, name))
         self.record = Record(10**9)
         self.record.opened(0)
         self.bodies: list[object] = []
@@ -113,7 +112,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
     A frame within the sure part always comes whole. One that does not is left with its size and its hash, says that its
     function had no room, and what follows it comes.
     """
-    shared = SharedRoom(TOTAL // 4, lambda: 4)
+    shared = SharedBufferBudget(TOTAL // 4, lambda: 4)
     streams = [Stream(shared, f"{at}", framing) for at, framing in enumerate(framings)]
     wires = [b""] * 4
     expected: list[list[bytes]] = [[], [], [], []]
@@ -150,7 +149,7 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
 @pytest.mark.parametrize("framing", FRAMED)
 def test_a_profile_that_rejects_ends_by_name(framing: Framing) -> None:
     """With `oversize = "reject"` the stream ends, and its message says which bound it met; the others are kept."""
-    shared = SharedRoom(TOTAL, lambda: 2)
+    shared = SharedBufferBudget(TOTAL, lambda: 2)
     others = Stream(shared, "others", framing)
     one = Stream(shared, "one", framing, "reject")
     wire = framed(framing, b"1" * TOTAL)
