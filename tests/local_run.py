@@ -172,6 +172,8 @@ def _project(folder: Path) -> Path:
     for name, (of, variable, more) in PROFILES.items():
         text = (streams / f"{of}.toml").read_text()
         own = re.sub(r"UPSTREAM_[A-Z]+", variable, text).replace("\nframing = ", f"\n{more}framing = ")
+        # Whoever listens at the absent one's port plays `demo`.
+        own = own.replace("UPSTREAM_ABSENT}/{streamId}", "UPSTREAM_ABSENT}/demo:{name}")
         (streams / f"{name}.toml").write_text(own)
     # Of profiles that deliver nothing the template has the names alone, and a run knows those of its own.
     osls.template(STAGE)

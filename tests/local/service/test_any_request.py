@@ -19,6 +19,7 @@ from tests import harness
 from tests.examples import examples
 from tests.local.stepfunctions.server import PREFIX, ROLE, task
 from tests.local.support import until
+from tests.local_run import LocalRun
 
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=20) | st.sampled_from(
     ["\ud800", "\udc00\ud83d", "\x00", "\x1b[2J\x9b", "\u202e", "\U0001f600", "{% $x %}", "𝄞" * 300]
@@ -84,12 +85,11 @@ BODIES = [
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
-    """A running service; what it prints goes to a file whose encoding is ASCII."""
-    with harness.running(tmp_path_factory.mktemp("service"), PYTHONIOENCODING="ascii") as service:
-        yield service
-        assert "Traceback" not in service.log, service.log
-        assert "the service goes on without it" not in service.log, service.log
+def service(local_run: LocalRun) -> Iterator[LocalRun]:
+    """The run; what it prints goes to a file whose encoding is ASCII."""
+    yield local_run
+    assert "Traceback" not in local_run.log, local_run.log
+    assert "the service goes on without it" not in local_run.log, local_run.log
 
 
 def call(service: harness.Service, action: str, body: bytes) -> tuple[int, Any]:

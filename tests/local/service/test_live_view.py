@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ from local.service.screen import Screen
 from local.upstreams.demo_streams import Upstreams
 from states_language.server import Closing
 from tests import harness
-from tests.local.support import client, in_thread, until
+from tests.local.support import in_thread, until
+from tests.local_run import LocalRun
 
 
 @pytest.mark.parametrize("text", ["demo:a: lane A is connected", "demo:100:b", "[bold]x[/bold] [/x] {'a': 1}"])
@@ -52,40 +52,38 @@ def test_a_stopped_an_ended_and_a_rejected_stream_have_their_own_words(
 
 def watched(service: harness.Service) -> dict[str, Any]:
     """The result of the function that watches all streams."""
-    with contextlib.closing(client("lambda", f"http://127.0.0.1:{service.port + 1}")) as functions:
-        answer = functions.invoke(FunctionName=f"streamkeeper-{harness.STAGE}-connection-watch", Payload=b"{}")
-        result: dict[str, Any] = json.load(answer["Payload"])
+    name = f"streamkeeper-{harness.STAGE}-connection-watch"
+    answer = service.aws("lambda").invoke(FunctionName=name, Payload=b"{}")
+    result: dict[str, Any] = json.load(answer["Payload"])
     assert "FunctionError" not in answer, result
     return result
 
 
-def test_an_absent_upstream_is_reported_and_so_is_its_return(tmp_path: Path) -> None:
+def test_an_absent_upstream_is_reported_and_so_is_its_return(local_run: LocalRun) -> None:
     """One line when nothing listens, however often it is tried, and one when the stream is connected again."""
-    port = harness.free_port(1)
+    service, stream = local_run, "absent:a"
 
     @contextlib.asynccontextmanager
     async def upstream() -> AsyncIterator[None]:
         upstreams = Upstreams(lambda client: listener.reset(client), seed=1)
-        listener = Listener(upstreams.app, bind(port, "a test"))
+        listener = Listener(upstreams.app, bind(service.absent_port, "a test"))
         await listener.start()
         yield
         upstreams.close()
         await listener.close()
 
-    with harness.running(tmp_path, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service:
-        service.post("demo:a")
-        # Several attempts have failed by then, each with a record of its own.
-        assert until(lambda: len(service.connections("demo:a")) > 3, 20), service.log
-        assert until(lambda: "cannot connect" in service.log, 5), service.log
-        # The deployed alarm of a stream without a connection is one line here.
-        alert = "ALERT: demo:a has been without a connection for "
-        assert until(lambda: alert in service.log, 20), service.log
-        assert service.log.count(alert) == 1
-        result = watched(service)
-        assert (result["wanted"], result["unconnected"]) == (1, 1)
-        with in_thread(upstream):
-            assert until(lambda: "demo:a: lane" in service.log and "is connected again" in service.log, 20), service.log
-            lines = [line for line in service.log.splitlines() if "demo:a: lane" in line]
-            assert "cannot connect: the stream was not opened (refused): nothing listens at the address" in lines[0]
-            assert "is connected again" in lines[1]
-            assert service.end() == 0
+    service.post(stream)
+    # Several attempts have failed by then, each with a record of its own.
+    assert until(lambda: len(service.connections(stream)) > 3, 20), service.log
+    assert until(lambda: "cannot connect" in service.log, 5), service.log
+    # The deployed alarm of a stream without a connection is one line here.
+    alert = f"ALERT: {stream} has been without a connection for "
+    assert until(lambda: alert in service.log, 20), service.log
+    assert service.log.count(alert) == 1
+    result = watched(service)
+    assert (result["wanted"], result["unconnected"]) == (1, 1)
+    with in_thread(upstream):
+        assert until(lambda: f"{stream}: lane" in service.log and "is connected again" in service.log, 20), service.log
+        lines = [line for line in service.log.splitlines() if f"{stream}: lane" in line]
+        assert "cannot connect: the stream was not opened (refused): nothing listens at the address" in lines[0]
+        assert "is connected again" in lines[1]

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from local.service import embedded_dynamodb
 from local.user_error import UserError
 from tests import harness
 from tests.local.support import PROJECT, client, until
+from tests.local_run import LocalRun
 
 PORT = 3000
 OWN = ["localhost", "127.0.0.1", "[::1]", "LOCALHOST", "LocalHost.", "127.0.0.1.", "[0:0::1]"]
@@ -89,10 +89,9 @@ def test_any_other_text_is_refused(text: str, port: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
+def service(local_run: LocalRun) -> LocalRun:
     """A service that runs as a person starts it."""
-    with harness.running(tmp_path_factory.mktemp("service"), STREAMKEEPER_HOSTS="devbox.example") as service:
-        yield service
+    return local_run
 
 
 def exchanged(address: tuple[str, int], head: str, body: str = "") -> tuple[int, str]:
