@@ -18,6 +18,7 @@ from states_language import TaskCall, TaskFailure
 from states_language.server import sdk
 from states_language.server.actions import StepFunctions
 from states_language.server.parameters import Refusal
+from states_language.server.request_validation import model as states_model
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT
 from states_language.tasks.integrations import SYNC
 from states_language.tasks.lambdas import missing, throttled
@@ -167,7 +168,7 @@ class TaskPerformer:
         return result if call.sdk else result | sdk.http_metadata(metadata)
 
     def _operation(self, client_name: str, action: str) -> OperationModel:
-        model = self._client(client_name).meta.service_model
+        model = states_model() if client_name == "stepfunctions" else self._client(client_name).meta.service_model
         name = sdk.pascal(action)
         if name not in model.operation_names:
             raise TaskFailure("States.Runtime", f"The service {client_name} has no action {action}.")

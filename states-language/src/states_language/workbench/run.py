@@ -79,7 +79,7 @@ def _input(text: str) -> Any:
         raise Mistake(f"--input is not valid JSON: {problem}. Name a file by @FILE.") from None
 
 
-class _Outside:
+class Outside:
     """Performs the machine's Tasks by the functions and behaviours that --functions names."""
 
     def __init__(self, clock: Clock, answers: functions.Answers, host: Host) -> None:
@@ -99,7 +99,7 @@ class _Outside:
 
 def _virtual(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
     clock = VirtualClock()
-    outside = _Outside(clock, answers, host)
+    outside = Outside(clock, answers, host)
 
     async def main() -> Execution:
         return await machine.start(data, clock=clock, perform=outside.perform).wait()
@@ -109,7 +109,7 @@ def _virtual(machine: Machine, data: Any, answers: functions.Answers, host: Host
 
 async def _real(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
     clock = RealClock()
-    execution = machine.start(data, clock=clock, perform=_Outside(clock, answers, host).perform)
+    execution = machine.start(data, clock=clock, perform=Outside(clock, answers, host).perform)
     progress = asyncio.ensure_future(_print_progress(execution, clock, host))
     try:
         return await execution.wait()

@@ -1,0 +1,143 @@
+"""`python -m states_language.server`: answers Step Functions' API on this machine until Ctrl-C.
+
+Tasks run by what --functions names, as in `python -m states_language run`; other functions and services are asked at
+the endpoints that the SDK's own variables name (AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_LAMBDA …), and no other.
+Invariant: state is in one folder, so that a server started there again knows the machines and executions of before.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import botocore.session
+from botocore.exceptions import ClientError
+
+from states_language.clock import RealClock
+from states_language.command import main
+from states_language.failures import TaskFailure
+from states_language.server import REGION, StepFunctions, TaskPerformer, UnknownFunction, application, settle
+from states_language.server.serving import serving
+from states_language.tasks.calls import TaskCall
+from states_language.tasks.stubs import key_of
+from states_language.workbench import Host, Mistake
+from states_language.workbench.answers import Answers, read
+from states_language.workbench.run import Outside
+
+PORT, FOLDER = 8083, Path(".states-language")
+_KEYS = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="python -m states_language.server",
+        description="Answers Step Functions' API on 127.0.0.1, for boto3, the AWS command line and every SDK.",
+        epilog="Functions and services that --functions does not name are asked at AWS_ENDPOINT_URL or "
+        "AWS_ENDPOINT_URL_<SERVICE>. Exit status: 0 it was ended, 2 it could not begin.",
+    )
+    made.add_argument("--port", type=int, default=PORT, help=f"the port, 0 for any free one ({PORT})")
+    made.add_argument(
+        "--data", type=Path, default=FOLDER, metavar="FOLDER", help=f"where it keeps its state ({FOLDER})"
+    )
+    made.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
+    return made
+
+
+class Answered(NamedTuple):
+    """What a function at an endpoint answered."""
+
+    payload: bytes
+    function_error: str | None
+
+
+class Endpoints:
+    """The services at the endpoints that the environment names."""
+
+    def __init__(self) -> None:
+        self._session = botocore.session.Session()
+        self._made: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def client(self, service: str) -> Any:
+        """Return a service's client, which any thread may use; raises TaskFailure where no endpoint is named."""
+        with self._lock:
+            if service not in self._made:
+                spelled = self._session.get_service_model(service).service_id.replace(" ", "_").upper()
+                variable = f"AWS_ENDPOINT_URL_{spelled}"
+                if not (os.environ.get(variable) or os.environ.get("AWS_ENDPOINT_URL")):
+                    reason = f"--functions does not name the call, and neither AWS_ENDPOINT_URL nor {variable} is set."
+                    raise TaskFailure("States.Runtime", reason)
+                keys = {} if self._session.get_credentials() else _KEYS
+                region = os.environ.get("AWS_DEFAULT_REGION", REGION)
+                self._made[service] = self._session.create_client(service, region_name=region, **keys)
+            return self._made[service]
+
+    async def invoke(self, name: str, payload: bytes) -> Answered:
+        """Return what Lambda answers at its endpoint; raises UnknownFunction where there is none."""
+        try:
+            answer = await asyncio.to_thread(self._invoked, name, payload)
+        except (ClientError, TaskFailure):
+            raise UnknownFunction(name) from None
+        return Answered(await asyncio.to_thread(answer["Payload"].read), answer.get("FunctionError"))
+
+    def _invoked(self, name: str, payload: bytes) -> Any:
+        return self.client("lambda").invoke(FunctionName=name, Payload=payload)
+
+
+async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.Event) -> None:
+    """Serve until `ended` is set; raises Mistake where that cannot begin."""
+    clock, endpoints = RealClock(), Endpoints()
+    try:
+        states = StepFunctions(arguments.data, clock)
+    except OSError as problem:
+        raise Mistake(f"The folder {arguments.data} cannot be used: {problem.strerror}.") from None
+    tasks, outside = TaskPerformer(endpoints.invoke, endpoints.client, states), Outside(clock, answers, Host())
+
+    async def perform(call: TaskCall) -> Any:
+        if call.function in answers.functions or key_of(call) in answers.behaviours:
+            states.tokens.watch(call.pending)
+            return await outside.perform(call)
+        return await tasks.perform(call)
+
+    states.executions.perform = perform
+    async with serving(application(states), arguments.port) as address:
+        _say(f"reading the executions in {arguments.data} …")
+        left = states.executions.restore()
+        if left:
+            _say(f"{len(left)} that ran when the server ended are ABORTED; RedriveExecution cannot go on with these.")
+        settle()
+        _say(f"Step Functions answers at {address}; Ctrl-C ends it.")
+        try:
+            await ended.wait()
+        finally:
+            _say("ending: what runs is ABORTED when it is started again.")
+            states.executions.close()
+            states.close()
+            tasks.close()
+
+
+def _say(sentence: str) -> None:
+    print(f"states-language: {sentence}", file=sys.stderr, flush=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM, and return 0."""
+    answers = read(arguments.functions)
+
+    async def until_ended() -> None:
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ended.set)
+        await serve(arguments, answers, ended)
+
+    asyncio.run(until_ended())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(parser(), run))

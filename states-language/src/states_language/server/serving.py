@@ -1,0 +1,59 @@
+"""Serves an ASGI application on a port of this machine, in the caller's event loop.
+
+Invariant: it binds 127.0.0.1 and nothing else, and leaves signals to the host.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from states_language.workbench import Mistake
+
+HOST = "127.0.0.1"
+_GRACE_S = 1
+"""How long the requests that run may take when the serving ends."""
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bound(port: int) -> socket.socket:
+    """Returns a socket that listens on this port, any free one for 0; raises Mistake where it cannot."""
+    # Named as TCP, or asyncio would not set TCP_NODELAY: each answer of two parts would take 40 ms.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except (OSError, OverflowError) as problem:
+        listening.close()
+        if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
+            raise Mistake(f"Port {port} is in use: stop what listens there, or choose another by --port.") from None
+        raise Mistake(f"Port {port} cannot be opened: {problem}.") from None
+    return listening
+
+
+@contextlib.asynccontextmanager
+async def serving(application: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+    """Yields the address at which the application answers until the context ends."""
+    listening = bound(port)
+    config = uvicorn.Config(
+        application, loop="none", ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )  # fmt: skip
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    # The socket takes connections from here on; uvicorn accepts them in its next turns.
+    listening.listen(512)
+    try:
+        yield f"http://{HOST}:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
