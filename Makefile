@@ -5,7 +5,7 @@ VENV ?= .venv
 # How many processes share the tests; a number instead of auto chooses it.
 JOBS ?= auto
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all check style chaos screenshots package lock clean tools
+.PHONY: help setup run test test-all test-language check style chaos screenshots package lock clean tools
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
@@ -22,8 +22,11 @@ test: style  ## check the style, then run the tests; one of them checks the type
 test-all: style  ## the same, and the tests that take minutes: 10,000 schedules, the deep model, benchmarks, real chaos
 	@$(VENV)/bin/pytest --numprocesses $(JOBS) --rerun-alone -m ""
 
+test-language: setup  ## check and test the interpreter and its server alone, as `make -C states-language test` does
+	@$(MAKE) --no-print-directory -C states-language VENV=$(abspath $(VENV)) test
+
 check: style  ## check the style and the types alone
-	@$(VENV)/bin/mypy --no-error-summary
+	@$(VENV)/bin/mypy --no-error-summary && $(MAKE) --no-print-directory -C states-language VENV=$(abspath $(VENV)) style
 
 style: setup
 	@$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet

@@ -20,6 +20,7 @@ PAGES = sorted(
     ]
 )
 PROSE_COLUMNS = 99
+SOURCE = ROOT / "states-language" / "src"
 ROOMS = ("handlers", "local", "timeline", "states-language", "bench", "tests")
 NAMES = {path.name for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 README_LINES = 130
@@ -68,7 +69,8 @@ def broken(page: Path) -> Iterator[str]:
     yield from (name for name in NAME.findall(text) if name not in NAMES)
     for module in MODULE.findall(text):
         file = module.replace(".", "/")
-        if not any((place / f"{file}.py").exists() for place in (ROOT, ROOT / "states-language" / "src")):
+        places = (ROOT / f"{file}.py", *(SOURCE / f"{file}{end}" for end in (".py", "/__main__.py")))
+        if not any(place.exists() for place in places):
             yield module
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
     yield from (f"make {target}" for target in TARGET.findall(text) if f"\n{target}:" not in targets)

@@ -89,6 +89,17 @@ def test_the_product_uses_what_the_interpreter_offers() -> None:
     assert not is_offered("states_language.workbench.run")
 
 
+def test_the_interpreters_tests_need_nothing_of_ours() -> None:
+    """Its folder alone, copied elsewhere, passes them."""
+    house = ROOT / "states-language"
+    tests = {
+        f"{path.relative_to(house)}": path for part in ("tests", "testing") for path in (house / part).rglob("*.py")
+    }
+    ours = ("handlers", "local", "timeline", "bench", "tests")
+    wrong = [name for name, path in tests.items() if any(inside(target, *ours) for target in imported(name, path))]
+    assert not wrong, f"{', '.join(wrong)} import what lies outside of states-language/"
+
+
 def declared(folder: Path, *extras: str) -> set[str]:
     """The distributions that a pyproject.toml names, with those of its extras."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]

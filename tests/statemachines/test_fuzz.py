@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
+from machines import line, raising, task
 from states_language import Execution, fuzz, load
 from states_language.fuzzing import OVERSIZED, Case, unhandled
 from states_language.tasks.stubs import Behaviour
-from tests.examples import examples
 from tests.statemachines.connections import ROOT, after, definition
 from tests.statemachines.test_definitions import MACHINES
-from tests.states_language.machines import line, raising, task
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES") or examples(120))
 MANAGER = "streamkeeper-test-connection-manager"

@@ -8,21 +8,23 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from states_language.workbench import Mistake
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
-def main(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:
+def main(
+    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], argv: Sequence[str] | None = None
+) -> int:
     """Return the exit status of what was typed; `run` gets the parsed arguments."""
     # Whatever text comes, and whatever the terminal can show, a line is printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = run(parser.parse_args())
+        status = run(parser.parse_args(argv))
         sys.stdout.flush()
     except Mistake as mistake:
         print(f"states-language: {mistake}", file=sys.stderr)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from endpoint import ROLE, service, states_client
 from local.cli import main
-from tests.local.stepfunctions.server import ROLE, service, states_client
 from tests.local.support import in_thread, until
 
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:echo"

@@ -14,10 +14,10 @@ import urllib3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from endpoint import PREFIX, ROLE, calling
+from examples import examples
 from states_language.server import request_validation
 from tests import harness
-from tests.examples import examples
-from tests.local.stepfunctions.server import PREFIX, ROLE, task
 from tests.local.support import until
 from tests.local_run import LocalRun
 
@@ -209,8 +209,8 @@ STATES: dict[str, dict[str, Any]] = {
     "Pass": {"Type": "Pass"},
     "JSONata": {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% [$states.input, $string($states.input)] %}"},
     "Fail": {"Type": "Fail", "ErrorPath": "States.JsonToString($)", "CausePath": "States.JsonToString($)"},
-    "Invoke": task("arn:aws:states:::lambda:invoke", {"FunctionName": CONTROL, "Payload.$": "$"})["States"]["S"],
-    "Put": task("arn:aws:states:::dynamodb:putItem", {"TableName": TABLE, "Item": ITEM})["States"]["S"],
+    "Invoke": calling("arn:aws:states:::lambda:invoke", {"FunctionName": CONTROL, "Payload.$": "$"})["States"]["S"],
+    "Put": calling("arn:aws:states:::dynamodb:putItem", {"TableName": TABLE, "Item": ITEM})["States"]["S"],
 }
 
 

@@ -15,10 +15,11 @@ import pytest
 import urllib3
 from botocore.exceptions import ClientError
 
+from endpoint import PREFIX, refusal
 from local.functions.created import BadPackage, Created, CreatedFunction
 from local.stack import Function
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in
-from tests.local.stepfunctions.server import PREFIX, Running, deployed, endpoint_of
+from tests.local.service.endpoint import Running, deployed, endpoint_of
 from tests.local.support import client, in_thread, until
 
 MODULE = """
@@ -29,6 +30,9 @@ def echo(event, lambda_context):
     if "fail" in event:
         raise StreamDropped("cut")
     return {"event": event}
+
+def large(event, lambda_context):
+    return "x" * event["size"]
 """
 UPDATE = {
     "TableName": "events",
@@ -89,7 +93,10 @@ MACHINES: dict[str, dict[str, Any]] = {
 async def service(folder: Path) -> AsyncIterator[Running]:
     """The endpoint with one function, a machine for each case, and an embedded AWS behind it."""
     machines = {arn: machine for name, each in MACHINES.items() for arn, machine in deployed(name, each).items()}
-    async with embedded_aws_in(folder, []) as aws, endpoint_of(folder, MODULE, ("echo",), machines, aws.url) as running:
+    async with (
+        embedded_aws_in(folder, []) as aws,
+        endpoint_of(folder, MODULE, ("echo", "large"), machines, aws.url) as running,
+    ):
         yield running
 
 
@@ -577,3 +584,24 @@ def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, state
     description = ended(states, "full")
     assert (description["status"], description["error"]) == ("FAILED", "Lambda.TooManyRequestsException")
     assert description["cause"].startswith("Rate Exceeded. (Service: AWSLambda; Status Code: 429; ")
+
+
+def test_a_function_answers_with_six_megabytes_at_most(endpoint: Running) -> None:
+    """A longer answer is the function's error, a longer request is refused."""
+    functions = client("lambda", endpoint.url)
+    whole = functions.invoke(FunctionName="large", Payload=json.dumps({"size": 6_291_554}))
+    assert (len(whole["Payload"].read()), "FunctionError" in whole) == (6_291_556, False)
+    cut = functions.invoke(FunctionName="large", Payload=json.dumps({"size": 6_291_555}))
+    assert (cut["FunctionError"], json.loads(cut["Payload"].read())) == (
+        "Unhandled",
+        {
+            "errorType": "Function.ResponseSizeTooLarge",
+            "errorMessage": "Response payload size exceeded maximum allowed payload size (6291556 bytes).",
+        },
+    )
+    for kind, size in (("RequestResponse", 6_291_456), ("Event", 1_048_576)):
+        refused = refusal(functions.invoke, FunctionName="echo", InvocationType=kind, Payload=json.dumps("x" * size))
+        assert refused == (
+            "RequestTooLargeException",
+            f"Request must be smaller than {size} bytes for the InvokeFunction operation",
+        )

@@ -1,6 +1,7 @@
 """Which streams the local watch of orphans starts again, and which it leaves to others."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers.watching.orphan_recovery import StepFunctions
-from local.service.left_streams import OrphanWatch
+from local.service.left_streams import OrphanWatch, first_input
 from states_language import server
 from states_language.clock import RealClock
 
@@ -70,3 +71,10 @@ def test_an_execution_that_nobody_knows(
         started,
         [True] if words else [],
     )
+
+
+def test_a_renewal_under_way_is_resumed_without_its_predecessor() -> None:
+    """The input names no predecessor, and no execution that started this one; other inputs stay."""
+    first = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
+    renewal = {"pathParameters": {"streamId": "demo"}, "renews": "arn"}
+    assert [first_input(text) for text in (json.dumps(renewal), first, "[1]")] == [first, first, "[1]"]

@@ -1,0 +1,118 @@
+"""The interpreter in the form in which recorded AWS executions are replayed against it."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from outside import Outside
+from states_language import DefinitionError, Execution, Perform, TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
+from states_language.tasks.lambdas import missing
+from states_language.values import compact
+
+ROLE = "arn:aws:iam::111111111111:role/test-sfn-role"
+
+
+def adapter(
+    definition: dict[str, Any], data: Any, lambdas: Mapping[str, dict[str, Any]], case: dict[str, Any]
+) -> dict[str, Any]:
+    """Return status, output, error, cause, event_types and events of the case's execution in virtual time."""
+    try:
+        load(definition)
+    except DefinitionError as refusal:
+        return {"status": "REFUSED", "cause": str(refusal)}
+
+    distributed = "DISTRIBUTED" in compact(definition)
+    outside = Outside(case.get("expected", {}).get("events", []))
+
+    async def perform(call: TaskCall) -> Any:
+        if call.service == "s3" and distributed:
+            return storage(call)
+        if call.function is None:
+            return await outside.perform(call)
+        answer = await behave(lambdas, call)
+        if call.pending is not None:
+            await outside.settle(call, call.pending)
+        return answer
+
+    return replayed(definition, data, case, perform)
+
+
+def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perform: Perform) -> dict[str, Any]:
+    """Return what became of the case's execution, in virtual time and under the recorded names."""
+    machine, clock, arn = load(definition), VirtualClock(), case["execution_arn"]
+    machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
+    if ":express:" in arn:
+        machine_arn = arn.partition(":express:")[0] + ":stateMachine:" + case["state_machine_name"]
+
+    async def main() -> Execution:
+        execution = machine.start(
+            data,
+            clock=clock,
+            perform=perform,
+            name=case["execution_name"],
+            arn=arn,
+            role_arn=ROLE,
+            machine_name=case["state_machine_name"],
+            machine_arn=machine_arn,
+        )
+        return await execution.wait()
+
+    execution = clock.run(main())
+    answer: dict[str, Any] = {"status": execution.status, "event_types": [event["type"] for event in execution.history]}
+    answer["events"] = [flattened(event) for event in execution.history]
+    if execution.status == "SUCCEEDED":
+        answer["output"] = execution.output
+    for name in ("error", "cause"):
+        if getattr(execution, name) is not None:
+            answer[name] = getattr(execution, name)
+    return answer
+
+
+def storage(call: TaskCall) -> Any:
+    """Return S3's answer: it takes what is written, and has nothing to read, for no object was recorded."""
+    if call.action == "putObject":
+        return {}
+    raise TaskFailure("S3.NoSuchKeyException", "The specified key does not exist.")
+
+
+async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
+    """Return what the case's function answers; raises TaskFailure as AWS does."""
+    behaviour = lambdas.get(call.function or "")
+    if behaviour is None:
+        raise missing(call, "00000000-0000-0000-0000-000000000000")
+    kind = behaviour["kind"]
+    if kind == "raise":
+        payload = {
+            "errorMessage": behaviour["errorMessage"],
+            "errorType": behaviour["errorType"],
+            "requestId": "00000000-0000-0000-0000-000000000000",
+            "stackTrace": behaviour.get("stackTrace", []),
+        }
+        raise TaskFailure(behaviour["errorType"], compact(payload))
+    if kind == "sleep_then_echo":
+        await asyncio.sleep(behaviour["seconds"])
+    answers = {
+        "echo": lambda: call.payload,
+        "sleep_then_echo": lambda: call.payload,
+        "constant": lambda: behaviour["value"],
+        "python_format": lambda: behaviour["format"].format(event=call.payload),
+        "large_string": lambda: behaviour["char"] * behaviour["bytes"],
+    }
+    return answers[kind]()
+
+
+def flattened(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event as the recordings have it: id, prev, type and the members of its details, JSON texts parsed."""
+    flat: dict[str, Any] = {"id": event["id"], "prev": event["previousEventId"], "type": event["type"]}
+    for name, details in event.items():
+        if name.endswith("EventDetails"):
+            for key, value in details.items():
+                if key in ("inputDetails", "outputDetails", "assignedVariablesDetails", "roleArn"):
+                    continue
+                if key == "assignedVariables":
+                    flat[key] = {name: json.loads(text) for name, text in value.items()}
+                else:
+                    flat[key] = json.loads(value) if key in ("input", "output", "parameters") else value
+    return flat

@@ -1,0 +1,136 @@
+"""Step Functions' API for tests: the server on a socket, with two functions that run here, and a client of it."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from botocore.session import Session
+
+from patience import until
+from states_language.clock import RealClock
+from states_language.server import StepFunctions, TaskPerformer, UnknownFunction, application, loaded_stack
+from states_language.server.serving import serving
+
+PREFIX = "arn:aws:states:us-east-1:000000000000:stateMachine:"
+ROLE = "arn:aws:iam::000000000000:role/any"
+PASS: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Pass", "End": True}}}
+WAIT: dict[str, Any] = {"StartAt": "S", "States": {"S": {"Type": "Wait", "Seconds": 600, "End": True}}}
+SEND = "arn:aws:states:::lambda:invoke.waitForTaskToken"
+HANDED = {"FunctionName": "echo", "Payload": {"token.$": "$$.Task.Token"}}
+
+
+class Deployed(NamedTuple):
+    """A machine that a host deploys."""
+
+    name: str
+    arn: str
+    definition: str
+    type: str = "STANDARD"
+
+
+class Answer(NamedTuple):
+    """What a function answered."""
+
+    payload: bytes
+    function_error: str | None = None
+
+
+async def invoke(name: str, payload: bytes) -> Answer:
+    """`echo` returns its event as the member `event`; no other function exists."""
+    if name.rpartition(":")[2] != "echo":
+        raise UnknownFunction(name)
+    return Answer(b'{"event":' + payload + b"}")
+
+
+def client(service: str) -> Any:
+    """A client of an endpoint where nobody listens."""
+    return Session().create_client(
+        service,
+        endpoint_url="http://127.0.0.1:9",
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+
+def deployed(*machines: tuple[str, dict[str, Any]]) -> Any:
+    """Machines that a host deploys, as StepFunctions takes them."""
+    return loaded_stack(Deployed(name, PREFIX + name, json.dumps(definition)) for name, definition in machines)
+
+
+@contextlib.asynccontextmanager
+async def service(folder: Path) -> AsyncIterator[str]:
+    """The address of a server that keeps its state in `folder`; its host deploys one machine, `deployed`."""
+    states = StepFunctions(folder, RealClock(), deployed(("deployed", PASS)))
+    states.executions.restore()
+    tasks = TaskPerformer(invoke, client, states)
+    states.executions.perform = tasks.perform
+    async with serving(application(states)) as address:
+        try:
+            yield address
+        finally:
+            states.executions.close()
+            states.close()
+            tasks.close()
+
+
+def states_client(url: str) -> Any:
+    """A botocore client; StartSyncExecution and TestState go to the same host as everything else."""
+    return Session().create_client(
+        "stepfunctions",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id="local",
+        aws_secret_access_key="local",
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=120, inject_host_prefix=False),
+    )
+
+
+def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
+    """The code and the message with which the call is refused."""
+    with pytest.raises(ClientError) as refused:
+        call(**parameters)
+    error = refused.value.response["Error"]
+    return error["Code"], error["Message"]
+
+
+def created(states: Any, name: str, definition: Any = PASS, **more: Any) -> str:
+    """The ARN of a new machine."""
+    answer = states.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE, **more)
+    return str(answer["stateMachineArn"])
+
+
+def over(states: Any, execution_arn: str) -> dict[str, Any]:
+    """The description of an execution that has ended."""
+    description: dict[str, Any] = {}
+
+    def look() -> bool:
+        description.update(states.describe_execution(executionArn=execution_arn))
+        return bool(description["status"] != "RUNNING")
+
+    assert until(look)
+    return description
+
+
+def calling(resource: str, parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The definition of a machine of one Task."""
+    return {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": resource, "Parameters": parameters, **more}}}
+
+
+def handed_over(states: Any, name: str, **more: Any) -> tuple[str, str]:
+    """The ARN of an execution that waits for a token, and the token."""
+    arn = created(states, name, calling(SEND, HANDED, End=True, **more))
+    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+
+    def submitted() -> str:
+        events = states.get_execution_history(executionArn=execution)["events"]
+        outputs = [one["taskSubmittedEventDetails"]["output"] for one in events if one["type"] == "TaskSubmitted"]
+        return str(json.loads(outputs[0])["Payload"]["event"]["token"]) if outputs else ""
+
+    return execution, until(submitted)

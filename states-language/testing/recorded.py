@@ -1,0 +1,91 @@
+"""Comparing an answer with a recorded one, in which whatever changes from run to run was masked."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from states_language.values import compact
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "conformance" / "data"
+
+MASKS = frozenset(
+    [
+        "timestamp",
+        "date",
+        "datetime",
+        "time",
+        "start-date",
+        "start-time",
+        "entered-time",
+        "RequestId",
+        "x-amzn-RequestId",
+        "X-Amzn-Trace-Id",
+        "x-amz-crc32",
+        "uuid",
+        "RandomNumberGenerated",
+        "map_run_arn",
+    ]
+)
+"""Texts that stand for any value."""
+
+NOT_COMPARED = frozenset({"SdkHttpMetadata", "SdkResponseMetadata", "LogResult"})
+"""Headers of the Lambda API, which say nothing about the language."""
+
+# Recorded before the Context Object had it; the newer recording test_input_path[$$] has it.
+ONLY_NEWER = frozenset({"RedriveCount"})
+
+_MASKED_PART = re.compile(r"<[A-Za-z][A-Za-z_0-9:-]*>")
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    """Return the cases of a data file."""
+    cases: list[dict[str, Any]] = json.loads((DATA / name).read_text(encoding="utf-8"))["cases"]
+    return cases
+
+
+def by_recording(cases: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the cases by the file of tests that recorded them: 900 tests take longer than what they ask."""
+    recordings: dict[str, list[dict[str, Any]]] = {}
+    for case in cases:
+        recordings.setdefault(case["id"].partition("::")[0], []).append(case)
+    return recordings
+
+
+def equal(expected: Any, actual: Any) -> bool:
+    """Return whether the answer is the recorded one, JSON texts compared as what they say."""
+    return _equal(_parsed(expected), _parsed(actual))
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return _parsed(json.loads(value))
+        except ValueError:
+            return value
+    if isinstance(value, dict):
+        return {key: _parsed(member) for key, member in value.items() if key not in NOT_COMPARED}
+    if isinstance(value, list):
+        return [_parsed(element) for element in value]
+    return value
+
+
+def _equal(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, str):
+        if expected in MASKS or _MASKED_PART.fullmatch(expected):
+            return True
+        if not isinstance(actual, str):  # the mask stands in for a quoted text, so the recorded one is no JSON any more
+            actual = compact(actual)
+        parts = (re.escape(part) for part in _MASKED_PART.split(expected))
+        return re.fullmatch(".*".join(parts), actual, re.DOTALL) is not None
+    if isinstance(expected, dict):
+        if not isinstance(actual, dict):
+            return False
+        missing = expected.keys() ^ actual.keys()
+        return missing <= ONLY_NEWER and all(_equal(expected[key], actual[key]) for key in expected)
+    if isinstance(expected, list):
+        return isinstance(actual, list) and len(expected) == len(actual) and all(map(_equal, expected, actual))
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    return bool(expected == actual)

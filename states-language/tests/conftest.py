@@ -1,0 +1,21 @@
+"""What holds for all tests: how generated tests are made, and that nothing the shell says of AWS reaches a test."""
+
+import gc
+import os
+
+import pytest
+
+import examples
+
+for name in [name for name in os.environ if name.startswith("AWS_")]:
+    del os.environ[name]
+
+# What is collected is walked again at each collection of garbage.
+gc.set_threshold(50_000, 20, 20)
+
+pytest_plugins = ["cpu_budget"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where CI is set the same examples are drawn each time, so that a failure there is the change's own."""
+    examples.choose(config.option.markexpr, os.environ.get("CI", "") not in ("", "0", "false"))

@@ -1,0 +1,39 @@
+"""However often a definition uses the same data, the result is measured before it is written as text."""
+
+from typing import Any
+
+import pytest
+
+from machines import line, machine
+
+LARGE = {"text": "x" * 260_000}
+MANY = 500
+PLACES = {f"place {number}.$": "$" for number in range(MANY)}
+ARRAY = f"States.Array({','.join(['$'] * MANY)})"
+TOO_LARGE = "The state/task 'A' returned a result with a size exceeding the maximum number of bytes service limit."
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"Type": "Pass", "Parameters": PLACES},
+        {"Type": "Pass", "Parameters": {"deep": [{"er": PLACES}]}},
+        {"Type": "Pass", "Parameters": {"all.$": ARRAY}},
+        {"Type": "Pass", "Parameters": {"text.$": f"States.JsonToString({ARRAY})"}},
+        {"Type": "Pass", "Parameters": {"text.$": f"States.Format('{'{}' * MANY}',{','.join(['$.text'] * MANY)})"}},
+        {"Type": "Pass", "Parameters": {"text.$": "States.JsonToString(" * 40 + "States.Array('\\\\')" + ")" * 40}},
+        {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $states.input %}"] * MANY},
+        {"Type": "Parallel", "Branches": [line((f"B{number}", {"Type": "Pass"})) for number in range(50)]},
+        {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass"}))], "ResultSelector": PLACES},
+    ],
+)
+def test_data_that_stands_in_many_places_is_too_large_at_once(state: dict[str, Any]) -> None:
+    """A text of half a gigabyte, and of the fortieth power of two, is refused without being written."""
+    execution = machine(("A", state)).execute(LARGE)
+    assert (execution.error, execution.cause) == ("States.DataLimitExceeded", TOO_LARGE)
+
+
+def test_small_data_may_stand_in_many_places() -> None:
+    """Data that fits is returned, however many places it has."""
+    output = machine(("A", {"Type": "Pass", "Parameters": PLACES})).execute(1).output
+    assert list(output.values()) == [1] * MANY

@@ -1,0 +1,279 @@
+"""Tasks that are answered later: by the holder of a task token, or by the end of a job."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from machines import at_ms, machine, types
+from states_language import Execution, TaskCall, TaskFailure, TokenClosed, Tokens, TokenUnknown
+from states_language.tasks.callbacks import is_token
+from states_language.tasks.nested import Ended, settle
+
+SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
+STATE = {
+    "Type": "Task",
+    "Resource": SEND,
+    "Parameters": {"QueueUrl": "q", "MessageBody": {"token.$": "$$.Task.Token"}},
+}
+NESTED = {"Type": "Task", "Resource": "arn:aws:states:::states:startExecution.sync:2", "Parameters": {}}
+Holder = Callable[[Tokens, str], Coroutine[Any, Any, None]]
+
+
+def held(holder: Holder, **fields: Any) -> Execution:
+    """Return the execution of one callback Task whose token `holder` got in a message."""
+    tokens = Tokens()
+    works: list[asyncio.Task[None]] = []
+
+    async def perform(call: TaskCall) -> Any:
+        works.append(asyncio.get_running_loop().create_task(holder(tokens, call.parameters["MessageBody"]["token"])))
+        return {"MessageId": "m"}
+
+    states: list[tuple[str, dict[str, Any]]] = [("S", {**STATE, **fields})]
+    if "Catch" in fields:
+        states.append(("Caught", {"Type": "Succeed"}))
+    return machine(*states).execute(perform=perform, tokens=tokens)
+
+
+def test_the_holder_of_the_token_gives_the_result() -> None:
+    """TaskSubmitted says what the service answered, TaskSucceeded what the holder said; the latter is the result."""
+
+    async def holder(tokens: Tokens, token: str) -> None:
+        await asyncio.sleep(60)
+        tokens.succeed(token, {"done": True})
+
+    execution = held(holder)
+    assert execution.output == {"done": True}
+    assert types(execution)[2:6] == ["TaskScheduled", "TaskStarted", "TaskSubmitted", "TaskSucceeded"]
+    submitted = execution.history[4]["taskSubmittedEventDetails"]
+    assert (submitted["resource"], submitted["output"]) == ("sendMessage.waitForTaskToken", '{"MessageId":"m"}')
+    assert at_ms(execution, "TaskSucceeded") == [60_000]
+
+
+def test_a_failure_may_leave_error_and_cause_out() -> None:
+    """What the holder leaves out is absent in the history, and States.ALL catches it."""
+
+    async def holder(tokens: Tokens, token: str) -> None:
+        tokens.fail(token)
+
+    execution = held(holder)
+    assert (execution.status, execution.error, execution.cause) == ("FAILED", None, None)
+    assert "error" not in execution.history[5]["taskFailedEventDetails"]
+
+
+def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
+    """Each heartbeat begins HeartbeatSeconds anew; a missed one is States.Timeout in the history."""
+
+    async def holder(tokens: Tokens, token: str) -> None:
+        for _ in range(5):
+            await asyncio.sleep(9)
+            tokens.beat(token)
+
+    execution = held(holder, HeartbeatSeconds=10, TimeoutSeconds=600)
+    assert (execution.error, types(execution)[-2:]) == ("States.Timeout", ["TaskTimedOut", "ExecutionFailed"])
+    assert at_ms(execution, "TaskTimedOut") == [55_000]
+
+
+def test_no_heartbeat_lengthens_the_time_out() -> None:
+    """TimeoutSeconds counts from the start, whatever the heartbeats."""
+
+    async def holder(tokens: Tokens, token: str) -> None:
+        for _ in range(5):
+            await asyncio.sleep(9)
+            tokens.beat(token)
+
+    assert at_ms(held(holder, HeartbeatSeconds=10, TimeoutSeconds=30), "TaskTimedOut") == [30_000]
+
+
+@pytest.mark.parametrize(
+    ("error", "caught"),
+    [("States.HeartbeatTimeout", True), ("States.Timeout", True), ("States.ALL", True), ("States.TaskFailed", False)],
+)
+def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool) -> None:
+    """A Catcher may name it States.HeartbeatTimeout or States.Timeout."""
+
+    async def holder(_tokens: Tokens, _token: str) -> None:
+        """Says nothing."""
+
+    execution = held(holder, HeartbeatSeconds=10, Catch=[{"ErrorEquals": [error], "Next": "Caught"}], TimeoutSeconds=11)
+    assert (types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
+    assert (execution.status == "FAILED") is not caught
+
+
+def test_a_time_out_is_not_a_missed_heartbeat() -> None:
+    """States.HeartbeatTimeout does not catch TimeoutSeconds."""
+
+    async def holder(_tokens: Tokens, _token: str) -> None:
+        """Says nothing."""
+
+    execution = held(holder, TimeoutSeconds=11, Catch=[{"ErrorEquals": ["States.HeartbeatTimeout"], "Next": "Caught"}])
+    assert (execution.status, execution.error) == ("FAILED", "States.Timeout")
+
+
+def test_a_token_is_good_for_one_answer() -> None:
+    """A second answer, one after the time-out and one by a text that is no token are refused."""
+    refused: list[type[Exception]] = []
+
+    async def holder(tokens: Tokens, token: str) -> None:
+        tokens.succeed(token, 1)
+        for text in (token, "x"):
+            try:
+                tokens.beat(text)
+            except (TokenClosed, TokenUnknown) as refusal:
+                refused.append(type(refusal))
+
+    assert held(holder).output == 1
+    assert refused == [TokenClosed, TokenUnknown]
+
+
+def test_each_attempt_has_its_own_token() -> None:
+    """A retried Task waits for a new token."""
+    tokens: list[str] = []
+
+    async def holder(registry: Tokens, token: str) -> None:
+        tokens.append(token)
+        if len(tokens) == 1:
+            registry.fail(token, "Again", "not yet")
+        else:
+            registry.succeed(token, tokens)
+
+    execution = held(holder, Retry=[{"ErrorEquals": ["Again"]}])
+    assert len(set(execution.output)) == 2
+    assert all(map(is_token, tokens))
+
+
+def test_work_that_is_not_taken_on_fails_the_task() -> None:
+    """The service refused: TaskSubmitFailed, and nobody waits for the token."""
+
+    async def perform(_call: TaskCall) -> Any:
+        raise TaskFailure("SQS.QueueDoesNotExistException", "none")
+
+    execution = machine(("S", STATE)).execute(perform=perform)
+    assert (types(execution)[-2:], execution.error) == (
+        ["TaskSubmitFailed", "ExecutionFailed"],
+        "SQS.QueueDoesNotExistException",
+    )
+
+
+def test_a_token_is_in_the_context_of_its_own_task_only() -> None:
+    """Another Task's $$.Task.Token leads nowhere."""
+    plain = {**STATE, "Resource": "arn:aws:states:::sqs:sendMessage"}
+    assert machine(("S", plain)).execute().error == "States.Runtime"
+
+
+ENDED = Ended("arn:e", "arn:m", "e", "SUCCEEDED", '{"a":1}', 5, 7, output='{"b":2}')
+
+
+def nested(resource: str, ended: Ended) -> Execution:
+    """Return the execution of a Task that starts an execution and waits for its end."""
+
+    async def perform(call: TaskCall) -> Any:
+        assert call.pending is not None
+        settle(call.pending, call.pattern, ended)
+        return {"ExecutionArn": "arn:e"}
+
+    return machine(("S", {**NESTED, "Resource": f"arn:aws:states:::states:startExecution.{resource}"})).execute(
+        perform=perform
+    )
+
+
+def test_a_nested_execution_gives_its_output_as_text_or_as_json() -> None:
+    """.sync gives texts, .sync:2 what they say."""
+    whole = {
+        "ExecutionArn": "arn:e",
+        "InputDetails": {"Included": True},
+        "Name": "e",
+        "OutputDetails": {"Included": True},
+        "StartDate": 5,
+        "StateMachineArn": "arn:m",
+        "Status": "SUCCEEDED",
+        "StopDate": 7,
+    }
+    assert nested("sync", ENDED).output == whole | {"Input": '{"a":1}', "Output": '{"b":2}'}
+    assert nested("sync:2", ENDED).output == whole | {"Input": {"a": 1}, "Output": {"b": 2}}
+
+
+@pytest.mark.parametrize("pattern", ["sync", "sync:2"])
+def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
+    """States.TaskFailed, and the cause describes the execution, its input as a text in both forms."""
+    execution = nested(pattern, Ended("arn:e", "arn:m", "e", "FAILED", "{}", 5, 7, error="Bad"))
+    assert (execution.error, execution.cause) == (
+        "States.TaskFailed",
+        '{"Error":"Bad","ExecutionArn":"arn:e","Input":"{}","InputDetails":{"Included":true},"Name":"e",'
+        '"StartDate":5,"StateMachineArn":"arn:m","Status":"FAILED","StopDate":7}',
+    )
+
+
+def test_an_activity_does_not_exist() -> None:
+    """Recorded: the execution fails, for nobody has made the activity."""
+    activity = "arn:aws:states:us-east-1:111111111111:activity:a"
+    execution = machine(("S", {"Type": "Task", "Resource": activity})).execute()
+    assert (execution.error, types(execution)) == (
+        "States.Runtime",
+        ["ExecutionStarted", "TaskStateEntered", "ExecutionFailed"],
+    )
+    assert str(execution.cause).endswith(f" The activity {activity} does not exist.")
+
+
+ACTIVITY = "arn:aws:states:us-east-1:111111111111:activity:a"
+
+
+def worked(worker: Holder, **fields: Any) -> Execution:
+    """Return the execution of one activity; the worker gets its token once the work waits."""
+    tokens = Tokens()
+    works: list[asyncio.Task[None]] = []
+
+    async def perform(call: TaskCall) -> None:
+        async def later() -> None:
+            await asyncio.sleep(5)
+            assert call.pending is not None
+            assert call.pending.token is not None
+            call.pending.start("me")
+            await worker(tokens, call.pending.token)
+
+        works.append(asyncio.get_running_loop().create_task(later()))
+
+    return machine(("S", {"Type": "Task", "Resource": ACTIVITY, **fields})).execute(
+        {"n": 1}, perform=perform, tokens=tokens
+    )
+
+
+def test_a_worker_takes_an_activity_on_and_answers() -> None:
+    """Scheduled with its input, started with the worker's name, succeeded with the worker's answer."""
+
+    async def worker(tokens: Tokens, token: str) -> None:
+        await asyncio.sleep(60)
+        tokens.succeed(token, {"done": True})
+
+    execution = worked(worker)
+    assert (execution.output, types(execution)[2:5]) == (
+        {"done": True},
+        ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"],
+    )
+    scheduled, started = (execution.history[2], execution.history[3])
+    assert scheduled["activityScheduledEventDetails"]["resource"] == ACTIVITY
+    assert scheduled["activityScheduledEventDetails"]["input"] == '{"n":1}'
+    assert started["activityStartedEventDetails"] == {"workerName": "me"}
+
+
+def test_heartbeats_of_an_activity_count_from_its_start() -> None:
+    """An activity that no worker has taken on misses none; TimeoutSeconds counts from the beginning."""
+
+    async def worker(tokens: Tokens, token: str) -> None:
+        await asyncio.sleep(2)
+        tokens.beat(token)
+
+    execution = worked(worker, HeartbeatSeconds=3)
+    assert (at_ms(execution, "ActivityTimedOut"), execution.error) == ([10_000], "States.Timeout")
+    assert at_ms(worked(worker, TimeoutSeconds=4), "ActivityTimedOut") == [4000]
+
+
+def test_a_worker_may_fail_an_activity() -> None:
+    """ActivityFailed has what the worker said."""
+
+    async def worker(tokens: Tokens, token: str) -> None:
+        tokens.fail(token, "Bad", "It was.")
+
+    execution = worked(worker)
+    assert (execution.error, types(execution)[4]) == ("Bad", "ActivityFailed")

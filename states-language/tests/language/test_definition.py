@@ -1,0 +1,304 @@
+"""A definition is loaded, or refused with the place and the rule."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from machines import INVOKE, line
+from states_language import DefinitionError, load
+
+PASS = {"Type": "Pass", "End": True}
+TASK = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "f"}, "End": True}
+
+
+def one(state: Any, **fields: Any) -> dict[str, Any]:
+    return {"StartAt": "S", "States": {"S": state}, **fields}
+
+
+def choice(**rule: Any) -> dict[str, Any]:
+    return {"StartAt": "S", "States": {"S": {"Type": "Choice", "Choices": [{"Next": "P", **rule}]}, "P": PASS}}
+
+
+REFUSED: list[tuple[Any, str, str]] = [
+    ({}, "/", "these fields are required: StartAt, States"),
+    ({"StartAt": "A", "States": {}}, "/StartAt", "there is no state 'A'"),
+    (one(PASS, Version="2.0"), "/Version", "must be 1.0"),
+    (one(PASS, TimeoutSeconds=0), "/TimeoutSeconds", "must be between 1 and 99999999"),
+    (one(PASS, Surprise=1), "/Surprise", "is not a field of a state machine"),
+    (one(PASS, QueryLanguage="jq"), "/QueryLanguage", "must be JSONPath or JSONata"),
+    (one(1), "/States/S", "must be a JSON object"),
+    (one({}), "/States/S", "these fields are required: Type"),
+    (one({"Type": "Map", "End": True}), "/States/S", "these fields are required: ItemProcessor"),
+    (
+        one({**PASS, "QueryLanguage": "JSONPath"}, QueryLanguage="JSONata"),
+        "/States/S",
+        "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine",
+    ),
+    (
+        one({**PASS, "Output": 1}),
+        "/States/S/Output",
+        "is a field of JSONata; the query language here is JSONPath",
+    ),
+    (
+        one({**PASS, "Result": 1}, QueryLanguage="JSONata"),
+        "/States/S/Result",
+        "is a field of JSONPath; the query language here is JSONata",
+    ),
+    (
+        one({**PASS, "ResultPath": "$x.a"}),
+        "/States/S/ResultPath",
+        "cannot write to a variable; Assign does",
+    ),
+    (one({"Type": "Succeed", "Assign": {"a": 1}}), "/States/S/Assign", "is not a field of a Succeed state"),
+    (one({**PASS, "Assign": 1}), "/States/S/Assign", "must be a JSON object whose keys are variables"),
+    (one({**PASS, "Assign": {"states": 1}}), "/States/S/Assign/states", "'states' is reserved"),
+    (
+        one({**PASS, "Assign": {"1st.$": "$"}}),
+        "/States/S/Assign/1st.$",
+        "'1st' is not a variable name: letters, digits and _, no digit first",
+    ),
+    (
+        one({**PASS, "Assign": {"a" * 81: 1}}),
+        "/States/S/Assign/" + "a" * 81,
+        "a variable's name has at most 80 characters",
+    ),
+    (
+        one({**PASS, "Output": "{% 1 + %}"}, QueryLanguage="JSONata"),
+        "/States/S/Output",
+        "'1 +' is not a valid JSONata expression: S0207: Unexpected end of expression",
+    ),
+    (
+        one({**PASS, "Output": {"a": "{% [1, phone.number] %}"}}, QueryLanguage="JSONata"),
+        "/States/S/Output/a",
+        "a reference to 'phone' at the top level is not supported; begin with $states",
+    ),
+    (one({"Type": "Pass"}), "/States/S", "exactly one of Next and End: true is required"),
+    (one({**PASS, "Next": "S"}), "/States/S", "exactly one of Next and End: true is required"),
+    (one({"Type": "Pass", "End": False}), "/States/S", "exactly one of Next and End: true is required"),
+    (one({"Type": "Pass", "Next": "X"}), "/States/S/Next", "there is no state 'X'"),
+    (one({**PASS, "Retry": []}), "/States/S/Retry", "is not a field of a Pass state"),
+    (one({**PASS, "InputPath": "a"}), "/States/S/InputPath", "'a' is not a valid JSONPath: a path begins with $"),
+    (
+        one({**PASS, "ResultPath": "$.a[*]"}),
+        "/States/S/ResultPath",
+        "'$.a[*]' is not a Reference Path: it must name a single node",
+    ),
+    (one({**PASS, "ResultPath": "$$.a"}), "/States/S/ResultPath", "cannot write to the Context Object"),
+    (
+        one({**PASS, "Parameters": {"a.$": 1}}),
+        "/States/S/Parameters/a.$",
+        "must be a string with a JSONPath or an intrinsic function",
+    ),
+    (
+        one({**PASS, "Parameters": [{"a.$": "$.b", "a": 1}]}),
+        "/States/S/Parameters/0",
+        "gives the same name with .$ and without",
+    ),
+    (
+        one({"Type": "Wait", "End": True}),
+        "/States/S",
+        "one of these fields is required: Seconds, Timestamp, SecondsPath, TimestampPath",
+    ),
+    (
+        one({"Type": "Wait", "Seconds": 1, "SecondsPath": "$.s", "End": True}),
+        "/States/S",
+        "only one of these fields may be present: Seconds, SecondsPath",
+    ),
+    (one({"Type": "Wait", "Seconds": 1.5, "End": True}), "/States/S/Seconds", "must be a whole number"),
+    (
+        one({"Type": "Wait", "Timestamp": "2016-12-05 21:29:29Z", "End": True}),
+        "/States/S/Timestamp",
+        "String does not match RFC3339 timestamp",
+    ),
+    (one({"Type": "Task", "End": True}), "/States/S", "these fields are required: Resource"),
+    (
+        one({**TASK, "Resource": "arn:aws:states:::sqs:sendMessage.sync"}),
+        "/States/S/Resource",
+        "The resource provided arn:aws:states:::sqs:sendMessage.sync is not recognized. The value is not a valid "
+        "resource ARN, or the resource is not available in this region. "
+        "(sqs:sendMessage has no .sync; what it may be waited for with: .waitForTaskToken)",
+    ),
+    (
+        one({**TASK, "Resource": "arn:aws:states:::dynamodb:query"}),
+        "/States/S/Resource",
+        "The resource provided arn:aws:states:::dynamodb:query is not recognized. The value is not a valid resource "
+        "ARN, or the resource is not available in this region. "
+        "(for this action it is arn:aws:states:::aws-sdk:dynamodb:query)",
+    ),
+    (one({**TASK, "Parameters": {}}), "/States/S/Parameters", "the field 'FunctionName' is required but was missing"),
+    (
+        one({**TASK, "TimeoutSeconds": 5, "HeartbeatSeconds": 5}),
+        "/States/S/HeartbeatSeconds",
+        "must be smaller than TimeoutSeconds",
+    ),
+    (
+        one({**TASK, "Credentials": {}}),
+        "/States/S/Credentials",
+        "The field 'RoleArn' is required but was missing",
+    ),
+    (one({**TASK, "Retry": [{}]}), "/States/S/Retry/0", "these fields are required: ErrorEquals"),
+    (
+        one({**TASK, "Retry": [{"ErrorEquals": []}]}),
+        "/States/S/Retry/0/ErrorEquals",
+        "must hold at least one Error Name",
+    ),
+    (
+        one({**TASK, "Retry": [{"ErrorEquals": ["States.ALL"]}, {"ErrorEquals": ["A"]}]}),
+        "/States/S/Retry/0/ErrorEquals",
+        "States.ALL stands alone, and in the last Retrier or Catcher only",
+    ),
+    (
+        one({**TASK, "Catch": [{"ErrorEquals": ["States.ALL", "A"], "Next": "S"}]}),
+        "/States/S/Catch/0/ErrorEquals",
+        "States.ALL stands alone, and in the last Retrier or Catcher only",
+    ),
+    (one({**TASK, "Catch": [{"ErrorEquals": ["A"]}]}), "/States/S/Catch/0", "these fields are required: Next"),
+    (one({**TASK, "Catch": [{"ErrorEquals": ["A"], "Next": "X"}]}), "/States/S/Catch/0/Next", "there is no state 'X'"),
+    (
+        one({**TASK, "Retry": [{"ErrorEquals": ["A"], "BackoffRate": 0.5}]}),
+        "/States/S/Retry/0/BackoffRate",
+        "must be at least 1.0",
+    ),
+    (
+        one({**TASK, "Retry": [{"ErrorEquals": ["A"], "JitterStrategy": "HALF"}]}),
+        "/States/S/Retry/0/JitterStrategy",
+        "must be FULL or NONE",
+    ),
+    (one({"Type": "Parallel", "Branches": [], "End": True}), "/States/S/Branches", "must hold at least one branch"),
+    (
+        one({"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "Next": "T"}))], "End": True}),
+        "/States/S/Branches/0/States/B/Next",
+        "there is no state 'T'",
+    ),
+    (
+        one({"Type": "Fail", "Error": "E", "ErrorPath": "$.e"}),
+        "/States/S",
+        "only one of these fields may be present: Error, ErrorPath",
+    ),
+    (one({"Type": "Succeed", "End": True}), "/States/S/End", "is not a field of a Succeed state"),
+    (one({"Type": "Choice", "Choices": []}), "/States/S/Choices", "must hold at least one rule"),
+    (choice(Variable="$.a"), "/States/S/Choices/0", "exactly one operator is required, not 0"),
+    (
+        choice(Variable="$.a", IsNull=True, IsString=True),
+        "/States/S/Choices/0",
+        "exactly one operator is required, not 2",
+    ),
+    (choice(Variable="$.a", NumericEquals="1"), "/States/S/Choices/0/NumericEquals", "has a value of the wrong type"),
+    (
+        choice(Not={"Variable": "$.a", "IsNull": True, "Next": "P"}),
+        "/States/S/Choices/0/Not/Next",
+        "stands in a top-level rule only",
+    ),
+    (choice(And=[]), "/States/S/Choices/0/And", "must hold at least one rule"),
+    (
+        {"StartAt": "A", "States": {"A": PASS, "B/C": PASS}},
+        "/States/B~1C",
+        "the state 'B/C' is not reachable",
+    ),
+]
+
+
+LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+
+
+@pytest.mark.parametrize(("definition", "pointer", "rule"), REFUSED, ids=[f"{p} {r}"[:60] for _, p, r in REFUSED])
+def test_a_definition_is_refused_with_place_and_rule(definition: Any, pointer: str, rule: str) -> None:
+    """The place is a JSON pointer (RFC 6901); / is the whole machine."""
+    with pytest.raises(DefinitionError) as refusal:
+        load(definition)
+    assert (refusal.value.pointer, refusal.value.rule) == (pointer, rule)
+    assert str(refusal.value) == f"{pointer}: {rule}"
+
+
+def test_a_definition_of_data_is_as_json_has_it() -> None:
+    """Data that is not JSON is refused, keys are texts, and a later change of the data does not change the machine."""
+    with pytest.raises(DefinitionError, match="is not valid JSON: Object of type set is not JSON serializable"):
+        load({"StartAt": "A", "States": {"A": {"Type": "Pass", "Result": {1}, "End": True}}})
+    data: dict[Any, Any] = {"StartAt": "1", "States": {1: {"Type": "Pass", "Result": [], "End": True}}}
+    machine = load(data)
+    data["States"][1]["Result"].append(0)
+    assert machine.execute().output == []
+
+
+def test_a_definition_is_read_from_yaml_as_json_would_have_it(tmp_path: Path) -> None:
+    """YAML has JSON's types alone: time stamps, `on` and 1:30 are texts, 010 is ten."""
+    text = """
+    StartAt: S
+    TimeoutSeconds: 010
+    States:
+      S:
+        Type: Pass
+        Result: {when: 2026-01-01T00:00:00Z, on: off, ratio: 1:30, n: -1, f: 1e3, none: null, yes: true, empty: }
+        End: true
+    """
+    path = tmp_path / "machine.asl.yml"
+    path.write_text(text, encoding="utf-8")
+    machine = load(path)
+    assert machine.timeout_s == 10
+    assert machine.execute().output == {
+        "when": "2026-01-01T00:00:00Z",
+        "on": "off",
+        "ratio": "1:30",
+        "n": -1,
+        "f": 1000.0,
+        "none": None,
+        "yes": True,
+        "empty": None,
+    }
+
+
+def test_an_alias_means_the_last_definition_of_its_anchor(tmp_path: Path) -> None:
+    """Source: YAML 1.2, section 7.1. PyYAML by itself takes an anchor once."""
+    path = tmp_path / "machine.asl.yml"
+    path.write_text(
+        "StartAt: S\nStates: {S: {Type: Pass, Result: [&a 1, *a, &a 2, *a], End: true}}\n", encoding="utf-8"
+    )
+    assert load(path).execute().output == [1, 1, 2, 2]
+
+
+def test_json_and_yaml_give_the_same_definition(tmp_path: Path) -> None:
+    for name in ("m.json", "m.yml"):
+        (tmp_path / name).write_text(
+            '{"StartAt": "S", "States": {"S": {"Type": "Pass", "End": true}}}', encoding="utf-8"
+        )
+    assert load(str(tmp_path / "m.json")).definition == load(str(tmp_path / "m.yml")).definition == one(PASS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("m.yml", "StartAt: A\nStates: {}\nStartAt: B\n", "line 3: the key 'StartAt' appears twice"),
+        ("m.json", '{"StartAt": "A", "StartAt": "B"}', "the key 'StartAt' appears twice"),
+        ("m.yml", "a: !!timestamp 2026-01-31", "could not determine a constructor for the tag"),
+        ("m.yml", "a: !!bool maybe", "neither YAML nor JSON: 'maybe'"),
+        ("m.json", "[" * 100_000, "m.json is nested too deeply"),
+        ("m.yml", "a: " + "[" * 1_000, "m.yml is nested too deeply"),
+        ("m.json", '{"a": NaN}', "neither YAML nor JSON: NaN is not a valid JSON number"),
+        ("m.json", '{"a": ' + "9" * 5_000 + "}", "neither YAML nor JSON: Exceeds the limit"),
+        ("m.yml", LAUGHS, "m.yml holds more than 1000000 values, its aliases written out"),
+        ("m.yml", "1: 2\n", "line 1: a key must be a string, not 1"),
+        ("m.yml", "- a\n", "does not hold an object with StartAt and States"),
+        ("m.yml", "a: [", "is neither YAML nor JSON"),
+        ("m.json", "{", "is neither YAML nor JSON"),
+        ("m.yml", "a: \xff", "m.yml is not valid UTF-8: see its byte 4"),
+    ],
+)
+def test_a_broken_file_is_refused_in_one_sentence(tmp_path: Path, name: str, text: str, sentence: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(DefinitionError) as refusal:
+        load(path)
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"nowhere.yml cannot be read: No such file or directory"):
+        load(tmp_path / "nowhere.yml")
+
+
+def test_loading_files_leaves_yaml_itself_as_it_was() -> None:
+    """The reader's types are its own."""
+    assert yaml.safe_load("on: 1:30") == {True: 90}

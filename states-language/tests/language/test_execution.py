@@ -1,0 +1,336 @@
+"""How executions begin and end, what they cost, and that two runs are the same to the byte."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from machines import INVOKE, at_ms, chain, line, machine, named, raising, task, types
+from states_language import Execution, TaskCall, TaskFailure, load
+from states_language.clock import EPOCH_2026_MS, RealClock, VirtualClock
+from states_language.values import parse_json
+
+WAIT = {"Type": "Wait", "Seconds": 10}
+CAUSE_FULL = "The execution reached the maximum number of history events (25000)."
+
+
+def lanes(seconds: int = 35, **retry: Any) -> Any:
+    """Return the two-branch staggered machine: A begins with Wait, B with the Task."""
+
+    def lane(name: str, start_at: str) -> dict[str, Any]:
+        parameters = {"FunctionName": "connect", "Payload": {"lane": name, "execution.$": "$$.Execution.Id"}}
+        work = {
+            "Type": "Task",
+            "Resource": INVOKE,
+            "Parameters": parameters,
+            "OutputPath": "$.Payload",
+            "Catch": [{"ErrorEquals": ["TakenOver"], "ResultPath": None, "Next": f"Wait{name}"}],
+            "Next": f"Wait{name}",
+            **retry,
+        }
+        wait = {"Type": "Wait", "Seconds": seconds, "Next": f"Task{name}"}
+        return {"StartAt": start_at, "States": {f"Wait{name}": wait, f"Task{name}": work}}
+
+    return machine(("P", {"Type": "Parallel", "Branches": [lane("A", "WaitA"), lane("B", "TaskB")]}))
+
+
+async def day(clock: VirtualClock, staggered: Any, perform: Any, **options: Any) -> Execution:
+    execution: Execution = staggered.start({"id": "demo"}, clock=clock, perform=perform, **options)
+    await clock.sleep_until(EPOCH_2026_MS + 86_400_000)
+    return execution
+
+
+def perform_for(clock: VirtualClock, **errors: str) -> Any:
+    """Return a perform that takes 43 s a call and then fails, by the clock's dice or always as taken over."""
+
+    async def perform(call: TaskCall) -> Any:
+        chance = clock.random()
+        if "drop" in errors and chance < 0.3:
+            await asyncio.sleep(round(chance * 100))
+            raise TaskFailure(errors["drop"], "dropped")
+        await asyncio.sleep(43)
+        raise TaskFailure("TakenOver", call.payload["lane"])
+
+    return perform
+
+
+def test_two_runs_give_byte_equal_histories_with_jitter() -> None:
+    """A day of drops and jittered retries: the seed decides every byte, and another seed another day."""
+    retry = [{"ErrorEquals": ["Dropped"], "MaxAttempts": 50, "MaxDelaySeconds": 20, "JitterStrategy": "FULL"}]
+
+    def history(seed: int) -> str:
+        clock = VirtualClock(seed=seed)
+        perform = perform_for(clock, drop="Dropped")
+        return json.dumps(clock.run(day(clock, lanes(Retry=retry), perform)).history)
+
+    first = history(1)
+    assert first == history(1)
+    assert first != history(2)
+
+
+def test_a_day_of_two_lanes() -> None:
+    """Its transitions and events; bench/interpreter.py measures what they cost."""
+    clock = VirtualClock()
+    execution = clock.run(day(clock, lanes(), perform_for(clock)))
+    assert execution.transitions == 4433
+    assert len(execution.history) > 15_000
+
+
+class Listed:
+    """Latencies that are known."""
+
+    def __init__(self) -> None:
+        self.overshoots = [55, 64]
+        self.to_tasks = [56, 63]
+
+    def start_ms(self) -> int:
+        return 25
+
+    def wait_overshoot_ms(self) -> int:
+        return self.overshoots.pop(0)
+
+    def wait_to_task_ms(self) -> int:
+        return self.to_tasks.pop(0)
+
+
+def test_latencies_stand_where_aws_takes_time() -> None:
+    """Before the first state, after a Wait that is over, and between a Wait and the Task after it; nowhere else."""
+    latencies = Listed()
+    states = [
+        ("W", {**WAIT, "Next": "T"}),
+        ("T", task(Next="V")),
+        ("V", {**WAIT, "Next": "P"}),
+        ("P", {"Type": "Pass"}),
+    ]
+    execution = machine(*states).execute(functions={"work": raising()}, latencies=latencies)
+    assert at_ms(execution, "ExecutionStarted") == [0]
+    assert at_ms(execution, "WaitStateEntered") == [25, 10_025 + 55 + 56]
+    assert at_ms(execution, "WaitStateExited") == [10_025 + 55, 20_136 + 64]
+    assert at_ms(execution, "TaskStateEntered") == [10_136]
+    assert at_ms(execution, "PassStateEntered") == [20_200]
+    assert latencies.to_tasks == [63]
+
+
+def test_the_history_is_in_the_wire_shape_of_get_execution_history() -> None:
+    execution = machine(("P", {"Type": "Pass", "Result": "ä"})).execute({"a": [1, None]})
+    assert execution.history == [
+        {
+            "timestamp": EPOCH_2026_MS,
+            "type": "ExecutionStarted",
+            "id": 1,
+            "previousEventId": 0,
+            "executionStartedEventDetails": {
+                "input": '{"a":[1,null]}',
+                "inputDetails": {"truncated": False},
+                "roleArn": "arn:aws:iam::111111111111:role/states-language",
+            },
+        },
+        {
+            "timestamp": EPOCH_2026_MS,
+            "type": "PassStateEntered",
+            "id": 2,
+            "previousEventId": 0,
+            "stateEnteredEventDetails": {
+                "name": "P",
+                "input": '{"a":[1,null]}',
+                "inputDetails": {"truncated": False},
+            },
+        },
+        {
+            "timestamp": EPOCH_2026_MS,
+            "type": "PassStateExited",
+            "id": 3,
+            "previousEventId": 2,
+            "stateExitedEventDetails": {"name": "P", "output": '"ä"', "outputDetails": {"truncated": False}},
+        },
+        {
+            "timestamp": EPOCH_2026_MS,
+            "type": "ExecutionSucceeded",
+            "id": 4,
+            "previousEventId": 3,
+            "executionSucceededEventDetails": {"output": '"ä"', "outputDetails": {"truncated": False}},
+        },
+    ]
+
+
+def test_an_input_is_what_its_json_says() -> None:
+    """Keys are texts, a tuple is an array, and whoever gave it may change it; NaN is no JSON."""
+    data: dict[Any, Any] = {1: (True, [])}
+    execution = load(line(("A", {"Type": "Pass"}))).execute(data)
+    data[1][1].append(0)
+    assert (execution.input, execution.output) == ({"1": [True, []]}, {"1": [True, []]})
+    with pytest.raises(ValueError, match="the input is not a valid JSON value: NaN"):
+        load(line(("A", {"Type": "Pass"}))).execute([float("nan")])
+
+
+def test_a_machine_runs_within_a_running_loop() -> None:
+    """In a function of another machine, and in an async test or a notebook."""
+    inner = load(line(("A", {"Type": "Wait", "Seconds": 9, "Next": "B"}), ("B", {"Type": "Pass", "Result": 5})))
+    outer = load(line(("Do", task(OutputPath="$.Payload"))))
+
+    async def elsewhere() -> Any:
+        return outer.execute(functions={"work": lambda _payload, _context: inner.execute().output}).output
+
+    assert asyncio.run(elsewhere()) == 5
+
+
+def test_each_event_is_reported_as_it_happens() -> None:
+    seen: list[Any] = []
+    execution = machine(("P", {"Type": "Pass"})).execute(on_event=seen.append)
+    assert seen == execution.history
+
+
+def test_a_machines_time_out_ends_the_execution_and_cannot_be_caught() -> None:
+    """TIMED_OUT without Error or Cause; the event points to 0."""
+    catch = [{"ErrorEquals": ["States.ALL"], "Next": "W"}]
+    parallel = {"Type": "Parallel", "Branches": [line(("V", WAIT))], "Catch": catch, "Next": "W"}
+    execution = machine(("P", parallel), ("W", WAIT), TimeoutSeconds=4).execute()
+    assert (execution.status, execution.error, execution.cause) == ("TIMED_OUT", None, None)
+    assert chain(execution)[-1] == (5, 0, "ExecutionTimedOut")
+    assert execution.stopped_ms == EPOCH_2026_MS + 4000
+
+
+def test_an_execution_lives_for_a_year_at_most() -> None:
+    states = [("W", {"Type": "Wait", "Seconds": 40_000_000})]
+    assert machine(*states).execute().stopped_ms == EPOCH_2026_MS + 365 * 86_400_000
+
+
+def test_a_stop_aborts_at_once_and_nothing_follows() -> None:
+    clock = VirtualClock()
+
+    async def perform(_call: TaskCall) -> Any:
+        return await asyncio.sleep(5)
+
+    async def main() -> Execution:
+        execution = machine(("W", {**WAIT, "Next": "T"}), ("T", task())).start({}, clock=clock, perform=perform)
+        await asyncio.sleep(3)
+        execution.stop("Enough", "said the user")
+        execution.stop("Again", "too late")
+        await asyncio.sleep(60)
+        return await execution.wait()
+
+    execution = clock.run(main())
+    assert (execution.status, execution.error, execution.cause) == ("ABORTED", "Enough", "said the user")
+    assert execution.history[-1]["executionAbortedEventDetails"] == {"error": "Enough", "cause": "said the user"}
+    assert types(execution) == ["ExecutionStarted", "WaitStateEntered", "ExecutionAborted"]
+    assert execution.stopped_ms == EPOCH_2026_MS + 3000
+
+
+def test_event_25_000_is_the_end() -> None:
+    """A machine that goes round for ever fails with AWS's words, and with all branches."""
+    turn = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Pass", "Next": "A"}}}
+    execution = machine(("P", {"Type": "Parallel", "Branches": [turn, line(("W", WAIT))]})).execute()
+    assert len(execution.history) == 25_000
+    assert chain(execution)[-1] == (25_000, 24_999, "ExecutionFailed")
+    assert (execution.status, execution.error, execution.cause) == ("FAILED", "States.Runtime", CAUSE_FULL)
+
+
+def test_a_defect_of_the_outside_fails_the_execution_and_is_reported() -> None:
+    """Only TaskFailure is an answer; any other exception of perform is a bug, and no bug is swallowed."""
+    clock = VirtualClock()
+    executions: list[Execution] = []
+
+    async def perform(_call: TaskCall) -> Any:
+        raise named("Bug")("in perform")
+
+    async def main() -> None:
+        executions.append(machine(("T", task())).start({}, clock=clock, perform=perform))
+        await executions[0].wait()
+
+    with pytest.raises(named("Bug")):
+        clock.run(main())
+    assert (executions[0].status, executions[0].error) == ("FAILED", "States.Runtime")
+    assert executions[0].cause == (
+        "An error occurred while executing the state 'T' (entered at the event id #2). Bug: in perform"
+    )
+
+
+def test_the_context_object_names_execution_machine_and_state() -> None:
+    arn = "arn:aws:states:eu-west-1:222222222222:execution:connections:run-1"
+    execution = machine(("P", {"Type": "Pass", "Parameters": {"c.$": "$$"}})).execute({"x": 1}, arn=arn)
+    assert execution.output["c"] == {
+        "Execution": {
+            "Id": arn,
+            "Input": {"x": 1},
+            "StartTime": "2026-01-01T00:00:00.000Z",
+            "Name": "run-1",
+            "RoleArn": "arn:aws:iam::111111111111:role/states-language",
+            "RedriveCount": 0,
+        },
+        "StateMachine": {
+            "Id": "arn:aws:states:eu-west-1:222222222222:stateMachine:connections",
+            "Name": "connections",
+        },
+        "State": {"Name": "P", "EnteredTime": "2026-01-01T00:00:00.000Z"},
+    }
+
+
+def test_names_that_are_left_out_follow_from_the_clocks_seed() -> None:
+    names = [machine(("P", {"Type": "Pass"})).execute(clock=VirtualClock(seed=seed)).name for seed in (1, 1, 2)]
+    assert names[0] == names[1] != names[2]
+    assert len(names[0]) == 36
+
+
+def test_many_executions_of_one_machine_run_at_once() -> None:
+    clock = VirtualClock()
+    one = machine(("W", {"Type": "Wait", "SecondsPath": "$"}))
+
+    async def perform(_call: TaskCall) -> Any:
+        return None
+
+    async def main() -> list[Execution]:
+        executions = [one.start(seconds, clock=clock, perform=perform) for seconds in (3, 1, 2)]
+        return list(await asyncio.gather(*(execution.wait() for execution in executions)))
+
+    assert [(e.stopped_ms or 0) - EPOCH_2026_MS for e in clock.run(main())] == [3000, 1000, 2000]
+
+
+def test_the_same_machine_runs_in_real_time() -> None:
+    """On asyncio's own loop: a Task with a time-out, a Wait that is stopped, and no warning of lost tasks."""
+    clock = RealClock()
+    states = [("T", task(TimeoutSeconds=9, Next="W")), ("W", WAIT)]
+
+    async def perform(call: TaskCall) -> Any:
+        return call.payload
+
+    async def main() -> Execution:
+        waiting = asyncio.Event()
+
+        def seen(event: dict[str, Any]) -> None:
+            if event["type"] == "WaitStateEntered":
+                waiting.set()
+
+        execution = machine(*states).start({"n": 1}, clock=clock, perform=perform, on_event=seen)
+        await waiting.wait()
+        execution.stop()
+        return await execution.wait()
+
+    execution = asyncio.run(main())
+    assert types(execution) == [
+        "ExecutionStarted",
+        "TaskStateEntered",
+        "TaskScheduled",
+        "TaskStarted",
+        "TaskSucceeded",
+        "TaskStateExited",
+        "WaitStateEntered",
+        "ExecutionAborted",
+    ]
+    times = [event["timestamp"] for event in execution.history]
+    assert times == sorted(times)
+    assert abs(times[0] - clock.now_ms()) < 60_000
+
+
+def test_half_of_a_surrogate_pair_leaves_no_machine() -> None:
+    """It is U+FFFD in inputs, names of members, results, Error and Cause, and so every text can be encoded."""
+    assert parse_json('{"\\ud800": ["\\uDC00", "\\ud83d\\ude00"]}') == {"\ufffd": ["\ufffd", "\U0001f600"]}
+    passed = machine(("A", {"Type": "Pass"})).execute({"a\ud800": ["\udc00", "\ud83d\ude00"]})
+    assert passed.output == {"a\ufffd": ["\ufffd", "\U0001f600"]}
+    worked = machine(("A", task())).execute({}, functions={"work": lambda *_: {"half": "\ud800"}})
+    assert worked.output["Payload"] == {"half": "\ufffd"}
+    failed = machine(("A", {"Type": "Fail", "Error": "\ud800", "Cause": "half \ud83d"})).execute()
+    assert (failed.error, failed.cause) == ("\ufffd", "half \ufffd")
+    raised = machine(("A", task())).execute({}, functions={"work": lambda *_: TaskFailure("\ud800", "\udc00")})
+    for execution in (passed, worked, failed, raised):
+        json.dumps(execution.history, ensure_ascii=False).encode()

@@ -1,0 +1,50 @@
+"""The history of an execution: how long it may be, and that it need not be kept."""
+
+from typing import Any
+
+from machines import machine
+from states_language import Machine
+
+
+def counting(most: int) -> tuple[Machine, dict[str, int]]:
+    """Return a loop of a Pass and a Choice, and the input with which it makes so many rounds."""
+    add = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)", "most.$": "$.most"}, "Next": "Look"}
+    again = {"Variable": "$.n", "NumericLessThanPath": "$.most", "Next": "Count"}
+    look = {"Type": "Choice", "Choices": [again], "Default": "Over"}
+    return machine(("Count", add), ("Look", look), ("Over", {"Type": "Succeed"})), {"n": 0, "most": most}
+
+
+def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
+    """Event 25,000 is the end unless there is no limit; a lower one ends an execution earlier, with the same cause."""
+    loop, data = counting(7000)
+    cut, whole, short = (loop.execute(data, history_limit=limit) for limit in (25_000, None, 10))
+    assert (cut.status, cut.error, len(cut.history)) == ("FAILED", "States.Runtime", 25_000)
+    assert (whole.status, whole.output, len(whole.history)) == ("SUCCEEDED", {"n": 7000, "most": 7000}, 28_004)
+    assert whole.history[:24_999] == cut.history[:24_999]
+    assert [event["type"] for event in short.history] == [event["type"] for event in whole.history[:9]] + [
+        "ExecutionFailed"
+    ]
+
+
+def test_a_history_can_be_streamed_instead_of_kept() -> None:
+    """Every event is seen once, in order and whole, and none is kept."""
+    loop, data = counting(3)
+    seen: list[dict[str, Any]] = []
+    streamed = loop.execute(data, on_event=seen.append, keep_history=False)
+    assert streamed.history == []
+    assert seen == loop.execute(data).history
+
+
+def test_a_state_that_changes_nothing_repeats_the_text_of_its_input() -> None:
+    """The output's text is the input's, character by character."""
+    execution = machine(("A", {"Type": "Pass"})).execute({"b": "ü", "a": [1, 2.5, None]})
+    texts = [event[key][name] for event in execution.history for key, name in TEXTS if key in event]
+    assert texts == ['{"b":"ü","a":[1,2.5,null]}'] * 4
+
+
+TEXTS = (
+    ("executionStartedEventDetails", "input"),
+    ("stateEnteredEventDetails", "input"),
+    ("stateExitedEventDetails", "output"),
+    ("executionSucceededEventDetails", "output"),
+)

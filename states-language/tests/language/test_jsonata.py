@@ -1,0 +1,324 @@
+"""JSONata in a machine: what expressions read, what they return, and how evaluations without an end are stopped."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from examples import examples
+from machines import line, machine, raising, types
+from states_language import DefinitionError, Execution
+from states_language.clock import VirtualClock
+from states_language.jsonata.ecmascript import translated
+
+THREW = "threw an error during evaluation. "
+TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
+TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
+TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
+LEAVES = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5)
+JSON = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+)
+
+
+def query(*states: tuple[str, Any]) -> Any:
+    return machine(*states, QueryLanguage="JSONata")
+
+
+def output(expression: str, data: Any = None, **fields: Any) -> Any:
+    """Return the value of an expression in a Pass state."""
+    execution = query(("A", {"Type": "Pass", "Output": {"v": f"{{% {expression} %}}"}, **fields})).execute(data)
+    assert execution.status == "SUCCEEDED", execution.cause
+    return execution.output["v"]
+
+
+def failure(expression: str, data: Any = None) -> str:
+    """Return the cause of a failed expression, without the sentence that names state, expression and field."""
+    execution = query(("A", {"Type": "Pass", "Output": {"v": f"{{% {expression} %}}"}})).execute(data)
+    assert (execution.status, execution.error) == ("FAILED", "States.QueryEvaluationError")
+    assert types(execution)[-2:] == ["EvaluationFailed", "ExecutionFailed"]
+    start = (
+        "An error occurred while executing the state 'A' (entered at the event id #2). "
+        f"The JSONata expression '{expression}' specified for the field 'Output/v' "
+    )
+    assert execution.cause is not None
+    assert execution.cause.startswith(start)
+    return str(execution.cause).removeprefix(start)
+
+
+@given(JSON)
+@settings(max_examples=examples(60), deadline=None)
+def test_a_value_passes_through_an_expression_unchanged(value: Any) -> None:
+    """Nulls, empty and nested arrays included: JSONata's null is not its undefined."""
+    assert output("$states.input.value", {"value": value}) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("$parse('{\"a\":[null,1]}').a[0]", None),
+        ("$partition([1,2,3,4,5], 2)", [[1, 2], [3, 4], [5]]),
+        ("$range(0, 6, 2)", [0, 2, 4, 6]),
+        ("$range(-1.7, 2, 1)", [-1, 0, 1, 2]),
+        ("$range(3, 1, -1)", [3, 2, 1]),
+        ("$hash('input', 'SHA-1')", "140f86aae51ab9e1cda9b4254fe98a74eb54c1a1"),
+        ("$random(42)", 0.7275636800328681),
+        ("$count([1..873782])", 873_782),
+        ("$distinct([1, true, 1.0, 'a', 'a'])", [1, True, "a"]),
+        ("10 / 4", 2.5),
+        ("5.5 % 2", 1.5),
+        ("-7 % 3", -1),
+        ("10 / 5", 2),
+        ("$map([1, null], function($v) { $v })", [1, None]),
+        ("$millis()", 1_767_225_600_000),
+        ("$now()", "2026-01-01T00:00:00.000Z"),
+        ("$sort([3, 1, 2], function($a, $b) { $a > $b })", [1, 2, 3]),
+        ("$states.context.State.Name", "A"),
+        ("$exists($nobody)", False),
+        ("$replace('aXbX', /X/, '-')", "a-b-"),
+    ],
+)
+def test_an_expression_returns(expression: str, value: Any) -> None:
+    """The functions of Step Functions and of JSONata, on the virtual clock."""
+    assert output(expression) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "cause"),
+    [
+        ("$states.input.missing", "returned nothing (undefined)."),
+        ("$range(1, 0, 1)", "returned nothing (undefined)."),
+        (
+            "1 + 'a'",
+            THREW + 'T2002: The right side of the "+" operator must evaluate to a number',
+        ),
+        (
+            "$sum(['a'])",
+            THREW + 'T0412: Argument 1 of function "sum" must be an array of "numbers"',
+        ),
+        (
+            "$abs('a')",
+            THREW + 'T0410: Argument 1 of function "abs" does not match function signature',
+        ),
+        ("$number('x')", THREW + 'D3030: Unable to cast value to a number: "x"'),
+        ("$eval('1')", THREW + "T1006: Attempted to invoke a non-function"),
+        ("$nobody(1)", THREW + "T1006: Attempted to invoke a non-function"),
+        ("$parse('1e999')", THREW + "D3137: Invalid JSON"),
+        ("$error('no')", THREW + "D3137: no"),
+        ("$sum", "returned an unsupported result type."),
+    ],
+)
+def test_the_cause_of_an_expression_without_a_value(expression: str, cause: str) -> None:
+    """The library's codes with the JavaScript library's words, after AWS's sentence."""
+    assert failure(expression) == cause
+
+
+@pytest.mark.parametrize(
+    ("expression", "bound"),
+    [
+        pytest.param("($f := function($x) { $f($x + 1) }; $f(1))", TOO_LONG, marks=pytest.mark.long),
+        (
+            "($f := function($x) { 1 + $f($x) }; $f(1))",
+            TOO_DEEP,
+        ),
+        (
+            " + ".join(["1"] * 200),
+            TOO_DEEP,
+        ),
+        ("$count([1..900000])", TOO_LARGE),
+        ("[-1e308..-1e308]", TOO_LARGE),
+        ("[9007199254740991..9007199254740992]", TOO_LARGE),
+        (
+            "$reduce([1..40], function($a, $b) { $a & $a }, 'x')",
+            TOO_LARGE,
+        ),
+        ("$pad('x', 1e12)", TOO_LARGE),
+        ("($x := [1..9999]; [1..9999].({'a': $x}))", TOO_LARGE),
+        ("($x := [1..9999]; $length($string([1..9999].({'a': $x}))))", TOO_LARGE),
+        ("($x := [1..99999]; $x[$ in $x])", TOO_LONG),
+        pytest.param("($x := [[1..9999], 1]; [1..99999].($x = $x))", TOO_LONG, marks=pytest.mark.long),
+        ("($x := [1..9999]; [1..99999].([$x]; 1))", TOO_LONG),
+        pytest.param("$map([1..20000], function($i) { $distinct([1..500]) })", TOO_LONG, marks=pytest.mark.long),
+        ("$contains($states.input.text, /(a|aa)+$/)", TOO_LONG),
+        pytest.param(
+            "$map([1..99999], function($i) { $contains('aaaaaaaaaaaaaaaaaaaaaaaab', /(a|aa)+$/) })",
+            TOO_LONG,
+            marks=pytest.mark.long,
+        ),
+        pytest.param("($x := [1..5000]; $x@$a.$x@$b.{'a': $a, 'b': $b})", TOO_LONG, marks=pytest.mark.long),
+        pytest.param("$map([1..10000], function($i) { $string({'a': [1..20000]}) })", TOO_LONG, marks=pytest.mark.long),
+        pytest.param(
+            "$reduce([1..99999], function($all, $i) { $merge([$all, {$string($i): $i}]) }, {})",
+            TOO_LONG,
+            marks=pytest.mark.long,
+        ),
+        ("$replace($pad('', 9999, 'a'), /a/, function($m) { $pad('', 9999, 'b') })", TOO_LARGE),
+        ("$replace($pad('', 9999, 'a'), 'a', $pad('', 9999, 'b'))", TOO_LARGE),
+        ("$join($map([1..9999], function($i) { $pad('', 9999, 'b') }))", TOO_LARGE),
+        ("$map([1..9999], function($i) { $pad('', 9999, 'b') })", TOO_LARGE),
+        ("$fromMillis(1, '[Y,99999999999999999999]')", TOO_LARGE),
+        ("$parseInteger($pad('', 99999, 'Z'), 'A')", TOO_LARGE),
+        ("$toMillis($pad('', 99999, '1'), '[Y]')", TOO_LARGE),
+    ],
+)
+def test_an_evaluation_ends(expression: str, bound: str) -> None:
+    """Recursion, doubling, ranges and a regular expression that backtracks without end."""
+    assert failure(expression, {"text": "a" * 60 + "b"}) == f"threw an error during evaluation: {bound}"
+
+
+def test_a_picture_that_can_be_read_in_many_ways_ends() -> None:
+    """Twenty years in a row divide a text in more ways than can be tried; the search is bounded like any other."""
+    assert failure(f"$toMillis($pad('', 200, '1'), '{'[Y]' * 20}x')") == "returned nothing (undefined)."
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("/(a)(?R)?/", "Invalid group"),
+        ("/(?P<a>a)(?P>a)/", "Invalid group"),
+        ("/(?>a)/", "Invalid group"),
+        ("/(?i)a/", "Invalid group"),
+        ("/a++/", "Nothing to repeat"),
+        ("/^*/", "Nothing to repeat"),
+        ("/a{2,1}/", "numbers out of order in {} quantifier"),
+        ("/[b-a]/", "Range out of order in character class"),
+        ("/(?<n>a)(?<n>b)/", "Duplicate capture group name"),
+        ("/(?<n>a)\\k<m>/", "Invalid named reference"),
+        ("/[a-/", "Unterminated character class"),
+        ("/a)/", "Unmatched ')'"),
+        ("/(a/", "Unterminated group"),
+    ],
+)
+def test_a_regular_expression_that_javascript_refuses_is_refused(expression: str, fault: str) -> None:
+    """What `regex` has besides does not load: groups that call others, possessive quantifiers, flags within."""
+    with pytest.raises(ValueError, match=re.escape(f"Invalid regular expression: {expression}: {fault}")):
+        translated(expression[1:-1], multiline=False)
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("[1!2]", 'S0204: Unknown operator: "!"'),
+        ("'\\y'", 'S0103: Unsupported escape sequence: \\"y"'),
+        ("1 /* and so on", "S0106: Comment has no closing tag"),
+        ("'a'/", "S0207: Unexpected end of expression"),
+        ("λ($a)<n<n>>{$a}(5)", "S0401: Type parameters can only be applied to functions and arrays"),
+        ("λ($a)<(sa<n>)>>{$a}(5)", "S0402: Choice groups containing parameterized types are not supported"),
+        ("λ($a)<(s>>{$a}(5)", "S0201: Syntax error"),
+    ],
+)
+def test_a_fault_in_the_text_of_an_expression_has_a_code(expression: str, error: str) -> None:
+    """The definition is refused in JSONata's words, without those of Python."""
+    with pytest.raises(DefinitionError, match=re.escape(f"is not a valid JSONata expression: {error}") + "$"):
+        query(("A", {"Type": "Pass", "Output": f"{{% {expression} %}}"}))
+
+
+def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
+    """States.QueryEvaluationError in a Task's Arguments goes to its Catcher, whose Output sees it."""
+    catcher = {"ErrorEquals": ["States.QueryEvaluationError"], "Output": "{% $states.errorOutput.Error %}", "Next": "B"}
+    execution = query(
+        (
+            "A",
+            {
+                "Type": "Task",
+                "Resource": "arn:aws:states:::lambda:invoke",
+                "Arguments": {"FunctionName": "work", "Payload": {"n": "{% $states.input.n %}"}},
+                "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
+                "Catch": [catcher],
+                "Next": "B",
+            },
+        ),
+        ("B", {"Type": "Pass"}),
+    ).execute(functions={"work": raising()})
+    assert execution.output == "States.QueryEvaluationError"
+    assert types(execution).count("EvaluationFailed") == 2
+    failed = next(event for event in execution.history if event["type"] == "EvaluationFailed")
+    assert failed["evaluationFailedEventDetails"]["location"] == "Arguments/Payload/n"
+
+
+def test_a_parallel_state_takes_arguments_and_gives_its_result() -> None:
+    """Each branch gets Arguments; $states.result is the array of the branches' outputs."""
+    execution = query(
+        (
+            "P",
+            {
+                "Type": "Parallel",
+                "Arguments": {"n": "{% $states.input.n + 1 %}"},
+                "Branches": [
+                    line(("X", {"Type": "Pass"})),
+                    line(("Y", {"Type": "Pass", "Output": "{% $states.input.n %}"})),
+                ],
+                "Output": "{% [$states.result[1], $states.input.n] %}",
+            },
+        )
+    ).execute({"n": 1})
+    assert execution.output == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        (
+            {"Type": "Choice", "Choices": [{"Condition": "{% 1 %}", "Next": "Z"}]},
+            "The JSONata expression '1' specified for the field 'Choices[0]/Condition' returned an unexpected result "
+            "type. Expected 'boolean', but was 'number' for value: 1",
+        ),
+        (
+            {"Type": "Wait", "Seconds": "{% 'a' %}", "Next": "Z"},
+            "The JSONata expression ''a'' specified for the field 'Seconds' returned an unexpected result "
+            "type. Expected 'number', but was 'string' for value: \"a\"",
+        ),
+        ({"Type": "Wait", "Seconds": "{% -1 %}", "Next": "Z"}, "The Seconds field references a negative value: -1"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(state: dict[str, Any], cause: str) -> None:
+    """The cause names the field's type, the value's type, and the value."""
+    execution = query(("A", state), ("Z", {"Type": "Pass"})).execute()
+    assert execution.error == "States.QueryEvaluationError"
+    assert (execution.cause or "").endswith(cause)
+
+
+def test_a_task_is_timed_and_a_fail_is_worded_by_expressions() -> None:
+    """TimeoutSeconds, Error and Cause may be expressions."""
+
+    def run(**task: Any) -> Execution:
+        state = {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::lambda:invoke",
+            "Arguments": {"FunctionName": "work"},
+            "TimeoutSeconds": "{% $states.input.limit %}",
+            "Catch": [{"ErrorEquals": ["States.Timeout"], "Next": "F"}],
+            "Next": "Z",
+            **task,
+        }
+        fail = {"Type": "Fail", "Error": "{% 'Late' & '!' %}", "Cause": "{% $string($states.input.Error) %}"}
+        execution: Execution = query(("A", state), ("Z", {"Type": "Pass"}), ("F", fail)).execute(
+            {"limit": 5}, functions={"work": slow}, clock=clock
+        )
+        return execution
+
+    clock = VirtualClock()
+
+    async def slow(_payload: Any, _lambda_context: Any) -> None:
+        await clock.sleep_until(clock.now_ms() + 60_000)
+
+    late = run()
+    assert (late.error, late.cause) == ("Late!", "States.Timeout")
+    assert (late.stopped_ms or 0) - late.started_ms == 5000
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        (r'"\uD834\uDD1E"', "\U0001d11e"),
+        (r'"\uD834" & "\uDD1E"', "\U0001d11e"),
+        (r'$length("\uD834\uDD1E")', 1),
+        (r'{"\ud834\udd1e": "\uD834"}', {"\U0001d11e": "\ufffd"}),
+        (r'$string(["\uDD1E"])', '["\ufffd"]'),
+    ],
+)
+def test_surrogate_pairs_are_characters_and_halves_are_replaced(expression: str, value: Any) -> None:
+    """A pair of escapes is one character, also joined by &; half of one leaves an expression as U+FFFD."""
+    assert output(expression) == value

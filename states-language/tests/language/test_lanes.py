@@ -1,0 +1,228 @@
+"""Executions take turns on the event loop, and what costs too much is evaluated in another process."""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from language.jsonata_expressions import EXPRESSIONS, INPUT
+from machines import line
+from patience import until
+from states_language import DefinitionError, Execution, RealClock, TaskCall, load
+from states_language.jsonata.evaluation import HERE, compile_query
+from states_language.scheduling.evaluator import answer
+from states_language.scheduling.lanes import STATE, TURN, Lanes
+from states_language.scheduling.pool import Pool
+from states_language.scheduling.writing import text_in_turns
+from states_language.values import compact
+
+TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
+CODED = "error during evaluation. [STD][0-9]{4}: "
+BOUND = "error during evaluation: (Stack overflow|Expression evaluation)"
+NOTHING = r"returned (nothing \(undefined\)|an unsupported result type)\."
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=3), inner, max_size=8),
+)
+ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
+
+
+class Watched(Lanes):
+    """Lanes that keep how many steps were taken between two renewals of a turn."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool)
+        self.taken = [0]
+
+    def spend(self, steps: int, lane: Any = None) -> None:
+        """Count."""
+        self.taken[-1] += steps
+        super().spend(steps, lane)
+
+    def _renew(self) -> None:
+        self.taken.append(0)
+        super()._renew()
+
+
+async def _nothing(_: TaskCall) -> Any:
+    return None
+
+
+def ended(
+    states: list[dict[str, Any]], data: Any, look: Callable[[Watched], object] = lambda _: None
+) -> list[Execution]:
+    """Run each state as a machine of its own, all at once, in lanes of one event loop."""
+
+    async def main() -> list[Execution]:
+        pool = Pool(2)
+        lanes = Watched(pool)
+        try:
+            begun = [
+                load(line(("A", state))).start(data, clock=RealClock(), perform=_nothing, lanes=lanes)
+                for state in states
+            ]
+            return [await execution.wait() for execution in begun]
+        finally:
+            pool.close()
+            look(lanes)
+            await pool.wait_closed()
+
+    return asyncio.run(main())
+
+
+def query(expression: str) -> dict[str, Any]:
+    """A state that evaluates an expression."""
+    return {"Type": "Pass", "QueryLanguage": "JSONata", "Output": f"{{% {expression} %}}"}
+
+
+def test_no_pass_of_the_event_loop_takes_more_than_a_turn() -> None:
+    """An endless recursion, a giant range, backtracking and thousands of expressions: a pass is a turn and one more."""
+    attacks = [
+        query(ENDLESS),
+        query("$count([1..800000])"),
+        query(f"$match('{'a' * 40}b', /^(a|aa)+$/)"),
+        {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500},
+        {"Type": "Pass", "Parameters": {"v.$": "$..*[?(@..b)]"}},
+        *[query("1 + 1")] * 50,
+    ]
+    seen: list[int] = []
+    executions = ended(attacks, {"a": [{"b": n} for n in range(3_000)]}, lambda lanes: seen.extend(lanes.taken))
+    endless, counted, backtracked, many, scanned, *small = executions
+    assert TOO_LONG in str(endless.cause)
+    assert (endless.error, backtracked.error) == ("States.QueryEvaluationError", "States.QueryEvaluationError")
+    assert (counted.output, len(many.output), scanned.status) == (800_000, 500, "SUCCEEDED")
+    assert [each.output for each in small] == [2] * 50
+    # The step that is one too many is counted; the other parts of an evaluation are charged when they are known.
+    assert max(seen) <= TURN + STATE + 2 * HERE.steps
+
+
+@pytest.mark.parametrize(
+    "function", ["States.ArrayUnique($.a)", "States.JsonToString($.a)", "States.ArrayPartition($.a, 2)"]
+)
+def test_large_arguments_give_the_same_elsewhere(function: str) -> None:
+    """An intrinsic function of a large array has the value that it has in virtual time."""
+    state, data = {"Type": "Pass", "Parameters": {"v.$": function}}, {"a": list(range(5_000))}
+    (execution,) = ended([state], data)
+    assert execution.output == load(line(("A", state))).execute(data).output
+
+
+@given(EXPRESSIONS)
+def test_an_expression_fails_with_a_code_or_a_bound(expression: str) -> None:
+    """Whatever is wrong with an expression, its failure is one of JSONata's or a bound, and no internal error."""
+    try:
+        compile_query(f"{{% {expression} %}}", "/States/A/Output")
+    except DefinitionError:
+        return
+    job = {"expression": expression, "states": {"input": INPUT}, "variables": {}, "location": "Output"}
+    failure = answer(job).get("failure", "error during evaluation. D1001: ")
+    assert re.search(f"{CODED}|{BOUND}|{NOTHING}", failure), failure
+
+
+@given(JSON)
+def test_a_value_is_written_in_turns_as_at_once(value: Any) -> None:
+    """A large value has the same text whether others have turns while it is written or not."""
+
+    async def main() -> str:
+        async def written() -> str:
+            return text_in_turns([value] * 300, 10_000_000)
+
+        return await asyncio.create_task(Lanes(Pool()).run(written()))
+
+    assert asyncio.run(main()) == compact([value] * 300)
+
+
+def test_evaluators_draw_numbers_of_their_own() -> None:
+    """Two processes, which were forked from one, do not draw the same random numbers."""
+
+    async def main() -> list[Any]:
+        pool = Pool(2)
+        job = {"expression": "$random()", "states": {}, "variables": {}, "location": "Output"}
+        try:
+            return list(await asyncio.gather(pool.ask(job), pool.ask(job)))
+        finally:
+            pool.close()
+            await pool.wait_closed()
+
+    first, second = asyncio.run(main())
+    assert first != second
+
+
+def test_a_killed_fork_server_is_followed_by_another_and_none_outlives_the_pool() -> None:
+    """Whoever kills it, questions are answered; after `close` neither it nor an evaluator is left."""
+    job = {"expression": "$sum([1..9])", "states": {}, "variables": {}, "location": "Output"}
+
+    def children(pid: int) -> list[int]:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    async def main() -> tuple[list[Any], list[int]]:
+        pool, own = Pool(2), os.getpid()
+        before = set(children(own))
+        answers = [await pool.ask(job)]
+        (server,) = set(children(own)) - before
+        seen = [server, *children(server)]
+        os.kill(server, signal.SIGKILL)
+        await asyncio.to_thread(os.waitid, os.P_PID, server, os.WEXITED | os.WNOWAIT)
+        answers += await asyncio.gather(pool.ask(job), pool.ask(job))
+        (second,) = set(children(own)) - before - {server}
+        seen += [second, *children(second)]
+        pool.close()
+        await pool.wait_closed()
+        return answers, seen
+
+    answers, seen = asyncio.run(main())
+    assert answers == [{"value": 45}] * 3
+    assert until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in seen))
+
+
+def test_a_small_execution_has_every_other_turn() -> None:
+    """While ten large ones run, the two turns of a small execution come within four."""
+    large = load(line(("A", {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500})))
+    small = load(line(("A", query("$sum([1..9])"))))
+
+    async def main() -> int:
+        lanes, clock = Watched(Pool(1)), RealClock()
+        begun = [large.start({}, clock=clock, perform=_nothing, lanes=lanes) for _ in range(10)]
+        while len(lanes.taken) < 40:
+            await asyncio.sleep(0)
+        before = len(lanes.taken)
+        await small.start({}, clock=clock, perform=_nothing, lanes=lanes).wait()
+        turns = len(lanes.taken) - before
+        for each in begun:
+            each.stop()
+        return turns
+
+    assert asyncio.run(main()) <= 5
+
+
+def test_an_execution_of_many_lanes_gets_no_more_turns_than_another() -> None:
+    """While Maps of forty iterations at a time run, a small execution is over within a few turns of the loop."""
+    work = {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}}
+    large = load(line(("A", {"Type": "Map", "ItemsPath": "$.a", "ItemProcessor": work})))
+    small = load(line(("A", query("$sum([1..9])"))))
+
+    async def main() -> tuple[int, Any]:
+        pool = Pool(1)
+        lanes = Watched(pool)
+        data, clock = {"a": list(range(2_000))}, RealClock()
+        begun = [large.start(data, clock=clock, perform=_nothing, lanes=lanes) for _ in range(4)]
+        while len(lanes.taken) < 20:
+            await asyncio.sleep(0)
+        before = len(lanes.taken)
+        execution = await small.start({}, clock=clock, perform=_nothing, lanes=lanes).wait()
+        turns = len(lanes.taken) - before
+        assert [each.status for each in begun] == ["RUNNING"] * 4
+        for each in begun:
+            each.stop()
+        return turns, execution.output
+
+    turns, output = asyncio.run(main())
+    assert output == 45
+    # Two turns, of entering the state and of its expression, each behind those of the four Maps.
+    assert turns <= 2 * 5 + 2

@@ -1,0 +1,172 @@
+"""The Map state within its own execution: its items, their inputs, how many run at once, what a failure does."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from machines import chain, line, machine, raising, task, types
+from states_language import DefinitionError, Execution
+from states_language.clock import VirtualClock
+
+PASS = {"Type": "Pass"}
+
+
+def mapped(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"Type": "Map", "ItemProcessor": line(*states), **fields}
+
+
+def test_each_item_goes_through_and_outputs_keep_the_order_of_the_items() -> None:
+    """However long each takes."""
+    clock = VirtualClock()
+
+    async def slowest_first(payload: Any, _: Any) -> Any:
+        await clock.sleep_until(clock.now_ms() + 1000 * (5 - payload))
+        return payload * 10
+
+    state = mapped(("A", task(OutputPath="$.Payload")), ItemsPath="$.list", ResultPath="$.out")
+    execution = machine(("M", state)).execute({"list": [1, 2, 3]}, functions={"work": slowest_first}, clock=clock)
+    assert execution.output == {"list": [1, 2, 3], "out": [10, 20, 30]}
+    details = [event.get("mapIterationSucceededEventDetails") for event in execution.history]
+    ended = [each["index"] for each in details if each is not None]
+    assert ended == [2, 1, 0]
+
+
+@pytest.mark.parametrize(("at_once", "seconds"), [(1, 12), (2, 6), (3, 4), (0, 1), (99, 1)])
+def test_max_concurrency_bounds_how_many_run_at_once(at_once: int, seconds: int) -> None:
+    """Twelve waits of a second; 0 means without a bound."""
+    state = mapped(("W", {"Type": "Wait", "Seconds": 1}), MaxConcurrency=at_once)
+    execution = machine(("M", state)).execute(list(range(12)))
+    assert (execution.stopped_ms or 0) - execution.started_ms == seconds * 1000
+
+
+def test_no_more_than_forty_iterations_run_at_once() -> None:
+    """Whatever MaxConcurrency says."""
+    state = mapped(("W", {"Type": "Wait", "Seconds": 1}), MaxConcurrency=1000)
+    execution = machine(("M", state)).execute(list(range(41)))
+    assert (execution.stopped_ms or 0) - execution.started_ms == 2000
+
+
+def test_no_items_means_no_iteration() -> None:
+    """The state starts, succeeds and returns an empty array."""
+    execution = machine(("M", mapped(("A", PASS)))).execute([])
+    assert execution.output == []
+    assert types(execution)[2:5] == ["MapStateStarted", "MapStateSucceeded", "MapStateExited"]
+
+
+def test_the_selector_sees_the_item_its_index_and_the_input_of_the_state() -> None:
+    """And states within an iteration see $$.Map.Item too, in a Parallel state as well."""
+    inner = {"Type": "Parallel", "Branches": [line(("B", {"Type": "Pass", "InputPath": "$$.Map.Item.Value"}))]}
+    state = mapped(
+        ("P", {**inner, "ResultPath": "$.seen"}),
+        InputPath="$.in",
+        ItemsPath="$.items",
+        ItemSelector={"i.$": "$$.Map.Item.Index", "v.$": "$$.Map.Item.Value", "k.$": "$.k", "s.$": "$$.State.Name"},
+    )
+    execution = machine(("M", state)).execute({"in": {"items": ["a"], "k": 7}})
+    assert execution.output == [{"i": 0, "v": "a", "k": 7, "s": "M", "seen": ["a"]}]
+
+
+def test_a_failing_iteration_ends_the_state_and_its_siblings() -> None:
+    """MapIterationFailed, the siblings aborted with their states, MapStateFailed; functions run on."""
+    choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 0, "Next": "T"}], "Default": "W"}
+    state = mapped(
+        ("C", choice),
+        ("T", {"Type": "Wait", "Seconds": 1, "Next": "F"}),
+        ("W", {"Type": "Wait", "Seconds": 9}),
+        ("F", {"Type": "Fail", "Error": "Broken"}),
+    )
+    execution = machine(("M", state)).execute([0, 1])
+    assert (execution.status, execution.error) == ("FAILED", "Broken")
+    tail = chain(execution)[-6:]
+    assert [kind for _, _, kind in tail] == [
+        "FailStateEntered",
+        "MapIterationFailed",
+        "WaitStateAborted",
+        "MapIterationAborted",
+        "MapStateFailed",
+        "ExecutionFailed",
+    ]
+    failed_at = tail[0][0]
+    assert [previous for _, previous, _ in tail[1:5]] == [failed_at] * 4
+
+
+def test_a_map_is_retried_and_caught_as_a_whole() -> None:
+    """A Retrier starts all items again; a Catcher sees the iteration's error."""
+    state = mapped(
+        ("A", task()),
+        Retry=[{"ErrorEquals": ["Broken"], "MaxAttempts": 1}],
+        Catch=[{"ErrorEquals": ["Broken"], "Next": "Z"}],
+    )
+    execution = machine(("M", state), ("Z", PASS)).execute(
+        [1, 2], functions={"work": raising("Broken", None, "Broken")}
+    )
+    assert execution.status == "SUCCEEDED"
+    counted = Counter(types(execution))
+    assert (counted["MapStateStarted"], counted["MapStateFailed"]) == (2, 1)
+
+
+def test_iterations_keep_their_variables_to_themselves() -> None:
+    """An inner Map reads what its iteration of the outer one assigned."""
+    summed = ("S", {"Type": "Pass", "Parameters": {"sum.$": "States.MathAdd($x, $)"}, "OutputPath": "$.sum"})
+    outer = (("X", {"Type": "Pass", "Assign": {"x.$": "$[0]"}, "Next": "I"}), ("I", mapped(summed)))
+    execution = machine(("M", mapped(*outer))).execute([[1, 2], [10, 20]])
+    assert execution.output == [[2, 3], [20, 30]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "data", "cause"),
+    [
+        ({}, {}, 'Reference path "$" must point to array.'),
+        ({"ItemsPath": "$$.Execution.Input"}, {"a": 1}, 'Reference path "$.Execution.Input" must point to array.'),
+        ({"ItemsPath": "$.a.b"}, {"a": 1}, 'Unable to apply step "b" to input {"a":1}'),
+        (
+            {"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"},
+            {"l": [1], "n": "x"},
+            'The MaxConcurrencyPath field refers to value "x" which is not a valid integer: $.n',
+        ),
+        (
+            {"ItemsPath": "$.l", "MaxConcurrencyPath": "$.n"},
+            {"l": [1], "n": -1},
+            "Expected non-negative integer for MaxConcurrency, got '-1' instead.",
+        ),
+    ],
+)
+def test_what_a_map_cannot_go_over_fails_the_execution(fields: Any, data: Any, cause: str) -> None:
+    """With States.Runtime."""
+    execution = machine(("M", mapped(("A", PASS), **fields))).execute(data)
+    assert execution.error == "States.Runtime"
+    assert execution.cause == f"An error occurred while executing the state 'M' (entered at the event id #2). {cause}"
+
+
+@pytest.mark.parametrize(
+    ("state", "pointer", "rule"),
+    [
+        ({"Type": "Map"}, "", "these fields are required: ItemProcessor"),
+        (mapped(("A", PASS), Label="x"), "/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
+        (mapped(("A", PASS), Iterator={}), "", "only one of these fields may be present: ItemProcessor, Iterator"),
+        (mapped(("A", PASS), MaxConcurrency=-1), "/MaxConcurrency", "must be between 0 and 99999999"),
+        (
+            {"Type": "Map", "ItemProcessor": {**line(("A", PASS)), "ProcessorConfig": {"Mode": "DISTRIBUTED"}}},
+            "/ItemProcessor/ProcessorConfig/ExecutionType",
+            "must be one of STANDARD, EXPRESS",
+        ),
+    ],
+)
+def test_a_bad_map_is_refused(state: Any, pointer: str, rule: str) -> None:
+    """With its place and the rule."""
+    with pytest.raises(DefinitionError) as refusal:
+        machine(("M", state))
+    assert (refusal.value.pointer, refusal.value.rule) == ("/States/M" + pointer, rule)
+
+
+def test_a_failed_item_selector_fails_the_map() -> None:
+    """In JSONata it is an evaluation that failed, and can be caught."""
+    state = mapped(
+        ("A", PASS),
+        ItemSelector={"v": "{% $states.input.none %}"},
+        Catch=[{"ErrorEquals": ["States.ALL"], "Next": "Z"}],
+    )
+    execution: Execution = machine(("M", state), ("Z", PASS), QueryLanguage="JSONata").execute([1])
+    assert execution.output["Error"] == "States.QueryEvaluationError"
+    assert "MapStateFailed" in types(execution)

@@ -1,0 +1,385 @@
+"""The distributed Map: executions of their own, failures that are tolerated, batches, and items and results in S3."""
+
+import json
+from typing import Any
+
+import pytest
+
+from machines import line, machine, types
+from states_language import DefinitionError, Execution, Machine, TaskCall, TaskFailure
+from states_language.place import Redriven
+
+CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+PASS = {"Type": "Pass"}
+PUT = "arn:aws:states:::s3:putObject"
+FIRST_ROW = {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"}
+ODD = (
+    ("C", {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "P"}),
+    ("P", PASS),
+    ("F", {"Type": "Fail", "Error": "Odd"}),
+)
+
+
+def distributed(*states: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"Type": "Map", "ItemProcessor": {**line(*(states or (("A", PASS),))), **CONFIG}, **fields}
+
+
+class Bucket:
+    """S3 with one bucket, as the calls of Tasks see it."""
+
+    def __init__(self, **objects: str) -> None:
+        self.objects = objects
+
+    async def perform(self, call: TaskCall) -> Any:
+        key = call.parameters.get("Key", "")
+        if call.action == "putObject":
+            self.objects[key] = call.parameters["Body"]
+            return {}
+        if call.action == "listObjectsV2":
+            names = sorted(self.objects)
+            at = int(call.parameters.get("ContinuationToken", 0))
+            entry = {"Key": names[at], "ETag": "e", "LastModified": "2026-01-01T00:00:00Z", "Size": at, "Owner": {}}
+            return {"Contents": [entry]} | ({"NextContinuationToken": str(at + 1)} if at + 1 < len(names) else {})
+        if key not in self.objects:
+            raise TaskFailure("S3.NoSuchKeyException", "The specified key does not exist.")
+        return {"Body": self.objects[key]}
+
+
+def read(text: str, most: int | None = None, **config: Any) -> Execution:
+    """Return the execution of a Map over the items of an object."""
+    settings = {**config, **({"MaxItems": most} if most else {})}
+    reader = {
+        "Resource": "arn:aws:states:::s3:getObject",
+        "Parameters": {"Bucket": "b", "Key.$": "$.key"},
+        "ReaderConfig": settings,
+    }
+    execution: Execution = machine(("M", distributed(ItemReader=reader))).execute(
+        {"key": "k"}, perform=Bucket(k=text).perform
+    )
+    return execution
+
+
+def test_items_are_executions_of_their_own() -> None:
+    """They have names, inputs and histories of their own, and the execution above counts four events."""
+    execution = machine(("M", distributed(("W", {"Type": "Wait", "Seconds": 5}), MaxConcurrency=2))).execute([1, 2, 3])
+    assert execution.output == [1, 2, 3]
+    assert types(execution)[2:6] == ["MapStateStarted", "MapRunStarted", "MapRunSucceeded", "MapStateSucceeded"]
+    assert (execution.stopped_ms or 0) - execution.started_ms == 10_000
+    (run,) = execution.map_runs
+    assert run.status == "SUCCEEDED"
+    assert run.arn.startswith("arn:aws:states:us-east-1:111111111111:mapRun:machine/")
+    assert [child.input for child in run.executions] == [1, 2, 3]
+    assert len({child.arn for child in run.executions}) == 3
+    assert all(child.machine_arn == run.machine_arn and len(child.history) == 4 for child in run.executions)
+
+
+def test_executions_of_a_run_see_no_outer_variables() -> None:
+    """And may therefore use the same names."""
+    execution = machine(
+        ("A", {"Type": "Pass", "Assign": {"v": 1}, "Next": "M"}),
+        (
+            "M",
+            distributed(
+                ("X", {"Type": "Pass", "Assign": {"v": 2}, "Next": "Y"}), ("Y", {"Type": "Pass", "InputPath": "$v"})
+            ),
+        ),
+    ).execute([0])
+    assert execution.output == [2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "output"),
+    [
+        ({}, None),
+        ({"ToleratedFailureCount": 0}, None),
+        ({"ToleratedFailureCount": 2}, [0, 2]),
+        ({"ToleratedFailurePercentage": 49.9}, None),
+        ({"ToleratedFailurePercentage": 50}, [0, 2]),
+        ({"ToleratedFailurePercentage": 100, "ToleratedFailureCount": 1}, None),
+    ],
+)
+def test_a_run_fails_when_more_fail_than_is_tolerated(fields: dict[str, Any], output: Any) -> None:
+    """Two of four fail; by default none may."""
+    execution = machine(("M", distributed(*ODD, MaxConcurrency=1, **fields))).execute([0, 1, 2, 1])
+    assert execution.output == output
+    if output is None:
+        assert (execution.error, execution.cause) == (
+            "States.ExceedToleratedFailureThreshold",
+            "The specified tolerated failure threshold was exceeded",
+        )
+        assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
+
+
+def test_nothing_of_a_run_goes_on_after_its_end() -> None:
+    """Neither after too many failures nor when the execution above times out."""
+    wait = ("W", {"Type": "Wait", "Seconds": 100})
+    choice = {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 1, "Next": "F"}], "Default": "W"}
+    broken = machine(("M", distributed(("C", choice), wait, ("F", {"Type": "Fail"})))).execute([0, 1])
+    assert [child.status for child in broken.map_runs[0].executions] == ["ABORTED", "FAILED"]
+    late = machine(("M", distributed(wait)), TimeoutSeconds=10).execute([0])
+    assert late.status == "TIMED_OUT"
+    assert [child.status for child in late.map_runs[0].executions] == ["ABORTED"]
+    assert late.map_runs[0].status == "ABORTED"
+
+
+def test_a_failing_sibling_aborts_a_run() -> None:
+    """In a Parallel state the run is recorded as MapRunAborted."""
+    slow = line(("M", distributed(("W", {"Type": "Wait", "Seconds": 100}))))
+    fast = line(("V", {"Type": "Wait", "Seconds": 1, "Next": "F"}), ("F", {"Type": "Fail"}))
+    execution = machine(("P", {"Type": "Parallel", "Branches": [slow, fast]})).execute([1])
+    assert types(execution)[-4:] == ["MapStateAborted", "MapRunAborted", "ParallelStateFailed", "ExecutionFailed"]
+
+
+@pytest.mark.parametrize(
+    ("batcher", "batches"),
+    [
+        ({"MaxItemsPerBatch": 2}, [[1, 2], [3, 4], [5]]),
+        ({"MaxInputBytesPerBatch": 17}, [[1, 2], [3, 4], [5]]),
+        ({"MaxInputBytesPerBatch": 1}, [[1], [2], [3], [4], [5]]),
+    ],
+)
+def test_items_are_batched(batcher: dict[str, Any], batches: list[list[int]]) -> None:
+    """By number, by bytes; what is larger than a batch is one alone."""
+    execution = machine(("M", distributed(ItemBatcher=batcher))).execute([1, 2, 3, 4, 5])
+    assert execution.output == [{"Items": batch} for batch in batches]
+
+
+def test_a_batch_has_an_input_of_its_own() -> None:
+    """BatchInput is a template."""
+    execution = machine(
+        ("M", distributed(ItemsPath="$.l", ItemBatcher={"MaxItemsPerBatch": 9, "BatchInput": {"k.$": "$.k"}}))
+    ).execute({"l": [1], "k": 2})
+    assert execution.output == [{"BatchInput": {"k": 2}, "Items": [1]}]
+
+
+@pytest.mark.parametrize(
+    ("text", "config", "items"),
+    [
+        ("[1, null]", {"InputType": "JSON"}, [1, None]),
+        ('{"a":1}\n\n[2]\n', {"InputType": "JSONL"}, [{"a": 1}, [2]]),
+        (
+            "A,B\n1,2\n3\n4,5,6\n",
+            {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"},
+            [{"A": "1", "B": "2"}, {"A": "3", "B": ""}, {"A": "4", "B": "5"}],
+        ),
+        (
+            "1|2\n",
+            {"InputType": "CSV", "CSVHeaderLocation": "GIVEN", "CSVHeaders": ["A"], "CSVDelimiter": "PIPE"},
+            [{"A": "1"}],
+        ),
+    ],
+)
+def test_items_are_read_from_an_object(text: str, config: dict[str, Any], items: list[Any]) -> None:
+    """JSON, JSON lines and CSV; the history says 0 items, for they are read after it."""
+    execution = read(text, **config)
+    assert execution.output == items
+    assert execution.history[2]["mapStateStartedEventDetails"] == {"length": 0}
+    assert read(text, most=1, **config).output == items[:1]
+
+
+@pytest.mark.parametrize(
+    ("text", "config", "cause"),
+    [
+        ('{"a": 1}', {"InputType": "JSON"}, "Attempting to map over non-iterable node."),
+        ("[1", {"InputType": "JSON"}, "The object is not JSON."),
+        ("A,A\n", {"InputType": "CSV", "CSVHeaderLocation": "FIRST_ROW"}, "CSV headers cannot contain duplicates."),
+    ],
+)
+def test_an_object_without_items_fails_the_run(text: str, config: dict[str, Any], cause: str) -> None:
+    """States.ItemReaderFailed, recorded by MapRunFailed."""
+    execution = read(text, **config)
+    assert (execution.error, execution.cause) == ("States.ItemReaderFailed", cause)
+    assert types(execution)[-3:] == ["MapRunFailed", "MapStateFailed", "ExecutionFailed"]
+
+
+def test_a_bucket_is_listed() -> None:
+    """Each object's entry is an item, page after page; times are seconds and the tag is called Etag."""
+    reader = {"Resource": "arn:aws:states:::s3:listObjectsV2", "Parameters": {"Bucket": "b"}}
+    execution = machine(("M", distributed(ItemReader=reader))).execute(perform=Bucket(a="x", b="y").perform)
+    assert execution.output == [
+        {"Etag": "e", "Key": name, "LastModified": 1_767_225_600, "Size": size} for name, size in (("a", 0), ("b", 1))
+    ]
+
+
+def test_results_are_written_to_a_bucket() -> None:
+    """What succeeded, what failed, and a manifest that names both, whose place is the output."""
+    bucket = Bucket()
+    writer = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "out"}}
+    state = distributed(*ODD, ResultWriter=writer, Label="Odd", ToleratedFailureCount=1)
+    execution = machine(("M", state)).execute([0, 1], perform=bucket.perform)
+    run = execution.map_runs[0]
+    folder = f"out/{run.name}"
+    assert execution.output == {
+        "MapRunArn": f"arn:aws:states:us-east-1:111111111111:mapRun:machine/Odd:{run.name}",
+        "ResultWriterDetails": {"Bucket": "b", "Key": f"{folder}/manifest.json"},
+    }
+    manifest = json.loads(bucket.objects[f"{folder}/manifest.json"])
+    assert manifest["DestinationBucket"] == "b"
+    assert [file["Key"] for file in manifest["ResultFiles"]["SUCCEEDED"]] == [f"{folder}/SUCCEEDED_0.json"]
+    assert manifest["ResultFiles"]["SUCCEEDED"][0]["Size"] == len(bucket.objects[f"{folder}/SUCCEEDED_0.json"])
+    (well,) = json.loads(bucket.objects[f"{folder}/SUCCEEDED_0.json"])
+    (badly,) = json.loads(bucket.objects[f"{folder}/FAILED_0.json"])
+    assert (well["Input"], well["Output"], badly["Error"]) == ("0", "0", "Odd")
+
+
+@pytest.mark.parametrize(
+    ("config", "output"),
+    [
+        ({"Transformation": "COMPACT"}, [[0, 0], [2, 2]]),
+        ({"Transformation": "FLATTEN"}, [0, 0, 2, 2]),
+        ({"Transformation": "FLATTEN", "OutputType": "JSONL"}, "0\n0\n2\n2"),
+    ],
+)
+def test_results_have_another_form(config: dict[str, str], output: Any) -> None:
+    """Without a bucket they are what the state gives, with one they are what is written."""
+    twice = ("A", {"Type": "Pass", "Parameters": {"v.$": "States.Array($, $)"}, "OutputPath": "$.v"})
+    assert machine(("M", distributed(twice, ResultWriter={"WriterConfig": config}))).execute([0, 2]).output == output
+    bucket = Bucket()
+    writer = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b"}, "WriterConfig": config}
+    machine(("M", distributed(twice, ResultWriter=writer))).execute([0, 2], perform=bucket.perform)
+    ((name, text),) = [(key, text) for key, text in bucket.objects.items() if "SUCCEEDED" in key]
+    lines = config.get("OutputType") == "JSONL"
+    assert (name.endswith(".jsonl"), text if lines else json.loads(text)) == (lines, output)
+
+
+def test_a_full_or_failed_result_names_its_execution() -> None:
+    """NONE is all that is known of an execution, and so is what failed in any other form."""
+    for form, name in (("NONE", "Name"), ("COMPACT", None)):
+        state = distributed(*ODD, ResultWriter={"WriterConfig": {"Transformation": form}}, ToleratedFailureCount=1)
+        well, badly = machine(("M", state)).execute([0, 1]).output
+        assert (well if name is None else well["Output"], badly["Status"], badly["Error"]) == (
+            0 if name is None else "0", "FAILED", "Odd",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "rule"),
+    [
+        ({"ResultWriter": {}}, "/ResultWriter", "these fields are required: Resource"),
+        (
+            {"ItemReader": {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "PARQUET"}}},
+            "/ItemReader/ReaderConfig/InputType",
+            "must be one of JSON, JSONL, CSV; others are not supported",
+        ),
+        ({"ItemBatcher": {}}, "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
+        (
+            {
+                "ResultWriter": {
+                    "Resource": "arn:aws:states:::s3:putObject",
+                    "WriterConfig": {"Transformation": "SORT"},
+                }
+            },
+            "/ResultWriter/WriterConfig/Transformation",
+            "must be one of NONE, COMPACT, FLATTEN",
+        ),
+        ({"Label": "a b"}, "/Label", "must not have the character ' '"),
+        ({"ToleratedFailurePercentage": 101}, "/ToleratedFailurePercentage", "must be at most 100"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(fields: dict[str, Any], pointer: str, rule: str) -> None:
+    """When the definition is loaded."""
+    with pytest.raises(DefinitionError) as refusal:
+        machine(("M", distributed(**fields)))
+    assert (refusal.value.pointer, refusal.value.rule) == ("/States/M" + pointer, rule)
+
+
+def test_what_cannot_be_evaluated_fails_the_run() -> None:
+    """A selector that leads nowhere is States.Runtime, one in JSONata can be caught; the run has failed either way."""
+    pathed = machine(("M", distributed(ItemSelector={"v.$": "$.none"}))).execute([1])
+    assert (pathed.error, pathed.map_runs[0].status) == ("States.Runtime", "FAILED")
+    catch = [{"ErrorEquals": ["States.ALL"], "Next": "Z"}]
+    state = distributed(ItemSelector={"v": "{% $states.input.none %}"}, Catch=catch)
+    queried = machine(("M", state), ("Z", PASS), QueryLanguage="JSONata").execute([1])
+    assert queried.output["Error"] == "States.QueryEvaluationError"
+    assert types(queried)[4:7] == ["EvaluationFailed", "MapRunFailed", "MapStateFailed"]
+
+
+@pytest.mark.parametrize(
+    ("most", "error", "cause"),
+    [
+        (-1, "States.ItemReaderFailed", "field MaxItems must be positive"),
+        ("x", "States.Runtime", 'The MaxItemsPath field refers to value "x" which is not a valid integer: $.most'),
+    ],
+)
+def test_a_number_of_items_that_is_none_fails_the_map(most: Any, error: str, cause: str) -> None:
+    """A negative one is the reader's to refuse; what is no integer fails the execution before the run."""
+    reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
+    reader["ReaderConfig"] = {"InputType": "JSON", "MaxItemsPath": "$.most"}
+    execution = machine(("M", distributed(ItemReader=reader))).execute({"most": most}, perform=Bucket(k="[1]").perform)
+    assert (execution.error, (execution.cause or "").endswith(cause)) == (error, True)
+    assert ("MapRunStarted" in types(execution)) is (error == "States.ItemReaderFailed")
+
+
+@pytest.mark.parametrize(
+    ("share", "cause"),
+    [
+        (-1, "ToleratedFailurePercentage must be between 0 and 100."),
+        (100.1, "ToleratedFailurePercentage must be between 0 and 100."),
+        ({}, 'The ToleratedFailurePercentagePath field refers to value "{}" which is not a valid float: $.p'),
+    ],
+)
+def test_a_percentage_that_is_none_fails_the_execution(share: Any, cause: str) -> None:
+    state = distributed(ItemsPath="$.l", ToleratedFailurePercentagePath="$.p")
+    execution = machine(("M", state)).execute({"l": [1], "p": share})
+    assert (execution.error, (execution.cause or "").endswith(f"#2). {cause}")) == ("States.Runtime", True)
+    assert types(execution)[2:] == ["MapStateStarted", "ExecutionFailed"]
+
+
+def test_what_a_redriven_run_cannot_do_yet_it_does_then() -> None:
+    """Items that could not be read are read, results that could not be written are written, by the same Map Run."""
+    reader = {"Resource": "arn:aws:states:::s3:getObject", "Parameters": {"Bucket": "b", "Key": "k"}}
+    writer = {"Resource": PUT, "Parameters": {"Bucket": "b"}}
+    bucket, full = Bucket(), True
+
+    async def perform(call: TaskCall) -> Any:
+        if full and call.action == "putObject":
+            raise TaskFailure("S3.AccessDenied", "Access Denied")
+        return await bucket.perform(call)
+
+    unread = machine(
+        ("M", distributed(ItemReader={**reader, "ReaderConfig": {"InputType": "JSON"}}, ResultWriter=writer))
+    )
+    first = unread.execute(perform=perform)
+    assert first.error == "States.ItemReaderFailed"
+    bucket.objects["k"] = "[1, 2]"
+    second = redriven(unread, first, 1, perform)
+    assert (second.error, second.map_runs[0].redrives) == ("States.ResultWriterFailed", 1)
+    full = False
+    third = redriven(unread, second, 2, perform)
+    assert (third.status, third.map_runs[0].arn) == ("SUCCEEDED", first.map_runs[0].arn)
+    assert [one.redrives for one in third.map_runs[0].executions] == [0, 0]
+
+
+def test_a_failure_of_the_definition_begins_another_run() -> None:
+    """States.Runtime leaves no Map Run to redrive, nor does a run that was redriven a thousand times."""
+    broken = machine(("M", distributed(ItemSelector={"x.$": "$.missing"})))
+    first = broken.execute([1])
+    again = redriven(broken, first, 1)
+    assert first.error == again.error == "States.Runtime"
+    assert [run.redrives for run in again.map_runs] == [0]
+    failing = machine(("M", distributed(("F", {"Type": "Fail", "Error": "Always"}))))
+    last = failing.execute([1])
+    last.part["place"]["within"]["run"]["redrives"] = 999
+    assert redriven(failing, last, 1).error == "States.ExceedToleratedFailureThreshold"
+    last.part["place"]["within"]["run"]["redrives"] = 1000
+    assert redriven(failing, last, 1).error == "States.Runtime"
+
+
+def test_an_execution_whose_history_is_full_counts_as_failed() -> None:
+    """It is not redriven, and an execution that ended more than 14 days ago is not either."""
+    failing = machine(("M", distributed(("F", {"Type": "Fail", "Error": "Always"}), ToleratedFailureCount=1)))
+    last = failing.execute([1, 2, 3])
+    full, old, other = last.part["place"]["within"]["run"]["executions"]
+    full["events"], old["stopped_ms"], other["events"] = 24_999, 0, 24_998
+    again = redriven(failing, last, 1)
+    assert [one.redrives for one in again.map_runs[0].executions] == [0, 0, 0]
+    old["stopped_ms"] = full["stopped_ms"]
+    again = redriven(failing, last, 1)
+    assert [one.redrives for one in again.map_runs[0].executions] == [0, 1, 1]
+
+
+def redriven(failed: Machine, last: Execution, count: int, perform: Any = None) -> Execution:
+    """Return the execution that a redrive of the last one comes to."""
+    before = Redriven(json.loads(json.dumps(last.part)), count, last.started_ms, last.event_count)
+    again: Execution = failed.execute(last.input, perform=perform, redriven=before)
+    return again

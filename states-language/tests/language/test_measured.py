@@ -1,0 +1,89 @@
+"""Behaviour that others measured on AWS and nobody recorded: templates, calls, retried branches, a failing Catcher."""
+
+from typing import Any
+
+import pytest
+
+from machines import line, machine, types
+from states_language import Execution
+
+PASS = {"Type": "Pass"}
+DATA = {"other": 1, "items": [1, 2], "nul": None}
+BOOM = line(("Boom", {"Type": "Fail", "Error": "MyError", "Cause": "my cause"}))
+
+
+def previous(execution: Execution) -> list[int]:
+    return [event["previousEventId"] for event in execution.history]
+
+
+def filled(template: Any) -> Execution:
+    return machine(("A", {"Type": "Pass", "Parameters": {"v.$": template}})).execute(DATA)
+
+
+def test_an_element_past_the_end_of_an_array_is_null_in_a_template() -> None:
+    """The same path is an error as InputPath, and so is a path that leads on from the element."""
+    assert filled("$.items[5]").output == {"v": None}
+    assert filled("$.items[5].x").error == "States.Runtime"
+    assert filled("$.other[5]").error == "States.Runtime"
+    assert machine(("A", {"Type": "Pass", "InputPath": "$.items[5]"})).execute(DATA).error == "States.Runtime"
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        ("States.Format('{}', $.nope)", "$.nope"),
+        ("States.Format('{} {}', $.other, $.a.b)", "$.a.b"),
+        ("States.Format('{}', States.Format('{}', $.nope))", "$.nope"),
+        ("States.Format('{}', $.items[5])", "$.items[5]"),
+        ("States.Format('{}', $$.Nope.Deep)", "$.Nope.Deep"),
+    ],
+)
+def test_a_call_whose_argument_is_missing_names_the_whole_call(call: str, argument: str) -> None:
+    """As it was written, and the path as it reads the data."""
+    assert (filled(call).cause or "").partition(". ")[2] == (
+        f"The function '{call}' had the following error: The JsonPath argument for the field '{argument}' could not be "
+        'found in the input \'{"other":1,"items":[1,2],"nul":null}\''
+    )
+
+
+def test_a_wildcard_that_selects_nothing_is_an_empty_array_and_null_is_a_value() -> None:
+    """Neither is a missing argument."""
+    assert filled("States.ArrayLength($.items[*].nope)").output == {"v": 0}
+    assert filled("States.Format('{}', $.nul)").output == {"v": "null"}
+
+
+def test_a_parallel_state_that_is_retried_fails_once_in_its_history() -> None:
+    """Its branches begin again from where the failing one ended."""
+    parallel = {"Type": "Parallel", "Branches": [BOOM], "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}]}
+    execution = machine(("P", parallel)).execute()
+    assert types(execution)[2:] == [
+        *("ParallelStateStarted", "FailStateEntered", "ParallelStateStarted", "FailStateEntered"),
+        *("ParallelStateFailed", "ExecutionFailed"),
+    ]
+    assert previous(execution) == [0, 0, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_catcher_whose_output_fails_fails_the_state_again() -> None:
+    """The failure is the expression's, and names the Catcher's field."""
+    catch = [
+        {"ErrorEquals": ["Other"], "Next": "Z"},
+        {"ErrorEquals": ["States.ALL"], "Output": {"v": "{% $states.input.missing %}"}, "Next": "Z"},
+    ]
+    states = ("P", {"Type": "Parallel", "Branches": [BOOM], "Catch": catch, "Next": "Z"}), ("Z", PASS)
+    execution = machine(*states, QueryLanguage="JSONata").execute()
+    assert types(execution)[4:] == ["ParallelStateFailed", "EvaluationFailed", "ParallelStateFailed", "ExecutionFailed"]
+    assert execution.error == "States.QueryEvaluationError"
+    assert "specified for the field 'Catch[1]/Output/v'" in (execution.cause or "")
+
+
+def test_a_number_with_a_leading_zero_is_not_an_argument() -> None:
+    """An invalid call is an error of the definition, with its place."""
+    with pytest.raises(ValueError, match=r"^/States/A/Parameters/v.\$: 'States.Array\(01\)' is not a valid JSONPath"):
+        filled("States.Array(01)")
+
+
+def test_a_time_limit_that_is_not_a_number_is_shown_as_json() -> None:
+    """Null and true are written as the input has them."""
+    task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}}
+    execution = machine(("A", {**task, "TimeoutSecondsPath": "$.nul"})).execute(DATA)
+    assert (execution.cause or "").endswith("cannot be parsed as a positive long value: $.nul == null")

@@ -1,0 +1,150 @@
+"""Branches begin together, keep their own chains of events, and the first that fails ends the others."""
+
+import asyncio
+from typing import Any
+
+from machines import at_ms, chain, line, machine, named, raising, task, types
+from states_language.clock import VirtualClock
+from states_language.tasks.lambdas import Functions
+
+
+async def sleeping(payload: Any, _lambda_context: Any) -> Any:
+    await asyncio.sleep(payload["sleep_s"])
+    if payload.get("error"):
+        raise named(payload["error"])(payload["error"])
+    return payload["sleep_s"]
+
+
+def part(sleep_s: int, error: str | None = None, **fields: Any) -> dict[str, Any]:
+    state = task(ResultSelector={"slept.$": "$.Payload"}, **fields)
+    state["Parameters"] = {"FunctionName": "work", "Payload": {"sleep_s": sleep_s, "error": error}}
+    return state
+
+
+WAIT: dict[str, Any] = {"Type": "Wait", "Seconds": 10}
+PASS: dict[str, Any] = {"Type": "Pass"}
+
+
+def test_the_output_is_the_branches_outputs_in_the_order_of_the_definition() -> None:
+    """Whichever ends first; and the chain goes on from the branch that ended last."""
+    parallel = {"Type": "Parallel", "Branches": [line(("A", part(3))), line(("B", part(1)))]}
+    execution = machine(("P", parallel)).execute(functions={"work": sleeping})
+    assert execution.output == [{"slept": 3}, {"slept": 1}]
+    assert chain(execution) == [
+        (1, 0, "ExecutionStarted"),
+        (2, 0, "ParallelStateEntered"),
+        (3, 2, "ParallelStateStarted"),
+        (4, 3, "TaskStateEntered"),
+        (5, 4, "TaskScheduled"),
+        (6, 5, "TaskStarted"),
+        (7, 3, "TaskStateEntered"),
+        (8, 7, "TaskScheduled"),
+        (9, 8, "TaskStarted"),
+        (10, 9, "TaskSucceeded"),
+        (11, 10, "TaskStateExited"),
+        (12, 6, "TaskSucceeded"),
+        (13, 12, "TaskStateExited"),
+        (14, 13, "ParallelStateSucceeded"),
+        (15, 13, "ParallelStateExited"),
+        (16, 15, "ExecutionSucceeded"),
+    ]
+
+
+def test_the_first_failure_aborts_the_siblings_at_once() -> None:
+    """The branch's own error is the Parallel state's; open states are aborted, then ParallelStateFailed follows."""
+    inner = {"Type": "Parallel", "Branches": [line(("I", WAIT)), line(("J", PASS))]}
+    branches = [line(("A", WAIT)), line(("B", part(3, "Broken"))), line(("C", part(60))), line(("D", inner))]
+    execution = machine(("P", {"Type": "Parallel", "Branches": branches})).execute(functions={"work": sleeping})
+    assert (execution.status, execution.error) == ("FAILED", "Broken")
+    failed = next(event["id"] for event in execution.history if event["type"] == "TaskFailed")
+    assert chain(execution)[failed:] == [
+        (failed + 1, failed, "TaskStateAborted"),
+        (failed + 2, failed, "WaitStateAborted"),
+        (failed + 3, failed, "TaskStateAborted"),
+        (failed + 4, failed, "ParallelStateAborted"),
+        (failed + 5, failed, "WaitStateAborted"),
+        (failed + 6, failed, "ParallelStateFailed"),
+        (failed + 7, failed + 6, "ExecutionFailed"),
+    ]
+    assert at_ms(execution, "ExecutionFailed") == [3000]
+
+
+def test_a_branch_that_was_cut_off_never_runs_on() -> None:
+    """Nothing of the other branch happens after the failure, even a minute later; its function runs on unheard."""
+    clock = VirtualClock()
+    answered: list[str] = []
+
+    async def work(payload: Any, _lambda_context: Any) -> Any:
+        result = await sleeping(payload, None)
+        answered.append("the sibling's function")
+        return result
+
+    sandbox = Functions(clock, {"work": work})
+    branches = [line(("A", part(20)), ("Then", PASS)), line(("B", part(1, "Broken")))]
+    branches[0]["States"]["A"] = {**part(20), "Next": "Then"}
+    catch = [{"ErrorEquals": ["Broken"], "Next": "After"}]
+    states = [("P", {"Type": "Parallel", "Branches": branches, "Catch": catch}), ("After", WAIT)]
+
+    async def main() -> Any:
+        execution = await machine(*states).start({}, clock=clock, perform=sandbox.perform).wait()
+        await asyncio.sleep(60)
+        return execution
+
+    execution = clock.run(main())
+    assert types(execution)[-6:] == [
+        "TaskStateAborted",
+        "ParallelStateFailed",
+        "ParallelStateExited",
+        "WaitStateEntered",
+        "WaitStateExited",
+        "ExecutionSucceeded",
+    ]
+    assert answered == ["the sibling's function"]
+
+
+def test_a_retry_begins_all_branches_again_without_entering_again() -> None:
+    """ParallelStateStarted alone is repeated, next in the chain after what the branch that failed did last."""
+    retry = [{"ErrorEquals": ["Once"], "IntervalSeconds": 2}]
+    parallel = {"Type": "Parallel", "Branches": [line(("A", task())), line(("B", PASS))], "Retry": retry}
+    execution = machine(("P", parallel)).execute(functions={"work": raising("Once")})
+    assert execution.status == "SUCCEEDED"
+    assert types(execution).count("ParallelStateEntered") == 1
+    assert at_ms(execution, "ParallelStateStarted") == [0, 2000]
+    assert "ParallelStateFailed" not in types(execution)
+    failed_id = next(event["id"] for event in execution.history if event["type"] == "TaskFailed")
+    again = [event for event in execution.history if event["type"] == "ParallelStateStarted"][1]
+    assert again["previousEventId"] == failed_id
+
+
+def test_a_fail_state_in_a_branch_fails_the_parallel_state_with_its_error() -> None:
+    fail = {"Type": "Fail", "Error": "Mine", "Cause": "because"}
+    catch = [{"ErrorEquals": ["Mine"], "ResultPath": "$.error", "Next": "After"}]
+    states = [("P", {"Type": "Parallel", "Branches": [line(("F", fail))], "Catch": catch}), ("After", PASS)]
+    execution = machine(*states).execute({"kept": True})
+    assert execution.output == {"kept": True, "error": {"Error": "Mine", "Cause": "because"}}
+
+
+def test_states_runtime_in_a_branch_fails_the_whole_execution() -> None:
+    """No Catcher of the Parallel state sees it, not even States.ALL."""
+    broken = {"Type": "Pass", "InputPath": "$.no"}
+    catch = [{"ErrorEquals": ["States.ALL"], "Next": "After"}]
+    branches = [line(("A", WAIT)), line(("B", broken))]
+    states = [("P", {"Type": "Parallel", "Branches": branches, "Catch": catch}), ("After", PASS)]
+    execution = machine(*states).execute()
+    assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
+    assert execution.cause == (
+        "An error occurred while executing the state 'B' (entered at the event id #5). "
+        "Invalid path '$.no' : No results for path: $['no']"
+    )
+    assert types(execution)[-1] == "ExecutionFailed"
+
+
+def test_parameters_and_selector_shape_what_goes_in_and_comes_out() -> None:
+    parallel = {
+        "Type": "Parallel",
+        "Parameters": {"n.$": "$.a"},
+        "Branches": [line(("A", PASS)), line(("B", {"Type": "Pass", "Result": 2}))],
+        "ResultSelector": {"first.$": "$[0].n", "second.$": "$[1]"},
+        "ResultPath": "$.r",
+    }
+    assert machine(("P", parallel)).execute({"a": 1}).output == {"a": 1, "r": {"first": 1, "second": 2}}

@@ -1,0 +1,117 @@
+"""A definition may load and still earn warnings."""
+
+from typing import Any
+
+import pytest
+
+from machines import line, task
+from states_language.definition.practices import warnings
+
+ALL = [{"ErrorEquals": ["States.ALL"], "Next": "Over"}]
+OVER = ("Over", {"Type": "Succeed", "Comment": "The end."})
+
+
+def commented(*states: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a definition whose every state has a Comment."""
+    return {"Comment": "A test.", **line(*((name, {"Comment": "It is.", **state}) for name, state in states))}
+
+
+def practices(definition: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one.pointer, one.practice) for one in warnings(definition)]
+
+
+def test_a_machine_with_nothing_to_warn_of() -> None:
+    """Comments, a last Catcher and a bounded Retrier."""
+    assert practices(commented(("A", task(Catch=ALL, Retry=[{"ErrorEquals": ["X"]}], Next="Over")), OVER)) == []
+
+
+def test_a_missing_comment() -> None:
+    """The machine's own, and each state's, in branches too."""
+    branch = line(("B", {"Type": "Pass"}))
+    listed = practices(line(("A", {"Type": "Parallel", "Branches": [branch]})))
+    assert listed == [
+        ("/", "comment"),
+        ("/States/A", "comment"),
+        ("/States/A/Branches/0/States/B", "comment"),
+    ]
+
+
+def test_an_error_that_nobody_catches() -> None:
+    """A Task is warned of unless it, or a Parallel around it, catches everything."""
+    some = [{"ErrorEquals": ["States.TaskFailed"], "Next": "Over"}]
+    assert practices(commented(("A", task(Catch=some, Next="Over")), OVER)) == [("/States/A", "unhandled-error")]
+    branch = commented(("B", task()))
+    del branch["Comment"]
+    around = {"Type": "Parallel", "Branches": [branch], "Next": "Over"}
+    assert practices(commented(("A", around), OVER)) == [("/States/A/Branches/0/States/B", "unhandled-error")]
+    assert practices(commented(("A", {**around, "Catch": ALL}), OVER)) == []
+
+
+@pytest.mark.parametrize(("most", "warned"), [(2000, False), (2100, True), (99_999_999, True)])
+def test_a_retrier_that_can_burn_the_history(most: int, warned: bool) -> None:
+    """Half of the 25,000 events in one visit is too much; MaxAttempts holds for each Error Name."""
+    retry = [{"ErrorEquals": ["X", "Y"], "MaxAttempts": most}]
+    listed = practices(commented(("A", task(Retry=retry, Catch=ALL, Next="Over")), OVER))
+    assert listed == ([("/States/A/Retry/0", "history")] if warned else [])
+
+
+def looping(rule: dict[str, Any]) -> dict[str, Any]:
+    language = {"QueryLanguage": "JSONata"} if "Condition" in rule else {}
+    return commented(
+        ("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Look"}),
+        ("Look", {"Type": "Choice", **language, "Choices": [{**rule, "Next": "Poll"}], "Default": "Over"}),
+        OVER,
+    )
+
+
+@pytest.mark.parametrize(("most", "warned"), [(700, False), (1100, True)])
+def test_retries_of_a_parallel_are_as_long_as_its_branches(most: int, warned: bool) -> None:
+    """An attempt is its start, and of each state within it the entry, the exit and its work: 12 events here."""
+    branch = commented(("B", task(Next="C")), ("C", task(Next="D")), ("D", {"Type": "Succeed"}))
+    around = {"Type": "Parallel", "Branches": [branch], "Retry": [{"ErrorEquals": ["X"], "MaxAttempts": most}]}
+    del branch["Comment"]
+    listed = practices(commented(("A", {**around, "Catch": ALL, "Next": "Over"}), OVER))
+    assert listed == ([("/States/A/Retry/0", "history")] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "bounded"),
+    [
+        ({"Variable": "$.n", "NumericLessThan": 9}, True),
+        ({"Not": {"Variable": "$.at", "TimestampGreaterThanPath": "$.end"}}, True),
+        ({"And": [{"Variable": "$.n", "NumericLessThan": 9}, {"Variable": "$.a", "IsNull": True}]}, True),
+        ({"Variable": "$.status", "StringEquals": "RUNNING"}, False),
+        ({"Condition": "{% $n >= 9 %}"}, True),
+        ({"Condition": "{% $n = 9 %}"}, True),
+        ({"Condition": "{% $states.input.status = 'done' %}"}, False),
+        ({"Condition": "{% $states.input.status = '<b> 9' %}"}, False),
+        ({"Condition": "{% $states.input.status ~> $exists() /* > 9 */ %}"}, False),
+    ],
+)
+def test_a_loop_with_no_bound(rule: dict[str, Any], bounded: bool) -> None:
+    """A loop is bounded by a Choice that compares a number or a time; a status may stay as it is for ever."""
+    assert practices(looping(rule)) == ([] if bounded else [("/States/Poll", "endless-loop")])
+
+
+@pytest.mark.parametrize(
+    ("payload", "bounded"),
+    [
+        ({"count": "{% $count > 9 ? $error('enough') : $count %}"}, True),
+        ({"counts": [1, "{% $count > 9 ? $error('enough') : $count %}"]}, True),
+        ({"count": "{% $error('never') %}"}, False),
+        ({"count": "{% $count > 9 ? '$error(' : $count %}"}, False),
+        ({"count": "$error( > "}, False),
+    ],
+)
+def test_a_loop_that_a_task_refuses_to_go_on_with(payload: dict[str, Any], bounded: bool) -> None:
+    """A Task whose own Arguments raise an error where a count is too high ends the loop by its Catcher."""
+    calls = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::lambda:invoke"}
+    again = {**calls, "Arguments": {"FunctionName": "f", "Payload": payload}, "Catch": ALL, "Next": "Poll"}
+    listed = practices(commented(("Poll", {"Type": "Wait", "Seconds": 9, "Next": "Do"}), ("Do", again), OVER))
+    assert listed == ([] if bounded else [("/States/Poll", "endless-loop")])
+
+
+def test_a_loop_is_named_by_its_states() -> None:
+    """The shortest way round, from the state that stands first."""
+    (advice,) = warnings(looping({"Variable": "$.status", "StringEquals": "RUNNING"}))
+    assert advice.says == "nothing bounds the loop Poll → Look → Poll"

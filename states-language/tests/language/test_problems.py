@@ -1,0 +1,238 @@
+"""Every problem of a definition is listed once, with a hint; what only follows from another problem is not."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from language.test_definition import REFUSED
+from states_language import DefinitionError, load
+from states_language.definition.hints import hint
+from states_language.definition.place import keys, value_at
+from states_language.definition.problems import problems
+
+PASS = {"Type": "Pass", "End": True}
+BROKEN: dict[str, Any] = {
+    "StartAt": "A",
+    "Surprise": 1,
+    "States": {
+        "A": {"Type": "Task", "InputPath": "x", "ResultPath": "$.a[*]", "Inputpath": "$", "Next": "Choose it"},
+        "Choose it": {
+            "Type": "Choice",
+            "Choices": [
+                {"Variable": "$.x", "NumericEquals": "a", "Next": "C"},
+                {"Variable": "y", "Next": "Chose it"},
+                {"Variable": "$.z", "IsNull": True},
+            ],
+            "Default": "D",
+        },
+        "C": {"Type": "Wait", "Seconds": 1, "SecondsPath": "$.x", "Next": 5},
+        "D": {
+            "Type": "Parallel",
+            "Branches": [{"StartAt": "X", "States": {"Y": {"Type": "Pass"}}}, 3],
+            "Retry": [{"ErrorEquals": [], "MaxAttempts": -1, "IntervalSeconds": "x"}],
+            "Catch": [{"Next": "E"}],
+        },
+        "E": {"Type": "Fail", "Error": 1},
+        "F": {"Type": "pass", "Next": "A"},
+        "G": [],
+    },
+}
+LISTED = [
+    ("/Surprise", "is not a field of a state machine"),
+    ("/States/A/InputPath", "'x' is not a valid JSONPath: a path begins with $"),
+    ("/States/A/ResultPath", "'$.a[*]' is not a Reference Path: it must name a single node"),
+    ("/States/A", "these fields are required: Resource"),
+    ("/States/A/Inputpath", "is not a field of a Task state"),
+    ("/States/Choose it/Choices/0/NumericEquals", "has a value of the wrong type"),
+    ("/States/Choose it/Choices/1/Variable", "'y' is not a valid JSONPath: a path begins with $"),
+    ("/States/Choose it/Choices/1", "exactly one operator is required, not 0"),
+    ("/States/Choose it/Choices/2", "these fields are required: Next"),
+    ("/States/C/Next", "must be a string"),
+    ("/States/C", "only one of these fields may be present: Seconds, SecondsPath"),
+    ("/States/D", "exactly one of Next and End: true is required"),
+    ("/States/D/Retry/0/ErrorEquals", "must hold at least one Error Name"),
+    ("/States/D/Retry/0/IntervalSeconds", "must be a whole number"),
+    ("/States/D/Retry/0/MaxAttempts", "must be between 0 and 99999999"),
+    ("/States/D/Catch/0", "these fields are required: ErrorEquals"),
+    ("/States/D/Branches/0/States/Y", "exactly one of Next and End: true is required"),
+    ("/States/D/Branches/0/StartAt", "there is no state 'X'"),
+    ("/States/D/Branches/1", "must be a JSON object"),
+    ("/States/E/Error", "must be a string"),
+    ("/States/F/Type", "'pass' is not one of"),
+    ("/States/G", "must be a JSON object"),
+    ("/States/Choose it/Choices/1/Next", "there is no state 'Chose it'"),
+]
+
+
+def listed(definition: Any) -> list[tuple[str, str]]:
+    return [(problem.pointer, problem.rule) for problem in problems(definition)]
+
+
+def test_every_problem_is_listed_at_once() -> None:
+    """Twenty-three mistakes are twenty-three problems; only what follows from a state without a Next is left out."""
+    rules = listed(BROKEN)
+    assert [pointer for pointer, _ in rules] == [pointer for pointer, _ in LISTED]
+    assert [rule.startswith(start) for (_, rule), (_, start) in zip(rules, LISTED, strict=True)] == [True] * len(LISTED)
+
+
+@pytest.mark.parametrize(("definition", "pointer", "rule"), [case for case in REFUSED if isinstance(case[0], dict)])
+def test_the_first_problem_is_the_loaders(definition: dict[str, Any], pointer: str, rule: str) -> None:
+    """What `load` raises comes first, and one mistake is one problem."""
+    assert listed(definition) == [(pointer, rule)]
+
+
+def test_a_state_that_nobody_reaches_is_listed_with_all_that_only_it_reaches() -> None:
+    """Two states that lead to each other alone are two problems, and neither is a missing target."""
+    lost = {"Type": "Pass", "Next": "C"}
+    rules = listed({"StartAt": "A", "States": {"A": PASS, "B": lost, "C": {**lost, "Next": "B"}}})
+    assert [pointer for pointer, _ in rules] == ["/States/B", "/States/C"]
+
+
+def test_a_typing_mistake_is_one_problem() -> None:
+    """The state that was meant is not listed as out of reach."""
+    rules = listed({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "Bb"}, "B": PASS}})
+    assert rules == [("/States/A/Next", "there is no state 'Bb'")]
+
+
+@pytest.mark.parametrize(
+    ("pointer", "advice"),
+    [
+        ("/States/A/Inputpath", "Did you mean InputPath?"),
+        ("/States/Choose it/Choices/1/Next", "Did you mean 'Choose it'?"),
+        ("/States/F/Type", "Did you mean Pass?"),
+        ("/States/A", "Add Resource: arn:aws:states:::lambda:invoke."),
+        ("/States/D/Branches/0/StartAt", "The states beside it: Y."),
+        ("/States/G", "Write name: value pairs, in JSON within braces."),
+    ],
+)
+def test_a_hint_says_what_to_do(pointer: str, advice: str) -> None:
+    """What is near is named, what is missing is shown."""
+    assert [hint(BROKEN, problem) for problem in problems(BROKEN) if problem.pointer == pointer] == [advice]
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ({"Type": "Succeed", "Next": "A"}, "Remove it: a Succeed state ends its line."),
+        ({"Type": "Fail", "End": True}, "Remove it: a Fail state ends the execution."),
+        ({"Type": "Choice", "Choices": []}, "Write a list with at least one element."),
+        ({"Type": "Parallel", "Branches": [], "End": True}, "Write a list with at least one element."),
+        ({"Type": "Pass", "Output": 1, "End": True},
+         "Remove it, or say QueryLanguage: JSONata. ResultPath is what JSONPath has for it."),
+        ({"Type": "Wait", "Seconds": 1, "QueryLanguage": "JSONata", "InputPath": "$", "End": True},
+         "Remove it, or say QueryLanguage: JSONPath."),
+        ({"Type": "Pass", "Assign": {"1a": 1}, "End": True}, "Choose a name such as count or last_seen."),
+    ],
+)  # fmt: skip
+def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
+    """It never names the field that is too much as the one that was meant, and speaks of no number where none is."""
+    definition = {"StartAt": "A", "States": {"A": state}}
+    (problem,) = problems(definition)
+    assert hint(definition, problem) == advice
+
+
+@pytest.mark.parametrize(
+    ("definition", "advice"),
+    [
+        (
+            {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "A"}}},
+            "Give one of its states End: true, or lead to a Succeed or a Fail.",
+        ),
+        (
+            {"StartAt": "A", "States": {"A": {"Type": "Parallel", "Branches": [{"StartAt": "A", "States": {"A": PASS}}],
+                                              "End": True}}},
+            "Give one of the two another name: a name is the whole machine's.",
+        ),
+        (
+            {"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": {**PASS, "Output": "{% phone %}"}}},
+            "Write $states.input.name for the input, $name for a variable.",
+        ),
+        (
+            {"StartAt": "A", "States": {"A": {"Type": "Task", "Resource": "${Fn}", "End": True}}},
+            "A placeholder is filled in at deployment: check the definition that it makes.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], advice: str) -> None:
+    """One problem each, with one sentence on what to do."""
+    (problem,) = problems(definition)
+    assert hint(definition, problem) == advice
+
+
+def test_names_that_are_used_twice_are_listed_once_each() -> None:
+    """Three branches with one state's name are two problems."""
+    branch = {"StartAt": "B", "States": {"B": {"Type": "Pass", "Next": "C"}, "C": PASS}}
+    states = {"A": {"Type": "Parallel", "Branches": [branch, branch, branch], "End": True}}
+    pointers = [problem.pointer for problem in problems({"StartAt": "A", "States": states})]
+    assert sorted(pointers) == [f"/States/A/Branches/{number}/States/{name}" for number in (1, 2) for name in "BC"]
+
+
+def test_a_state_of_another_branch_cannot_be_led_to() -> None:
+    """The hint says why a name that stands in the definition is not valid here."""
+    inner = {"StartAt": "Far away", "States": {"Far away": PASS}}
+    states = {"A": {"Type": "Parallel", "Branches": [inner], "Next": "Far away"}}
+    definition = {"StartAt": "A", "States": states}
+    (problem,) = problems(definition)
+    assert hint(definition, problem) == "'Far away' stands in another branch; a state leads only to states beside it."
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] * bool(path) + [one for key, member in members for one in places(member, (*path, key))]
+
+
+GOOD: dict[str, Any] = {
+    "StartAt": "Begin",
+    "States": {
+        "Begin": {"Type": "Pass", "Parameters": {"a.$": "$.b", "c": [1]}, "Next": "Both"},
+        "Both": {
+            "Type": "Parallel",
+            "Branches": [{"StartAt": "W", "States": {"W": {"Type": "Wait", "Seconds": 1, "End": True}}}],
+            "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 1}],
+            "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.e", "Next": "Look"}],
+            "Next": "Look",
+        },
+        "Look": {
+            "Type": "Choice",
+            "Choices": [{"And": [{"Variable": "$.a", "IsNull": True}, {"Not": {"Variable": "$", "IsNull": True}}],
+                         "Next": "Begin"}],
+            "Default": "Over",
+        },
+        "Over": {"Type": "Fail", "ErrorPath": "$.e"},
+    },
+}  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(places(GOOD)), st.sampled_from([None, 1, "x", "$", {}, [], True]))))
+def test_any_damage_is_listed_and_nothing_else(damage: list[tuple[tuple[Any, ...], Any]]) -> None:
+    """However a definition is broken, the list ends, begins with the error of `load`, and repeats nothing."""
+    definition = copy.deepcopy(GOOD)
+    for path, value in damage:
+        owner = value_at(definition, path[:-1])
+        key = path[-1]
+        at_home = isinstance(key, int) and key < len(owner) if isinstance(owner, list) else isinstance(key, str)
+        if isinstance(owner, dict | list) and at_home:
+            owner[key] = copy.deepcopy(value)
+    before = copy.deepcopy(definition)
+    rules = listed(definition)
+    assert definition == before
+    assert len(rules) == len(set(rules))
+    assert rules[:1] == first(definition)
+    assert all(hint(definition, DefinitionError(*rule)) for rule in rules)
+
+
+def first(definition: dict[str, Any]) -> list[tuple[str, str]]:
+    try:
+        load(definition)
+    except DefinitionError as problem:
+        return [(problem.pointer, problem.rule)]
+    return []
+
+
+def test_a_pointer_is_read_back() -> None:
+    """RFC 6901 has two escapes."""
+    assert keys("/States/a~1b~0c/Next") == ("States", "a/b~c", "Next")
+    assert keys("/") == ()

@@ -1,0 +1,138 @@
+"""A redrive goes on from any place: an execution that is interrupted again and again ends as one that is not."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from examples import examples
+from states_language import Execution, Machine, TaskCall, TaskFailure, VirtualClock, load
+from states_language.place import Parts, Redriven
+
+FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
+ADD = {"Type": "Pass", "QueryLanguage": "JSONata"}
+
+
+def simple(kind: str, number: int) -> dict[str, Any]:
+    """A state that changes the data or a variable, or waits."""
+    kinds: dict[str, dict[str, Any]] = {
+        "pass": {**ADD, "Output": f"{{% $append($states.input, [{number}]) %}}"},
+        "assign": {**ADD, "Assign": {"v": f"{{% $append($v, [{number}]) %}}"}},
+        "read": {**ADD, "Output": "{% $append($states.input, $v) %}"},
+        "wait": {"Type": "Wait", "Seconds": number},
+        "task": {"Type": "Task", "Resource": FUNCTION},
+    }
+    return kinds[kind]
+
+
+SIMPLE = st.builds(simple, st.sampled_from(["pass", "assign", "read", "wait", "task"]), st.integers(1, 5))
+
+
+def in_line(states: list[dict[str, Any]]) -> dict[str, Any]:
+    """The states one after the other; a scope of its own begins with its variable."""
+    begun = [{**ADD, "Assign": {"v": []}}, *states]
+    named = {f"S{at}": state | {"Next": f"S{at + 1}"} for at, state in enumerate(begun)}
+    named[f"S{len(begun) - 1}"] = begun[-1] | {"End": True}
+    return {"StartAt": "S0", "States": named}
+
+
+def parallel(branches: list[dict[str, Any]]) -> dict[str, Any]:
+    """A Parallel of these lines."""
+    return {"Type": "Parallel", "Branches": branches}
+
+
+def each(line: dict[str, Any], at_once: int, apart: bool) -> dict[str, Any]:
+    """A Map of four items over this line; apart: each item is an execution of its own."""
+    mapped = {"Type": "Map", "QueryLanguage": "JSONata", "Items": [[1], [2], [3], [4]], "MaxConcurrency": at_once}
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}} if apart else {}
+    return mapped | {"ItemProcessor": config | line}
+
+
+def deeper(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """States whose lines are made of the inner ones."""
+    lines = st.lists(inner, min_size=1, max_size=3).map(in_line)
+    return st.builds(parallel, st.lists(lines, min_size=1, max_size=3)) | st.builds(
+        each, lines, st.integers(0, 3), st.booleans()
+    )
+
+
+def unique(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The line with names of states and variables that no other line has."""
+    named = {}
+    for name, state in line["States"].items():
+        own = f"{prefix}{name}"
+        state = {**state, **({"Next": prefix + state["Next"]} if "Next" in state else {})}
+        if "Output" in state:
+            state["Output"] = state["Output"].replace("$v", f"$v{prefix}")
+        if "Assign" in state:
+            value = state["Assign"]["v"]
+            state["Assign"] = {f"v{prefix}": value.replace("$v", f"$v{prefix}") if value else value}
+        if "Branches" in state:
+            state["Branches"] = [unique(inner, f"{own}_{at}_") for at, inner in enumerate(state["Branches"])]
+        if "ItemProcessor" in state:
+            state["ItemProcessor"] = state["ItemProcessor"] | unique(state["ItemProcessor"], f"{own}_")
+        named[own] = state
+    return {"StartAt": prefix + line["StartAt"], "States": named}
+
+
+LINES = st.lists(st.recursive(SIMPLE, deeper, max_leaves=5), min_size=1, max_size=4).map(in_line).map(unique)
+
+
+def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tuple[Execution, list[dict[str, Any]]]:
+    """Runs to the end: each run but the last is stopped so many ms after it began, and the calls fail as told."""
+    events: list[dict[str, Any]] = []
+    left = iter(failing)
+
+    async def perform(call: TaskCall) -> Any:
+        if next(left, False):
+            raise TaskFailure("Broken")
+        return call.payload
+
+    clock = VirtualClock()
+
+    async def main() -> Execution:
+        redriven, count = None, 0
+        while True:
+            execution = machine.start([], clock=clock, perform=perform, on_event=events.append, redriven=redriven)
+            if count < len(stops):
+                await clock.sleep_until(clock.now_ms() + stops[count])
+                execution.stop()
+            await execution.wait()
+            if execution.status == "SUCCEEDED":
+                return execution
+            count += 1
+            redriven = Redriven(json.loads(json.dumps(execution.part)), count, execution.started_ms, len(events))
+
+    return clock.run(main()), events
+
+
+@settings(max_examples=examples(40))
+@given(LINES, st.lists(st.integers(0, 9_000), max_size=4), st.lists(st.booleans(), max_size=8))
+def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], failing: list[bool]) -> None:
+    """Stopped at any millisecond and failed at any call, the output is the same and what was left is not repeated."""
+    machine = load(line)
+    whole, expected = interrupted(machine, [], [])
+    broken, events = interrupted(machine, stops, failing)
+    assert broken.output == whole.output
+    assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+
+    def exits(history: list[dict[str, Any]]) -> list[str]:
+        return sorted(event["stateExitedEventDetails"]["name"] for event in history if "Exited" in event["type"])
+
+    def entries(history: list[dict[str, Any]]) -> list[str]:
+        return sorted(event["type"] for event in history if event["type"].endswith(("Entered", "IterationStarted")))
+
+    assert exits(events) == exits(expected)
+    assert entries(events) == entries(expected)
+
+
+def test_of_many_items_the_place_names_those_that_began() -> None:
+    """One failed at the first of a thousand; the redrive goes through all of them."""
+    parts = Parts(1000, 7, None)
+    parts.end(1, "one")
+    left = parts.left()
+    assert left == {"last_id": 7, "parts": [{}, {"output": "one"}]}
+    again = Parts(1000, 7, left)
+    assert again.open == [0, *range(2, 1000)]
+    assert again.outputs[1] == "one"

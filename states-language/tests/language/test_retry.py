@@ -1,0 +1,96 @@
+"""Back-off against a model, and which Error Names a Retrier or Catcher meets."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from machines import at_ms, machine, raising, task
+from states_language.clock import VirtualClock
+from states_language.failures import StateError
+from states_language.states.retry import YEAR_MS, Attempts, Retrier, matches
+
+RETRIERS = st.builds(
+    Retrier,
+    errors=st.sampled_from([("A",), ("B",), ("A", "B"), ("States.TaskFailed",), ("States.Timeout",), ("States.ALL",)]),
+    interval_s=st.integers(1, 100),
+    max_attempts=st.integers(0, 4),
+    backoff_rate=st.sampled_from([1.0, 1.5, 2.0, 10.0, 1e300]),
+    max_delay_s=st.none() | st.integers(1, 300),
+    jitter=st.just(False),
+)
+ERRORS = st.lists(st.sampled_from(["A", "B", "C", "States.Timeout"]), max_size=12)
+
+
+@given(st.lists(RETRIERS, max_size=3), ERRORS)
+def test_the_waits_are_those_of_a_plain_reading_of_the_specification(
+    retriers: list[Retrier], errors: list[str]
+) -> None:
+    """Interval times rate to the power of the Retrier's uses, capped; the first Retrier that matches decides alone."""
+    attempts = Attempts(tuple(retriers))
+    uses: list[list[str]] = [[] for _ in retriers]
+    for error in errors:
+        met = [i for i, retrier in enumerate(retriers) if matches(retrier.errors, error)]
+        expected = None
+        if met and uses[met[0]].count(error) < retriers[met[0]].max_attempts:
+            retrier, expected = retriers[met[0]], 1000.0 * retriers[met[0]].interval_s
+            for _ in uses[met[0]]:
+                expected *= retrier.backoff_rate
+            expected = round(min(expected, YEAR_MS if retrier.max_delay_s is None else 1000 * retrier.max_delay_s))
+            uses[met[0]].append(error)
+        assert attempts.next_delay_ms(StateError(error, None), random.random) == expected
+        if expected is None:
+            break
+    assert attempts.retries == sum(map(len, uses))
+
+
+@given(RETRIERS, st.integers(0, 10), st.floats(0, 1, exclude_max=True))
+def test_full_jitter_lies_between_nothing_and_the_whole_delay(retrier: Retrier, retries: int, chance: float) -> None:
+    whole_ms = retrier.delay_ms(retries, lambda: chance)
+    jittered = Retrier(**{**vars(retrier), "jitter": True})
+    assert 0 <= jittered.delay_ms(retries, lambda: chance) <= whole_ms
+    assert jittered.delay_ms(retries, lambda: 0.0) == 0
+    assert jittered.delay_ms(retries, lambda: 1 - 2**-53) == whole_ms
+
+
+@given(st.integers(0, 2**32))
+def test_jittered_waits_repeat_with_the_seed_and_stay_below_the_cap(seed: int) -> None:
+    """Four retries of 3 s doubling, capped at 5 s: at most 3, 5, 5 and 5 s, and the same for the same seed."""
+    retry = [
+        {
+            "ErrorEquals": ["States.ALL"],
+            "IntervalSeconds": 3,
+            "MaxAttempts": 4,
+            "MaxDelaySeconds": 5,
+            "JitterStrategy": "FULL",
+        }
+    ]
+
+    def begun_ms() -> list[int]:
+        execution = machine(("T", task(Retry=retry))).execute(
+            functions={"work": raising(*["E"] * 9)}, clock=VirtualClock(seed=seed)
+        )
+        return at_ms(execution, "TaskScheduled")
+
+    begun = begun_ms()
+    waits = [after - before for before, after in pairwise(begun)]
+    assert all(0 <= wait <= most for wait, most in zip(waits, [3000, 5000, 5000, 5000], strict=True))
+    assert begun == begun_ms()
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "met"),
+    [
+        (("States.ALL",), None, True),
+        (("States.ALL",), "States.Timeout", True),
+        (("States.TaskFailed",), "Anything", True),
+        (("States.TaskFailed",), "States.Timeout", False),
+        (("States.Timeout",), "States.Timeout", True),
+        (("A", "B"), "B", True),
+        (("A",), "a", False),
+    ],
+)
+def test_error_names(names: tuple[str, ...], error: str | None, met: bool) -> None:
+    assert matches(names, error) is met

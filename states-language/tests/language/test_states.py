@@ -1,0 +1,364 @@
+"""Pass, Wait, Task, Choice, Succeed and Fail, and the data that flows through them, beyond what was recorded."""
+
+import ast
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import states_language
+from machines import INVOKE, at_ms, machine, raising, task, types
+from states_language import TaskCall, TaskFailure
+from states_language.clock import EPOCH_2026_MS, VirtualClock
+from states_language.timestamps import instant_ms, written
+
+ARN = "arn:aws:lambda:us-east-1:111111111111:function:work"
+
+
+def output(state: dict[str, Any], data: Any) -> Any:
+    execution = machine(("S", state)).execute(data)
+    assert execution.status == "SUCCEEDED", execution.cause
+    return execution.output
+
+
+def detail(state: dict[str, Any], data: Any) -> str:
+    """Return the part of States.Runtime's cause that follows the sentence about the state."""
+    last = [("Z", {"Type": "Succeed"})] if "Choices" in state else []
+    execution = machine(("S", state), *last).execute(data)
+    assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
+    start = "An error occurred while executing the state 'S' (entered at the event id #2). "
+    assert (execution.cause or "").startswith(start)
+    return (execution.cause or "").removeprefix(start)
+
+
+def performed(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[TaskCall, Any]:
+    """Return the call that the Task made, and the execution."""
+    calls: list[TaskCall] = []
+
+    async def perform(call: TaskCall) -> Any:
+        calls.append(call)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    clock = VirtualClock()
+
+    async def main() -> Any:
+        return await machine(("S", state)).start(data or {}, clock=clock, perform=perform).wait()
+
+    execution = clock.run(main())
+    return calls[0], execution
+
+
+# ---- data ----
+
+
+def test_the_five_fields_work_in_their_order() -> None:
+    state = {
+        "Type": "Pass",
+        "InputPath": "$.in",
+        "Parameters": {"doubled.$": "States.Array($.x, $.x)", "fixed": {"deep.$": "$.x"}},
+        "ResultPath": "$.out.here",
+        "OutputPath": "$.out",
+    }
+    assert output(state, {"in": {"x": 1}, "out": {"kept": 0}}) == {
+        "kept": 0,
+        "here": {"doubled": [1, 1], "fixed": {"deep": 1}},
+    }
+
+
+def test_null_paths() -> None:
+    """InputPath and OutputPath null give {}, ResultPath null drops the result."""
+    assert output({"Type": "Pass", "InputPath": None}, {"a": 1}) == {}
+    assert output({"Type": "Pass", "OutputPath": None}, {"a": 1}) == {}
+    assert output({"Type": "Pass", "Result": 5, "ResultPath": None}, {"a": 1}) == {"a": 1}
+
+
+def test_a_template_path_that_leads_nowhere_is_named_with_its_field() -> None:
+    assert detail({"Type": "Pass", "Parameters": {"a": {"b.$": "$.no"}}}, {"x": 1}) == (
+        "The JSONPath '$.no' specified for the field 'b.$' could not be found in the input '{\"x\":1}'"
+    )
+
+
+def test_a_result_path_that_does_not_fit_is_an_error_of_its_own() -> None:
+    """States.ResultPathMatchFailure can be caught."""
+    catch = [{"ErrorEquals": ["States.ResultPathMatchFailure"], "ResultPath": None, "Next": "P"}]
+    states = [("T", task(ResultPath="$.a.b", Catch=catch)), ("P", {"Type": "Pass"})]
+    execution = machine(*states).execute({"a": 1}, functions={"work": raising()})
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"a": 1})
+
+
+# ---- Wait ----
+
+
+@pytest.mark.parametrize(
+    ("state", "data", "until_ms"),
+    [
+        ({"Seconds": 90}, {}, 90_000),
+        ({"Seconds": 0}, {}, 0),
+        ({"SecondsPath": "$.s"}, {"s": 3}, 3000),
+        ({"Timestamp": "2026-01-01T00:00:01.5Z"}, {}, 1500),
+        ({"Timestamp": "2026-01-01T01:00:00+01:00"}, {}, 0),
+        ({"TimestampPath": "$.t"}, {"t": "2026-01-02T00:00:00.0001Z"}, 86_400_001),
+        ({"TimestampPath": "$.t"}, {"t": "1999-01-01T00:00:00Z"}, 0),
+        ({"TimestampPath": "$$.Execution.StartTime"}, {}, 0),
+    ],
+)
+def test_a_wait_ends_at_its_time_and_never_early(state: dict[str, Any], data: Any, until_ms: int) -> None:
+    execution = machine(("S", {"Type": "Wait", **state})).execute(data)
+    assert at_ms(execution, "WaitStateExited") == [until_ms]
+
+
+def test_a_wait_for_a_negative_time_fails() -> None:
+    said = detail({"Type": "Wait", "SecondsPath": "$.s"}, {"s": -1})
+    assert said == "The SecondsPath parameter references a negative value: $.s == -1"
+
+
+@given(st.datetimes(), st.integers(0, 999))
+def test_a_timestamp_is_read_as_it_is_written(moment: Any, millis: int) -> None:
+    text = f"{moment.isoformat(timespec='seconds')}.{millis:03d}Z"
+    at = instant_ms(text)
+    assert at is not None
+    assert written(at) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-02-30T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01t00:00:00z", "2026-01-01", 5, None]
+)
+def test_a_value_that_is_not_a_timestamp(text: Any) -> None:
+    assert instant_ms(text) is None
+
+
+# ---- Task ----
+
+
+def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
+    """Both ways of calling give the same call; lambda:invoke wraps the answer."""
+    entered = {"execution_arn", "entered_ms"}
+    invoke = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": ARN + ":live", "Payload.$": "$"}}
+    call, execution = performed(invoke, {"ok": 1}, {"x": 2})
+    assert {k: v for k, v in vars(call).items() if k not in entered} == {
+        "resource": INVOKE,
+        "service": "lambda",
+        "action": "invoke",
+        "sdk": False,
+        "function": "work",
+        "parameters": {"FunctionName": ARN + ":live", "Payload": {"x": 2}},
+        "payload": {"x": 2},
+        "state": "S",
+        "timeout_ms": None,
+        "pattern": "",
+        "pending": None,
+    }
+    assert call.execution_arn == execution.arn
+    assert call.entered_ms == EPOCH_2026_MS
+    assert (execution.output["Payload"], execution.output["StatusCode"]) == ({"ok": 1}, 200)
+    direct, execution = performed({"Type": "Task", "Resource": ARN, "TimeoutSeconds": 7}, {"ok": 1}, {"x": 2})
+    assert (direct.function, direct.payload, direct.timeout_ms) == ("work", {"x": 2}, 7000)
+    assert execution.output == {"ok": 1}
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [("f", "f"), ("f:1", "f"), ("111111111111:function:f", "f"), ("function:f:live", "f"), (ARN, "work")],
+)
+def test_a_function_is_known_by_its_bare_name(reference: str, name: str) -> None:
+    state = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": reference}}
+    assert performed(state, None)[0].function == name
+
+
+@pytest.mark.parametrize(
+    ("resource", "service", "action", "sdk", "kind"),
+    [
+        ("arn:aws:states:::dynamodb:updateItem", "dynamodb", "updateItem", False, "dynamodb"),
+        ("arn:aws:states:::aws-sdk:sfn:describeExecution", "sfn", "describeExecution", True, "aws-sdk:sfn"),
+        ("arn:aws:states:::aws-sdk:lambda:invoke", "lambda", "invoke", True, "aws-sdk:lambda"),
+    ],
+)
+def test_any_other_service_is_asked_as_it_is(resource: str, service: str, action: str, sdk: bool, kind: str) -> None:
+    """The parameters are the API's, the answer is the response; events name the service."""
+    call, execution = performed(
+        {"Type": "Task", "Resource": resource, "Parameters": {"Key.$": "$.k"}}, {"R": 1}, {"k": 2}
+    )
+    assert (call.service, call.action, call.sdk, call.function) == (service, action, sdk, None)
+    assert (call.parameters, call.payload) == ({"Key": 2}, None)
+    assert execution.output == {"R": 1}
+    assert execution.history[2]["taskScheduledEventDetails"] == {
+        "resourceType": kind,
+        "resource": action,
+        "region": "us-east-1",
+        "parameters": '{"Key":2}',
+    }
+
+
+def test_a_failure_of_a_service_is_its_error_name() -> None:
+    failure = TaskFailure("DynamoDB.ConditionalCheckFailedException", "The conditional request failed")
+    state = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:updateItem", "Parameters": {}}
+    _, execution = performed(state, failure)
+    assert (execution.error, execution.cause) == (failure.error, failure.cause)
+
+
+@pytest.mark.parametrize("pattern", ["", ".waitForTaskToken"])
+def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None:
+    """States.Runtime is not caught, and there is no TaskFailed."""
+
+    async def perform(_call: TaskCall) -> Any:
+        raise TaskFailure("States.Runtime", "no such parameter")
+
+    state = {"Type": "Task", "Resource": f"arn:aws:states:::sqs:sendMessage{pattern}", "Parameters": {}}
+    caught = {**state, "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Z"}]}
+    execution = machine(("T", caught), ("Z", {"Type": "Pass"})).execute(perform=perform)
+    assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
+    assert (execution.cause or "").endswith("'T' (entered at the event id #2). no such parameter")
+    assert types(execution)[2:] == ["TaskScheduled", "TaskStarted", "ExecutionFailed"]
+
+
+def test_limits_are_in_the_scheduled_event() -> None:
+    state = {**task(), "TimeoutSecondsPath": "$.t", "HeartbeatSeconds": 3}
+    _, execution = performed(state, None, {"t": 9})
+    details = execution.history[2]["taskScheduledEventDetails"]
+    assert (details["timeoutInSeconds"], details["heartbeatInSeconds"]) == (9, 3)
+
+
+@pytest.mark.parametrize("field", ["TimeoutSecondsPath", "HeartbeatSecondsPath"])
+def test_a_missing_limit_fails_as_a_missing_input_path_does(field: str) -> None:
+    execution = machine(("T", task(**{field: "$.t"}))).execute({"u": 1})
+    assert execution.error == "States.Runtime"
+    assert (execution.cause or "").endswith(
+        "(entered at the event id #2). Invalid path '$.t' : No results for path: $['t']"
+    )
+
+
+def test_silence_longer_than_the_heartbeat_is_a_time_out() -> None:
+    """A call that waits for its answer sends no heartbeat: it fails with States.Timeout when the first is missed."""
+
+    async def slow(_payload: Any, _lambda_context: Any) -> str:
+        await asyncio.sleep(5)
+        return "done"
+
+    missed = machine(("T", task(TimeoutSeconds=9, HeartbeatSeconds=3))).execute(functions={"work": slow})
+    assert (missed.status, missed.error, at_ms(missed, "TaskTimedOut")) == ("FAILED", "States.Timeout", [3_000])
+    kept = machine(("T", task(TimeoutSeconds=9, HeartbeatSeconds=6))).execute(functions={"work": slow})
+    assert (kept.status, at_ms(kept, "TaskSucceeded")) == ("SUCCEEDED", [5_000])
+
+
+def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
+    async def late(_payload: Any, _lambda_context: Any) -> None:
+        await asyncio.sleep(5)
+
+    wait: dict[str, Any] = {"Type": "Wait", "Seconds": 10, "End": True}
+    catch = [{"ErrorEquals": ["States.Timeout"], "Next": "W"}]
+    execution = machine(("T", task(TimeoutSeconds=2, Catch=catch)), ("W", wait)).execute(functions={"work": late})
+    assert types(execution).count("TaskTimedOut") == 1
+    assert "TaskSucceeded" not in types(execution)
+    assert at_ms(execution, "TaskTimedOut") == [2000]
+
+
+def test_a_payload_that_is_not_json_fails_the_task() -> None:
+    state = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "work", "Payload": "plain"}}
+    execution = machine(("S", state)).execute(functions={"work": raising()})
+    assert execution.error == "Lambda.InvalidRequestContentException"
+    assert types(execution)[-2:] == ["TaskFailed", "ExecutionFailed"]
+
+
+# ---- Choice ----
+
+
+def chosen(rule: dict[str, Any], data: Any) -> bool:
+    choice = {"Type": "Choice", "Choices": [{**rule, "Next": "Y"}], "Default": "N"}
+    yes, no = {"Type": "Pass", "Result": True}, {"Type": "Pass", "Result": False}
+    return machine(("S", choice), ("Y", yes), ("N", no)).execute(data).output is True
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "holds"),
+    [
+        ("log-*.txt", "log-2026.txt", True),
+        ("log-*.txt", "log-.txt.gz", False),
+        ("*", "", True),
+        ("a\\*b", "a*b", True),
+        ("a\\*b", "axb", False),
+        ("a\\\\*", "a\\x", True),
+        ("a.c", "abc", False),
+        ("a*", "a\nb", True),
+    ],
+)
+def test_string_matches(pattern: str, text: str, holds: bool) -> None:
+    assert chosen({"Variable": "$.v", "StringMatches": pattern}, {"v": text}) is holds
+
+
+def test_timestamps_compare_as_instants() -> None:
+    """Whatever their offsets, to the nanosecond."""
+    rule = {"Variable": "$.v", "TimestampEquals": "2026-01-01T00:00:00Z"}
+    assert chosen(rule, {"v": "2026-01-01T02:00:00+02:00"})
+    assert not chosen(rule, {"v": "2026-01-01T00:00:00.000000001Z"})
+
+
+def test_rules_are_joined_and_asked_only_as_far_as_needed() -> None:
+    """A test for presence shields the comparison after it."""
+    present = {"Variable": "$.v", "IsPresent": True}
+    big = {"Variable": "$.v", "NumericGreaterThan": 5}
+    assert chosen({"And": [present, big]}, {"v": 6})
+    assert not chosen({"And": [present, big]}, {})
+    assert chosen({"Or": [{"Not": present}, big]}, {})
+
+
+def test_a_variable_that_is_not_there_and_a_choice_without_a_match_are_states_runtime() -> None:
+    state = {"Type": "Choice", "Choices": [{"Variable": "$.v", "NumericEquals": 1, "Next": "Z"}]}
+    assert detail(state, {}) == "Invalid path '$.v': The choice state's condition path references an invalid value."
+    assert detail(state, {"v": 2}).startswith("Failed to transition out of the state.")
+
+
+# ---- Succeed, Fail ----
+
+
+def test_succeed_ends_with_its_narrowed_input() -> None:
+    assert output({"Type": "Succeed", "InputPath": "$.a", "OutputPath": "$.b"}, {"a": {"b": 1}}) == 1
+
+
+def test_a_fail_state_without_fields_gives_neither_error_nor_cause() -> None:
+    execution = machine(("S", {"Type": "Fail"})).execute()
+    assert (execution.status, execution.error, execution.cause) == ("FAILED", None, None)
+    assert execution.history[-1]["executionFailedEventDetails"] == {}
+
+
+# ---- the room ----
+
+
+def test_no_module_of_the_interpreter_reads_time_or_chance() -> None:
+    """Both come from the clock alone: clock.py is the one module that may import time, random, secrets or uuid.
+
+    The server is no part of it.
+    """
+    for path in Path(states_language.__file__).parent.rglob("*.py"):
+        if path.name == "clock.py" or path.parent.name == "server":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not imported & {"time", "random", "secrets", "uuid"}, path.name
+        calls = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not calls & {"now", "utcnow", "today", "sleep"}, path.name
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        {"Credentials": {"RoleArn": "arn:r"}},
+        {"Credentials": {"RoleArn.$": "$.role"}},
+        {"QueryLanguage": "JSONata", "Credentials": {"RoleArn": "{% $states.input.role %}"}},
+    ],
+)
+def test_the_role_of_a_task_is_in_its_scheduled_event(credentials: dict[str, Any]) -> None:
+    """Fixed, by a path or by an expression."""
+    _, execution = performed({"Type": "Task", "Resource": ARN, **credentials}, 1, {"role": "arn:r"})
+    assert execution.history[2]["lambdaFunctionScheduledEventDetails"]["taskCredentials"] == {"roleArn": "arn:r"}
+
+
+def test_a_role_that_is_not_a_text_fails_the_execution() -> None:
+    """It is refused when the state is entered."""
+    state = {"Type": "Task", "Resource": ARN, "Credentials": {"RoleArn.$": "$.role"}}
+    assert machine(("S", state)).execute({"role": 5}).error == "States.Runtime"

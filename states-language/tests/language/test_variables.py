@@ -1,0 +1,138 @@
+"""Variables: who sees them, when they change and how much they may hold."""
+
+from typing import Any
+
+import pytest
+
+from machines import line, machine, raising, task
+from states_language import DefinitionError
+
+BIG = "x" * 200_000
+
+
+def assigned(execution: Any) -> list[dict[str, str]]:
+    """Return what each state's exit says was assigned."""
+    exits = (event.get("stateExitedEventDetails", {}) for event in execution.history)
+    return [details["assignedVariables"] for details in exits if "assignedVariables" in details]
+
+
+def test_a_state_reads_what_earlier_states_assigned() -> None:
+    """Paths, templates, intrinsics, Choice rules and waits all take $name."""
+    execution = machine(
+        ("A", {"Type": "Pass", "Assign": {"n.$": "$.n", "list": [1, 2]}, "Next": "B"}),
+        ("B", {"Type": "Choice", "Choices": [{"Variable": "$n", "NumericEquals": 5, "Next": "C"}]}),
+        ("C", {"Type": "Wait", "SecondsPath": "$n", "Next": "D"}),
+        ("D", {"Type": "Pass", "InputPath": "$list[1]", "Next": "E"}),
+        ("E", {"Type": "Pass", "Parameters": {"sum.$": "States.MathAdd($n, $)", "rest.$": "$list[0:1]"}}),
+    ).execute({"n": 5})
+    assert execution.output == {"sum": 7, "rest": [1]}
+    assert assigned(execution) == [{"n": "5", "list": "[1,2]"}]
+
+
+def test_assignments_of_one_state_see_the_values_from_before_it() -> None:
+    """Two variables change places, and the state's own fields still see the old values."""
+    execution = machine(
+        ("A", {"Type": "Pass", "Assign": {"x": 1, "y": 2}, "Next": "B"}),
+        ("B", {"Type": "Pass", "Parameters": {"x.$": "$x"}, "Assign": {"x.$": "$y", "y.$": "$x"}, "Next": "C"}),
+        ("C", {"Type": "Pass", "ResultPath": "$.now", "Parameters": {"x.$": "$x", "y.$": "$y"}}),
+    ).execute()
+    assert execution.output == {"x": 1, "now": {"x": 2, "y": 1}}
+
+
+def test_a_task_assigns_from_the_result_before_its_selector() -> None:
+    """In a Task, $ of Assign is the answer as it came; the output goes its own way."""
+    execution = machine(
+        (
+            "A",
+            task(ResultSelector={"kept.$": "$.Payload.b"}, Assign={"a.$": "$.Payload.a"}, Next="B"),
+        ),
+        ("B", {"Type": "Pass", "ResultPath": "$.a", "InputPath": "$a"}),
+    ).execute({"a": 1, "b": 2}, functions={"work": lambda payload, _: payload})
+    assert execution.output == {"kept": 2, "a": 1}
+
+
+def test_a_catcher_assigns_from_the_error_output() -> None:
+    """The state's own Assign is for its success; a Catcher has one of its own."""
+    execution = machine(
+        (
+            "A",
+            task(
+                Assign={"how": "well"},
+                Catch=[
+                    {"ErrorEquals": ["Broken"], "Assign": {"how.$": "$.Error"}, "ResultPath": "$.e", "Next": "B"},
+                ],
+                Next="B",
+            ),
+        ),
+        ("B", {"Type": "Pass", "InputPath": "$how"}),
+    ).execute(functions={"work": raising("Broken")})
+    assert execution.output == "Broken"
+
+
+@pytest.mark.parametrize(("value", "how"), [(1, "rule"), (2, "default")])
+def test_a_choice_assigns_by_the_way_that_it_takes(value: int, how: str) -> None:
+    """A rule's Assign is its own; the state's is for Default."""
+    rule = {"Variable": "$.v", "NumericEquals": 1, "Assign": {"how": "rule"}, "Next": "B"}
+    execution = machine(
+        ("A", {"Type": "Choice", "Choices": [rule], "Assign": {"how": "default"}, "Default": "B"}),
+        ("B", {"Type": "Pass", "InputPath": "$how"}),
+    ).execute({"v": value})
+    assert execution.output == how
+
+
+def test_a_branch_sees_outer_variables_and_keeps_its_own() -> None:
+    """A branch's variables are gone when the Parallel state ends, and its sibling never sees them."""
+    own = ("X", {"Type": "Pass", "Assign": {"inner.$": "$outer"}, "Next": "Y"})
+    execution = machine(
+        ("A", {"Type": "Pass", "Assign": {"outer": 1}, "Next": "P"}),
+        (
+            "P",
+            {
+                "Type": "Parallel",
+                "Branches": [
+                    line(own, ("Y", {"Type": "Pass", "InputPath": "$inner"})),
+                    line(("V", {**own[1], "Next": "W"}), ("W", {"Type": "Pass"})),
+                ],
+                "Next": "Z",
+            },
+        ),
+        ("Z", {"Type": "Pass", "Parameters": {"gone.$": "$inner"}}),
+    ).execute()
+    assert execution.error == "States.Runtime"
+    assert execution.history[-2]["type"] == "PassStateEntered"
+    assert execution.history[-2]["stateEnteredEventDetails"]["input"] == "[1,{}]"
+
+
+def test_an_inner_scope_may_not_assign_an_outer_variable() -> None:
+    """Refused when the definition is loaded."""
+    inner = line(("X", {"Type": "Pass", "Assign": {"v": 2}}))
+    with pytest.raises(DefinitionError) as refusal:
+        machine(
+            ("A", {"Type": "Pass", "Assign": {"v": 1}, "Next": "P"}), ("P", {"Type": "Parallel", "Branches": [inner]})
+        )
+    assert refusal.value.pointer == "/States/P/Branches/0/States/X/Assign/v"
+    assert refusal.value.rule == "the variable 'v' belongs to an outer scope, see /States/A/Assign/v"
+
+
+def test_one_assign_holds_256_kib_and_an_execution_ten_mib() -> None:
+    """Both limits fail the execution with States.DataLimitExceeded and name the limit."""
+    two = machine(("A", {"Type": "Pass", "Assign": {"a": BIG, "b": BIG}})).execute()
+    assert (two.status, two.error) == ("FAILED", "States.DataLimitExceeded")
+    many = [
+        (f"S{n}", {"Type": "Pass", "Assign": {f"v{n}": BIG}, **({"Next": f"S{n + 1}"} if n < 59 else {"End": True})})
+        for n in range(60)
+    ]
+    full = machine(*many).execute()
+    assert (full.status, full.error) == ("FAILED", "States.DataLimitExceeded")
+    assert len(assigned(full)) == 10 * 1024 * 1024 // (len(BIG) + 2)
+
+
+def test_a_variable_that_is_assigned_again_counts_once() -> None:
+    """A loop that rewrites one large variable does not fill the store."""
+    execution = machine(
+        ("A", {"Type": "Pass", "Assign": {"big": BIG, "n": 0}, "Next": "B"}),
+        ("B", {"Type": "Pass", "Assign": {"big": BIG, "n.$": "States.MathAdd($n, 1)"}, "Next": "C"}),
+        ("C", {"Type": "Choice", "Choices": [{"Variable": "$n", "NumericLessThan": 60, "Next": "B"}], "Default": "D"}),
+        ("D", {"Type": "Succeed"}),
+    ).execute()
+    assert execution.status == "SUCCEEDED"

@@ -1,0 +1,103 @@
+"""No definition and no input breaks the interpreter: it refuses them, or the execution ends."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from examples import examples
+from language.wild import ANSWERS, DATA, ended, lines, mutated
+from machines import line, machine
+from states_language import DefinitionError, load
+
+WILD = settings(
+    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@given(mutated() | lines(), DATA, ANSWERS)
+@WILD
+def test_a_wild_definition_is_refused_or_runs_to_an_end(definition: Any, data: Any, answers: list[Any]) -> None:
+    """A defect would be reported to the event loop and raised by the clock."""
+    try:
+        loaded = load(definition)
+    except DefinitionError:
+        return
+    execution = ended(loaded, data, answers)
+    assert execution.status in ("SUCCEEDED", "FAILED", "TIMED_OUT")
+    assert [event["id"] for event in execution.history] == list(range(1, len(execution.history) + 1))
+    assert all(event["previousEventId"] < event["id"] for event in execution.history)
+
+
+def _nested(state: Any, wrap: Callable[[Any], Any]) -> Any:
+    for _ in range(5000):
+        state = wrap(state)
+    return state
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {
+            "Type": "Choice",
+            "Choices": [{**_nested({"Variable": "$", "IsNull": True}, lambda rule: {"Not": rule}), "Next": "B"}],
+        },
+        {"Type": "Pass", "Parameters": _nested({"a.$": "$"}, lambda inner: {"a": inner}), "Next": "B"},
+        {"Type": "Pass", "InputPath": "$[?(" + "(" * 5000, "Next": "B"},
+        {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% " + "[" * 5000 + " %}", "Next": "B"},
+        _nested({"Type": "Pass"}, lambda inner: {"Type": "Parallel", "Branches": [line(("A", inner))], "Next": "B"}),
+    ],
+)
+def test_a_deeply_nested_definition_is_refused(state: Any) -> None:
+    """Nested Choice Rules, templates, filters, expressions, branches."""
+    with pytest.raises(DefinitionError, match="nested too deeply"):
+        machine(("A", state), ("B", {"Type": "Pass"}))
+
+
+def test_data_that_nests_ever_deeper_ends_the_execution() -> None:
+    """A loop that wraps its input twenty times a round."""
+    wrapped: dict[str, Any] = {"a.$": "$"}
+    for _ in range(20):
+        wrapped = {"a": wrapped}
+    execution = machine(
+        ("A", {"Type": "Pass", "Parameters": wrapped, "Next": "B"}),
+        ("B", {"Type": "Choice", "Choices": [{"Variable": "$.stop", "IsPresent": True, "Next": "C"}], "Default": "A"}),
+        ("C", {"Type": "Succeed"}),
+    ).execute()
+    assert execution.status == "FAILED"
+    assert execution.error == "States.Runtime"
+
+
+def test_an_input_that_is_not_json_is_not_started() -> None:
+    """A set, or arrays nested more deeply than any Python's JSON takes."""
+    nested: list[Any] = []
+    for _ in range(50_000):
+        nested = [nested]
+    for data in ({1}, nested):
+        with pytest.raises(ValueError, match="the input is not a valid JSON value"):
+            machine(("A", {"Type": "Pass"})).execute(data)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "data"),
+    [
+        ("InputPath", "$..*..*..*..*", {"a": [[[[[[[[0] * 9] * 3] * 3] * 3] * 3] * 3] * 3] * 3}),
+        ("Parameters", {"u.$": "States.ArrayUnique($.a)"}, {"a": list(range(40_000))}),
+        ("Parameters", {"s.$": "States.StringSplit($.a, 'a')"}, {"a": "a" * 200_000}),
+    ],
+)
+def test_a_costly_field_is_bounded(field: str, value: Any, data: Any) -> None:
+    """Deep scans that multiply fail by name; the rest is linear."""
+    execution = machine(("A", {"Type": "Pass", field: value})).execute(data)
+    assert execution.status in ("SUCCEEDED", "FAILED")
+    if field == "InputPath":
+        assert execution.error == "States.Runtime"
+        assert "selects more than 200000 nodes" in (execution.cause or "")
+
+
+def test_wildcards_take_linear_time() -> None:
+    """A pattern of a thousand wildcards against a long text that does not end as it should."""
+    rule = {"Variable": "$", "StringMatches": "*a" * 1000 + "b", "Next": "A"}
+    states = ("A", {"Type": "Choice", "Choices": [rule], "Default": "B"}), ("B", {"Type": "Succeed"})
+    assert machine(*states).execute("a" * 200_000).status == "SUCCEEDED"

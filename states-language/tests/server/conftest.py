@@ -1,0 +1,17 @@
+"""The fixtures of the tests of the Step Functions API."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from endpoint import service, states_client
+from patience import in_thread
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One endpoint for the whole module; tests use names of their own."""
+    folder = tmp_path_factory.mktemp("api")
+    with in_thread(lambda: service(folder)) as url:
+        yield states_client(url)

@@ -1,0 +1,219 @@
+"""The Step Functions API as an SDK uses it: machines, versions of them, tags, tokens and Express executions."""
+
+import concurrent.futures
+import json
+from typing import Any
+
+import pytest
+
+from endpoint import (
+    PASS,
+    PREFIX,
+    ROLE,
+    WAIT,
+    calling,
+    created,
+    handed_over,
+    over,
+    refusal,
+)
+
+
+def test_bad_requests_have_awss_names(states: Any) -> None:
+    """For a bad definition, role and ARN, and a value out of its set."""
+    request = {"name": "bad", "roleArn": ROLE}
+    refused = refusal(states.create_state_machine, **request, definition='{"StartAt": "S"}')
+    assert refused == (
+        "InvalidDefinition",
+        "Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: These fields are required: [States] at /'",
+    )
+    assert refusal(states.create_state_machine, **request, definition="no")[0] == "InvalidDefinition"
+    assert (
+        refusal(states.create_state_machine, **request, definition='{"TimeoutSeconds": NaN}')[0] == "InvalidDefinition"
+    )
+    assert refusal(states.create_state_machine, **request, definition=" " * 1_048_577) == (
+        "ValidationException",
+        "1 validation error detected: Value at 'definition' failed to satisfy constraint: "
+        "Member must have length less than or equal to 1048576",
+    )
+    assert refusal(states.create_state_machine, name="b", roleArn="me", definition=json.dumps(PASS)) == (
+        "InvalidArn",
+        "Invalid Role Arn: 'me'",
+    )
+    assert refusal(states.describe_state_machine, stateMachineArn="x") == ("InvalidArn", "Invalid Arn: 'x'")
+    execution = PREFIX.replace("stateMachine", "execution") + "a:b"
+    assert refusal(states.describe_state_machine, stateMachineArn=execution) == (
+        "InvalidArn",
+        "Invalid Arn: 'Resource type not valid in this context: execution'",
+    )
+    assert refusal(states.create_state_machine, **request, definition=json.dumps(PASS), type="FAST") == (
+        "ValidationException",
+        "1 validation error detected: Value 'FAST' at 'type' failed to satisfy constraint: "
+        "Member must satisfy enum value set: [STANDARD, EXPRESS]",
+    )
+    assert refusal(states.list_state_machines, maxResults=1001)[0] == "ValidationException"
+    described = {"definition": json.dumps(PASS), "versionDescription": "first"}
+    assert refusal(states.create_state_machine, **request, **described) == (
+        "ValidationException",
+        "Version description can only be set when publish is true",
+    )
+
+
+@pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n":5}'), ("sync:2", {"n": 5})])
+def test_a_nested_execution_is_waited_for(states: Any, pattern: str, output: Any) -> None:
+    """.sync gives the output as text, .sync:2 as JSON."""
+    inner = created(states, "inner")
+    resource = f"arn:aws:states:::states:startExecution.{pattern}"
+    outer = created(
+        states, f"outer-{len(pattern)}", calling(resource, {"StateMachineArn": inner, "Input": {"n": 5}}, End=True)
+    )
+    ended = over(states, states.start_execution(stateMachineArn=outer)["executionArn"])
+    result = json.loads(ended["output"])
+    assert (result["Status"], result["StateMachineArn"], result["Output"]) == ("SUCCEEDED", inner, output)
+
+
+def test_a_nested_execution_that_fails_fails_the_task(states: Any) -> None:
+    """States.TaskFailed; one that cannot be started fails under the service's name."""
+    fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
+    resource = "arn:aws:states:::states:startExecution.sync"
+    parameters = {"StateMachineArn": created(states, "inner-bad", fail)}
+    outer = created(states, "outer-bad", calling(resource, parameters, End=True))
+    ended = over(states, states.start_execution(stateMachineArn=outer)["executionArn"])
+    assert (ended["error"], json.loads(ended["cause"])["Error"]) == ("States.TaskFailed", "Bad")
+    none = created(states, "outer-none", calling(resource, {"StateMachineArn": PREFIX + "no"}, End=True))
+    ended = over(states, states.start_execution(stateMachineArn=none)["executionArn"])
+    assert ended["error"] == "StepFunctions.StateMachineDoesNotExistException"
+
+
+def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
+    """aws-sdk:sfn reaches this service: names in Pascal case, dates as texts, errors by the SDK's names."""
+    listing = created(
+        states, "lists", calling("arn:aws:states:::aws-sdk:sfn:listStateMachines", {"MaxResults": 1}, End=True)
+    )
+    result = json.loads(over(states, states.start_execution(stateMachineArn=listing)["executionArn"])["output"])
+    assert (len(result["StateMachines"]), result["StateMachines"][0]["Type"]) == (1, "STANDARD")
+    looks = calling("arn:aws:states:::aws-sdk:sfn:describeStateMachine", {"StateMachineArn": PREFIX + "no"}, End=True)
+    arn = created(states, "looks", looks)
+    ended = over(states, states.start_execution(stateMachineArn=arn)["executionArn"])
+    assert ended["error"] == "Sfn.StateMachineDoesNotExistException"
+    assert ended["cause"].startswith(f"State Machine Does Not Exist: '{PREFIX}no' (Service: Sfn, Status Code: 400, ")
+
+
+def test_definitions_are_judged(states: Any) -> None:
+    """ValidateStateMachineDefinition creates nothing."""
+    good = states.validate_state_machine_definition(definition=json.dumps(PASS))
+    assert (good["result"], good["diagnostics"], good["truncated"]) == ("OK", [], False)
+    bad = states.validate_state_machine_definition(definition="{}", type="EXPRESS")
+    assert (bad["result"], bad["diagnostics"]) == (
+        "FAIL",
+        [
+            {
+                "severity": "ERROR",
+                "code": "SCHEMA_VALIDATION_FAILED",
+                "location": "/",
+                "message": "These fields are required: [States, StartAt]",
+            }
+        ],
+    )
+
+
+def test_every_problem_of_a_definition_is_reported(states: Any) -> None:
+    """In the order of their places, at most as many as requested."""
+    bad = {"StartAt": "S", "States": {"S": {"Type": "Pass", "Next": "T"}, "U": {"Type": "Wait", "End": True}}}
+    judged = states.validate_state_machine_definition(definition=json.dumps(bad))
+    assert [one["location"] for one in judged["diagnostics"]] == ["/States/U", "/States/S/Next"]
+    first = states.validate_state_machine_definition(definition=json.dumps(bad), maxResults=1)
+    assert (len(first["diagnostics"]), first["truncated"], first["result"]) == (1, True, "FAIL")
+
+
+def test_a_history_that_grows_is_read_backwards_without_a_shift(states: Any) -> None:
+    """A page continues after the last event that was shown, whatever was added meanwhile."""
+    execution, token = handed_over(states, "grows")
+    first = states.get_execution_history(executionArn=execution, reverseOrder=True, maxResults=2)
+    assert [event["id"] for event in first["events"]] == [5, 4]
+    states.send_task_success(taskToken=token, output="{}")
+    over(states, execution)
+    rest = states.get_execution_history(
+        executionArn=execution, reverseOrder=True, maxResults=9, nextToken=first["nextToken"]
+    )
+    assert ([event["id"] for event in rest["events"]], "nextToken" in rest) == ([3, 2, 1], False)
+    of_another_list = refusal(states.list_state_machines, nextToken=first["nextToken"])
+    assert of_another_list[0] == "InvalidToken"
+
+
+def test_versions_aliases_and_map_runs_are_empty_lists(states: Any) -> None:
+    """Tools ask for them; a list of executions needs a machine."""
+    arn = PREFIX + "deployed"
+    assert states.list_state_machine_versions(stateMachineArn=arn)["stateMachineVersions"] == []
+    assert states.list_state_machine_aliases(stateMachineArn=arn)["stateMachineAliases"] == []
+    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+    assert states.list_map_runs(executionArn=execution)["mapRuns"] == []
+    assert refusal(states.list_executions)[0] == "ValidationException"
+
+
+def test_true_is_not_the_input_that_1_was(states: Any) -> None:
+    """The same name and the same data are the execution that runs; true is other data than 1, and 1.0 is not."""
+    arn = created(states, "alike", WAIT)
+    request = {"stateMachineArn": arn, "name": "one"}
+    first = states.start_execution(**request, input='{"a":1}')["executionArn"]
+    assert states.start_execution(**request, input='{ "a" : 1.0 }')["executionArn"] == first
+    refused = refusal(states.start_execution, **request, input='{"a":true}')
+    assert refused == ("ExecutionAlreadyExists", f"Execution Already Exists: '{first}'")
+
+
+def test_a_worker_asks_for_an_activitys_work(states: Any) -> None:
+    """A worker waits, gets the work once, and answers by its token; then the activity is deleted."""
+    activity = states.create_activity(name="dig")["activityArn"]
+    assert states.create_activity(name="dig")["activityArn"] == activity
+    assert states.describe_activity(activityArn=activity)["name"] == "dig"
+    assert [one["name"] for one in states.list_activities()["activities"]] == ["dig"]
+    definition = {"StartAt": "S", "States": {"S": {"Type": "Task", "Resource": activity, "End": True}}}
+    machine = created(states, "digs", definition)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(states.get_activity_task, activityArn=activity, workerName="mole")
+        execution = states.start_execution(stateMachineArn=machine, input='{"deep":1}')["executionArn"]
+        work = waiting.result(10)
+    assert json.loads(work["input"]) == {"deep": 1}
+    states.send_task_heartbeat(taskToken=work["taskToken"])
+    states.send_task_success(taskToken=work["taskToken"], output='"dug"')
+    assert over(states, execution)["output"] == '"dug"'
+    events = states.get_execution_history(executionArn=execution)["events"]
+    assert [event["type"] for event in events][2:5] == ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"]
+    states.delete_activity(activityArn=activity)
+    refused = ("ActivityDoesNotExist", f"Activity does not exist: '{activity}'")
+    assert refusal(states.get_activity_task, activityArn=activity) == refused
+    ended = over(states, states.start_execution(stateMachineArn=machine)["executionArn"])
+    assert ended["error"] == "States.Runtime"
+    assert ended["cause"].endswith(f" The activity {activity} does not exist.")
+
+
+def test_the_runs_of_a_distributed_map_are_described(states: Any) -> None:
+    """Listed, described with their counts, and each item's execution listed; also after the end."""
+    inner = {"StartAt": "C", "States": {
+        "C": {"Type": "Choice", "Choices": [{"Variable": "$", "NumericEquals": 2, "Next": "F"}], "Default": "P"},
+        "F": {"Type": "Fail", "Error": "Bad"}, "P": {"Type": "Pass", "End": True},
+    }}  # fmt: skip
+    processor = inner | {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+    mapped = {"Type": "Map", "ItemProcessor": processor, "ToleratedFailureCount": 1, "MaxConcurrency": 2, "End": True}
+    arn = created(states, "maps", {"StartAt": "M", "States": {"M": {**mapped, "Label": "each"}}})
+    execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3]")["executionArn"]
+    assert over(states, execution)["status"] == "SUCCEEDED"
+    (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
+    assert (run["executionArn"], run["stateMachineArn"]) == (execution, f"{arn}/each")
+    described = states.describe_map_run(mapRunArn=run["mapRunArn"])
+    assert (described["status"], described["maxConcurrency"], described["toleratedFailureCount"]) == ("SUCCEEDED", 2, 1)
+    assert described["itemCounts"] | {"pending": 0} == {
+        "pending": 0, "running": 0, "succeeded": 2, "failed": 1, "timedOut": 0, "aborted": 0, "total": 3,
+        "resultsWritten": 3, "failuresNotRedrivable": 0, "pendingRedrive": 0,
+    }  # fmt: skip
+    children = states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
+    assert sorted(one["status"] for one in children) == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
+    failed = states.list_executions(mapRunArn=run["mapRunArn"], statusFilter="FAILED")["executions"]
+    assert [one["mapRunArn"] for one in failed] == [run["mapRunArn"]]
+    of_two = states.describe_execution(executionArn=failed[0]["executionArn"])
+    assert (of_two["status"], of_two["input"], of_two["error"]) == ("FAILED", "2", "Bad")
+    assert of_two["mapRunArn"] == run["mapRunArn"]
+    events = states.get_execution_history(executionArn=failed[0]["executionArn"])["events"]
+    assert [event["type"] for event in events][-2:] == ["FailStateEntered", "ExecutionFailed"]
+    assert states.describe_execution(executionArn=children[-1]["executionArn"])["output"] == "1"
+    assert refusal(states.describe_map_run, mapRunArn=run["mapRunArn"] + "x")[0] == "ResourceNotFound"

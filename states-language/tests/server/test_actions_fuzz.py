@@ -1,0 +1,110 @@
+"""Whatever a request says, Step Functions answers it: with what AWS's model of its API describes, or with a refusal."""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+from botocore.validate import ParamValidator
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from endpoint import PASS, PREFIX, ROLE, WAIT, deployed
+from examples import examples
+from states_language import TaskCall
+from states_language.clock import RealClock
+from states_language.server import request_validation
+from states_language.server.actions import StepFunctions
+
+MACHINE, EXECUTION = PREFIX + "one", PREFIX.replace("stateMachine", "execution") + "one:first"
+ACTIONS = sorted(request_validation.model().operation_names)
+_DEFINED: list[Any] = [PASS, WAIT, {"Type": "Pass", "End": True}, {}, []]
+DEFINITIONS = [json.dumps(each) for each in _DEFINED]
+ANYTHING = ["x", "", "{}", '{"a":1}', "one", "S", PREFIX + "two", MACHINE, EXECUTION, *DEFINITIONS]
+LIKELY = {"stateMachineArn": MACHINE, "resourceArn": MACHINE, "executionArn": EXECUTION, "definition": DEFINITIONS[0]}
+ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=5)
+JUNK = st.one_of(st.none(), st.booleans(), st.integers(-5, 2000), ANY_TEXT, st.just([]), st.just({}))
+ACCOUNTED = {
+    "input": "{}",
+    "output": "1",
+    "context": "{}",
+    "variables": "{}",
+    "name": "new",
+    "stateName": "S",
+    "roleArn": ROLE,
+} | LIKELY
+
+
+def mostly(good: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Nine times of ten the first."""
+    return st.integers(0, 9).flatmap(lambda chance: other if chance == 9 else good)
+
+
+def values(shape: Shape, name: str = "") -> st.SearchStrategy[Any]:
+    """What a client could send for this shape; now and then something else."""
+    if isinstance(shape, StructureShape):
+        members = {key: values(member, key) for key, member in shape.members.items()}
+        required = {key: members.pop(key) for key in shape.required_members}
+        return mostly(st.fixed_dictionaries(required, optional=members), JUNK)
+    if isinstance(shape, ListShape):
+        return mostly(st.lists(values(shape.member), max_size=2), JUNK)
+    if isinstance(shape, MapShape):
+        return mostly(st.dictionaries(st.text(max_size=3), values(shape.value), max_size=2), JUNK)
+    if shape.type_name != "string":
+        return mostly(st.booleans() if shape.type_name == "boolean" else st.integers(0, 10), JUNK)
+    texts = shape.metadata.get("enum") or [ACCOUNTED.get(name, "x")]
+    return mostly(st.sampled_from(texts), mostly(st.sampled_from(ANYTHING), JUNK))
+
+
+def requests() -> st.SearchStrategy[tuple[str, Any]]:
+    """An action, and parameters for it."""
+
+    def of(action: str) -> st.SearchStrategy[tuple[str, Any]]:
+        shape = request_validation.model().operation_model(action).input_shape
+        return st.tuples(st.just(action), values(shape) if shape is not None else st.just({}))
+
+    return st.sampled_from(ACTIONS).flatmap(of)
+
+
+async def nothing(_: TaskCall) -> Any:
+    """No machine of these tests has a Task."""
+
+
+async def answers(calls: list[tuple[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
+    """Each call's action, status and answer, from one service with one machine and one execution."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, clock = Path(name), RealClock()
+        states = StepFunctions(folder, clock, deployed(("one", PASS)))
+        states.executions.perform = nothing
+        states.executions.start(MACHINE, "{}", "first")
+        answered = []
+        for action, parameters in calls:
+            answer = await states.answer(action, json.dumps(parameters).encode())
+            answered.append((action, answer.status_code, json.loads(bytes(answer.body))))
+        states.executions.close()
+        states.close()
+        return answered
+
+
+NULL_MEMBERS = {"destinations": None, "level": None}
+ONE = "arn:aws:states:us-east-1:000000000000:stateMachine:one"
+
+
+@settings(max_examples=examples(60))
+@example([("UpdateStateMachine", {"stateMachineArn": ONE, "loggingConfiguration": NULL_MEMBERS})])
+@example([("UpdateStateMachine", {"stateMachineArn": ONE, "loggingConfiguration": {"destinations": [{}]}})])
+@given(st.lists(requests(), min_size=1, max_size=8))
+def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]]) -> None:
+    """200 and an answer of the action's shape, or 400 and an error's name; never a crash."""
+    for action, status, answer in asyncio.run(answers(calls)):
+        if status == 400:
+            assert answer["__type"].startswith("com.amazonaws.states#")
+            assert isinstance(answer["message"], str)
+            continue
+        shape = request_validation.model().operation_model(action).output_shape
+        assert status == 200
+        report = ParamValidator().validate(answer, shape)
+        assert not report.has_errors(), report.generate_report()
+        assert answer.keys() <= shape.members.keys()

@@ -1,0 +1,209 @@
+"""The registry of executions, in one life of the service and across several."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoint import PREFIX, deployed
+from states_language import TaskFailure
+from states_language.clock import RealClock
+from states_language.server.actions import StepFunctions
+from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
+from states_language.server.journals import Journals
+from states_language.server.known_executions import KnownExecution
+from states_language.server.parameters import Refusal
+
+WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    WAITS: {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
+    TRIES: {
+        "StartAt": "Try",
+        "States": {
+            "Try": {
+                "Type": "Task",
+                "Resource": "arn:aws:lambda:us-east-1:000000000000:function:any",
+                "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Try"}],
+                "End": True,
+            }
+        },
+    },
+    ANSWERS: {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
+}
+
+DEMO = '{"pathParameters": {"streamId": "demo"}, "queryStringParameters": {}}'
+
+
+async def nothing(_: object) -> None:
+    """No machine of these tests has a Task."""
+
+
+def registry(folder: Path, seen: list[str] | None = None) -> Executions:
+    """A registry on `folder`, as a new service makes it; statuses of started and ended ones are appended to `seen`."""
+    statuses = [] if seen is None else seen
+    return watched_registry(folder, lambda known: statuses.append(known.status))
+
+
+def watched_registry(folder: Path, watcher: Callable[[KnownExecution], None]) -> Executions:
+    """A registry that reports each start and end to `watcher`."""
+    machines = deployed(*((arn.removeprefix(PREFIX), definition) for arn, definition in DEFINITIONS.items()))
+    executions = StepFunctions(folder, RealClock(), machines, watcher).executions
+    executions.perform = nothing
+    return executions
+
+
+def in_service(folder: Path, body: Callable[[Executions], Awaitable[None]]) -> None:
+    """Runs `body` in one life of the service."""
+
+    async def run() -> None:
+        executions = registry(folder)
+        try:
+            await body(executions)
+        finally:
+            executions.close()
+
+    asyncio.run(run())
+
+
+def test_an_ended_execution_exists_after_a_restart(tmp_path: Path) -> None:
+    """Status, output and history of an ended execution are read from disk."""
+
+    async def first(executions: Executions) -> None:
+        known = executions.start(ANSWERS, '{"a":1}', "done")
+        async with asyncio.timeout(10):
+            while known.closing is None:
+                await asyncio.sleep(0)
+
+    async def second(executions: Executions) -> None:
+        assert executions.restore() == []
+        (known,) = executions.all()
+        assert (known.status, known.opening.name, known.closing and known.closing.output) == (
+            "SUCCEEDED",
+            "done",
+            '{"a":1}',
+        )
+        kinds = [event["type"] for event in executions.history(known)]
+        assert kinds == ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
+        with pytest.raises(Refusal, match="Already Exists"):
+            executions.start(ANSWERS, '{"a":1}', "done")
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+
+
+def test_a_running_execution_is_aborted_and_has_a_successor(tmp_path: Path) -> None:
+    """After an end of the service, clean or not, one execution continues the stream with the same input."""
+    arns = []
+
+    async def first(executions: Executions) -> None:
+        arns.append(executions.start(WAITS, DEMO, "one").opening.arn)
+        arns.append(executions.start(WAITS, DEMO, "two").opening.arn)
+
+    async def second(executions: Executions) -> None:
+        left = executions.restore()
+        # In the order of their start, though that may be the same millisecond.
+        assert [known.opening.arn for known in left] == arns
+        for known in left:
+            assert known.closing is not None
+            assert (known.status, known.closing.error, known.closing.cause) == ("ABORTED", STOPPED_ERROR, STOPPED_CAUSE)
+            assert executions.history(known)[-1]["type"] == "ExecutionAborted"
+        (successor,) = executions.resume(left)
+        assert (successor.status, successor.opening.input) == ("RUNNING", DEMO)
+
+    async def third(executions: Executions) -> None:
+        assert len(executions.restore()) == 1
+        assert len(executions.all()) == 3
+
+    in_service(tmp_path, first)
+    in_service(tmp_path, second)
+    in_service(tmp_path, third)
+
+
+def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
+    """A kill in the middle of a write costs that line alone."""
+
+    async def first(executions: Executions) -> None:
+        executions.start(WAITS, DEMO, "torn")
+
+    in_service(tmp_path, first)
+    (path,) = tmp_path.glob("executions/*.jsonl")
+    with path.open("a") as file:
+        file.write('{"event":{"id":99,"ty')
+
+    async def second(executions: Executions) -> None:
+        (known,) = executions.restore()
+        assert executions.history(known)[-1]["type"] == "ExecutionAborted"
+        assert [event["id"] for event in executions.history(known)][-2:] != [99]
+
+    in_service(tmp_path, second)
+    (record,) = Journals(tmp_path / "executions").read()
+    assert record.closing is not None
+
+
+def test_a_closed_registry_halts_its_machines(tmp_path: Path) -> None:
+    """A function that the end of the service killed is not retried, and the record is left as that of a running one."""
+    started: list[asyncio.Future[None]] = []
+
+    async def perform(_: object) -> None:
+        started.append(asyncio.get_running_loop().create_future())
+        await started[-1]
+
+    async def body() -> None:
+        executions = registry(tmp_path)
+        executions.perform = perform
+        known = executions.start(TRIES, DEMO, "tries")
+        while not started:
+            await asyncio.sleep(0)
+        written = known.path.read_bytes()
+        executions.close()
+        started[0].set_exception(TaskFailure("Runtime.ExitError", "killed"))
+        await asyncio.sleep(0.05)
+        assert (len(started), known.closing, known.path.read_bytes()) == (1, None, written)
+
+    asyncio.run(body())
+
+
+def test_the_listener_is_called_at_each_start_and_end(tmp_path: Path) -> None:
+    """Once each, and not again for a second stop."""
+    seen: list[str] = []
+
+    async def body() -> None:
+        executions = registry(tmp_path, seen)
+        known = executions.start(WAITS, DEMO)
+        executions.stop(known.opening.arn, "Enough", None)
+        executions.stop(known.opening.arn, "Again", None)
+        await asyncio.sleep(0)
+        executions.close()
+
+    asyncio.run(body())
+    assert seen == ["RUNNING", "ABORTED"]
+
+
+def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Executions start, stop and end; the failure is one line on standard error, once."""
+
+    class Broken(Exception):
+        pass
+
+    def watcher(_: object) -> None:
+        raise Broken("no \ud800\x1b[2J")
+
+    async def run() -> list[str]:
+        executions = watched_registry(tmp_path, watcher)
+        for machine in (ANSWERS, WAITS):
+            known = executions.start(machine)
+            executions.on_end(known.opening.arn, watcher)
+        executions.stop(known.opening.arn, None, None)
+        await asyncio.gather(*(one.live.wait() for one in executions.all() if one.live))
+        await asyncio.sleep(0)
+        return [one.status for one in executions.all()]
+
+    assert asyncio.run(run()) == ["SUCCEEDED", "ABORTED"]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" failed")[0] for line in lines] == [
+        "states-language: the report of an execution",
+        "states-language: the report of an execution's end",
+    ]
+    assert lines[0].endswith("Broken: no \\ud800\\x1b[2J")

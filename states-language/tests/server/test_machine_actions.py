@@ -1,0 +1,164 @@
+"""State machines as an SDK creates, changes and deletes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoint import (
+    PASS,
+    PREFIX,
+    ROLE,
+    WAIT,
+    created,
+    over,
+    refusal,
+    service,
+    states_client,
+)
+from patience import in_thread
+
+
+def test_a_machine_from_creation_to_deletion(states: Any) -> None:
+    """Created, described, listed, run, deleted: then it is gone."""
+    arn = created(states, "life", tags=[{"key": "a", "value": "b"}])
+    assert arn == PREFIX + "life"
+    described = states.describe_state_machine(stateMachineArn=arn)
+    assert (described["name"], described["status"], described["type"], described["roleArn"]) == (
+        "life",
+        "ACTIVE",
+        "STANDARD",
+        ROLE,
+    )
+    assert json.loads(described["definition"]) == PASS
+    assert described["loggingConfiguration"]["level"] == "OFF"
+    assert arn in [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]]
+    ended = over(states, states.start_execution(stateMachineArn=arn, input='{"a":1}')["executionArn"])
+    assert (ended["status"], ended["output"]) == ("SUCCEEDED", '{"a":1}')
+    assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "b"}]
+    states.delete_state_machine(stateMachineArn=arn)
+    states.delete_state_machine(stateMachineArn=arn)
+    refused = f"State Machine Does Not Exist: '{arn}'"
+    assert refusal(states.describe_state_machine, stateMachineArn=arn) == ("StateMachineDoesNotExist", refused)
+    assert refusal(states.start_execution, stateMachineArn=arn) == ("StateMachineDoesNotExist", refused)
+
+
+def test_creating_again_is_no_error_unless_something_differs(states: Any) -> None:
+    """Name, definition, type and configurations are compared; role and tags are not."""
+    arn = created(states, "again")
+    assert created(states, "again", tags=[{"key": "a", "value": "b"}]) == arn
+    request = {"name": "again", "roleArn": ROLE}
+    other = refusal(states.create_state_machine, **request, definition=json.dumps(WAIT))
+    assert other == ("StateMachineAlreadyExists", f"State Machine Already Exists: '{arn}'")
+    other = refusal(states.create_state_machine, **request, definition=json.dumps(PASS), type="EXPRESS")
+    assert other[0] == "StateMachineAlreadyExists"
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", "a\x01"])
+def test_names_that_no_machine_may_have(states: Any, name: str) -> None:
+    """White space, special and control characters: InvalidName."""
+    refused = refusal(states.create_state_machine, name=name, definition=json.dumps(PASS), roleArn=ROLE)
+    assert refused == ("InvalidName", f"Invalid Name: '{name}'")
+
+
+def test_a_running_execution_keeps_its_definition(states: Any) -> None:
+    """An update is for the next execution; DescribeStateMachineForExecution says what each one runs."""
+    arn = created(states, "changes", WAIT)
+    old = states.start_execution(stateMachineArn=arn)["executionArn"]
+    updated = states.update_state_machine(stateMachineArn=arn, definition=json.dumps(PASS))
+    new = states.start_execution(stateMachineArn=arn)["executionArn"]
+    assert over(states, new)["status"] == "SUCCEEDED"
+    assert states.describe_execution(executionArn=old)["status"] == "RUNNING"
+    before = states.describe_state_machine_for_execution(executionArn=old)
+    after = states.describe_state_machine_for_execution(executionArn=new)
+    assert (json.loads(before["definition"]), json.loads(after["definition"])) == (WAIT, PASS)
+    assert ("revisionId" in before, after["revisionId"]) == (False, updated["revisionId"])
+    assert refusal(states.update_state_machine, stateMachineArn=arn)[0] == "MissingRequiredParameter"
+    assert refusal(states.update_state_machine, stateMachineArn=arn, definition="{}")[0] == "InvalidDefinition"
+    states.stop_execution(executionArn=old)
+
+
+def test_a_machine_that_runs_is_gone_when_it_has_ended(states: Any) -> None:
+    """Until then its status is DELETING and nothing new starts."""
+    arn = created(states, "going", WAIT)
+    execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+    states.delete_state_machine(stateMachineArn=arn)
+    assert states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING"
+    assert refusal(states.start_execution, stateMachineArn=arn)[0] == "StateMachineDeleting"
+    assert refusal(states.update_state_machine, stateMachineArn=arn, roleArn=ROLE)[0] == "StateMachineDeleting"
+    states.stop_execution(executionArn=execution)
+    assert refusal(states.describe_state_machine, stateMachineArn=arn)[0] == "StateMachineDoesNotExist"
+
+
+def test_tags_are_added_and_taken_away(states: Any) -> None:
+    """A later value of a key takes the place of the earlier."""
+    arn = created(states, "tagged")
+    states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "1"}, {"key": "b", "value": "2"}])
+    states.tag_resource(resourceArn=arn, tags=[{"key": "a", "value": "3"}])
+    states.untag_resource(resourceArn=arn, tagKeys=["b"])
+    assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "3"}]
+    assert refusal(states.list_tags_for_resource, resourceArn=PREFIX + "no")[0] == "ResourceNotFound"
+    many = [{"key": str(number), "value": ""} for number in range(51)]
+    assert refusal(states.tag_resource, resourceArn=arn, tags=many)[0] == "TooManyTags"
+
+
+def test_created_machines_exist_after_a_restart(tmp_path: Path) -> None:
+    """With their tags and their executions; a machine of the stack is again as the stack says."""
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        arn = created(states, "kept", tags=[{"key": "a", "value": "b"}])
+        execution = states.start_execution(stateMachineArn=arn, name="one")["executionArn"]
+        over(states, execution)
+        states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT))
+        states.update_state_machine(stateMachineArn=PREFIX + "deployed", definition=json.dumps(WAIT))
+        states.delete_state_machine(stateMachineArn=created(states, "gone"))
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        assert {one["name"] for one in states.list_state_machines()["stateMachines"]} == {"deployed", "kept"}
+        assert json.loads(states.describe_state_machine(stateMachineArn=arn)["definition"]) == WAIT
+        deployed = states.describe_state_machine(stateMachineArn=PREFIX + "deployed")
+        assert json.loads(deployed["definition"]) == PASS
+        assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "a", "value": "b"}]
+        assert states.describe_execution(executionArn=execution)["status"] == "SUCCEEDED"
+        kept = states.describe_state_machine_for_execution(executionArn=execution)
+        assert json.loads(kept["definition"]) == PASS
+
+
+_GROUP = "arn:aws:logs:us-east-1:000000000000:log-group:mine:*"
+_ONE = "Invalid Logging Configuration: Must specify exactly one Log Destination."
+
+
+def _to(*groups: str) -> list[dict[str, Any]]:
+    return [{"cloudWatchLogsLogGroup": {"logGroupArn": group}} for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("logging", "message"),
+    [
+        ({"level": "ALL"}, _ONE),
+        ({"level": "ALL", "destinations": []}, _ONE),
+        ({"level": "OFF", "destinations": _to(_GROUP, _GROUP)}, _ONE),
+        ({"level": "ALL", "destinations": _to("mine")},
+         "Invalid Logging Configuration: 'mine' is not the ARN of a log group that ends with :*"),
+    ],
+)  # fmt: skip
+def test_a_bad_logging_configuration_is_refused(states: Any, logging: dict[str, Any], message: str) -> None:
+    """Several destinations, none where something is logged (recorded), and one that is not a log group."""
+    request = {"name": "logs", "definition": json.dumps(PASS), "roleArn": ROLE}
+    assert refusal(states.create_state_machine, **request, loggingConfiguration=logging) == (
+        "InvalidLoggingConfiguration",
+        message,
+    )
+
+
+def test_a_configuration_is_described_whole_and_compared_whole(states: Any) -> None:
+    """A configuration is completed with the defaults, so a machine with the defaults equals one without (recorded)."""
+    arn = created(states, "whole", loggingConfiguration={"level": "ALL", "destinations": _to(_GROUP)})
+    assert states.describe_state_machine(stateMachineArn=arn)["loggingConfiguration"] == {
+        "level": "ALL",
+        "includeExecutionData": False,
+        "destinations": _to(_GROUP),
+    }
+    usual = {"loggingConfiguration": {"level": "OFF"}, "tracingConfiguration": {"enabled": False}}
+    assert created(states, "plain") == created(states, "plain", **usual)

@@ -1,0 +1,96 @@
+"""UpdateMapRun changes the bounds of a Map Run that runs, and is refused for any other."""
+
+from typing import Any
+
+from endpoint import created, over, refusal
+from patience import until
+
+BOUNDS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage")
+
+
+def running(states: Any, name: str, **fields: Any) -> tuple[str, str]:
+    """The ARNs of an execution and of its Map Run, whose four executions wait."""
+    processor = {
+        "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"},
+        "StartAt": "W",
+        "States": {"W": {"Type": "Wait", "Seconds": 600, "End": True}},
+    }
+    mapped = {"Type": "Map", "ItemProcessor": processor, "End": True, **fields}
+    arn = created(states, name, {"StartAt": "M", "States": {"M": mapped}})
+    execution = states.start_execution(stateMachineArn=arn, input="[1, 2, 3, 4]")["executionArn"]
+
+    def begun() -> str:
+        runs = states.list_map_runs(executionArn=execution)["mapRuns"]
+        if not runs or not statuses(states, runs[0]["mapRunArn"]):
+            return ""
+        return str(runs[0]["mapRunArn"])
+
+    return execution, until(begun)
+
+
+def statuses(states: Any, run: str) -> list[str]:
+    """The statuses of the executions of a Map Run, oldest first."""
+    listed = states.list_executions(mapRunArn=run)["executions"]
+    return [one["status"] for one in reversed(listed)]
+
+
+def stop_first(states: Any, run: str) -> None:
+    """Ends the oldest execution that runs without success."""
+    listed = states.list_executions(mapRunArn=run, statusFilter="RUNNING")["executions"]
+    states.stop_execution(executionArn=listed[-1]["executionArn"])
+
+
+def test_concurrency_and_tolerance_change_while_a_map_run_runs(states: Any) -> None:
+    """More executions begin at once; fewer take the place of those that ended; each failure is judged anew."""
+    execution, run = running(states, "bounds", MaxConcurrency=1)
+    assert statuses(states, run) == ["RUNNING"]
+    assert "ResponseMetadata" in states.update_map_run(mapRunArn=run, maxConcurrency=3, toleratedFailureCount=3)
+    assert until(lambda: statuses(states, run) == ["RUNNING"] * 3)
+    described = states.describe_map_run(mapRunArn=run)
+    assert [described[name] for name in BOUNDS] == [3, 3, 0.0]
+    states.update_map_run(mapRunArn=run, maxConcurrency=1)
+    for ended in (1, 2):
+        stop_first(states, run)
+        assert until(lambda: statuses(states, run).count("ABORTED") == ended)  # noqa: B023
+        assert len(statuses(states, run)) == 3
+    stop_first(states, run)
+    assert until(lambda: statuses(states, run) == ["ABORTED"] * 3 + ["RUNNING"])
+    states.update_map_run(mapRunArn=run, toleratedFailureCount=2)
+    assert over(states, execution)["error"] == "States.ExceedToleratedFailureThreshold"
+    assert statuses(states, run) == ["ABORTED"] * 4
+
+
+def test_no_bound_on_concurrency_and_a_percentage(states: Any) -> None:
+    """A maxConcurrency of 0 starts all; a percentage is kept as it was sent, and the other bounds too."""
+    execution, run = running(states, "no-bound", MaxConcurrency=2)
+    states.update_map_run(mapRunArn=run, maxConcurrency=0, toleratedFailurePercentage=49.5)
+    assert until(lambda: statuses(states, run) == ["RUNNING"] * 4)
+    assert states.describe_map_run(mapRunArn=run)["toleratedFailurePercentage"] == 49.5
+    stop_first(states, run)
+    assert until(lambda: statuses(states, run).count("ABORTED") == 1)
+    assert states.describe_execution(executionArn=execution)["status"] == "RUNNING"
+    stop_first(states, run)
+    assert over(states, execution)["status"] == "FAILED"
+
+
+def test_a_percentage_above_a_hundred_is_refused(states: Any) -> None:
+    """The message names the member and its bound (botocore refuses the lower ones itself)."""
+    run = "arn:aws:states:us-east-1:000000000000:mapRun:m/l:n"
+    assert refusal(states.update_map_run, mapRunArn=run, toleratedFailurePercentage=100.5) == (
+        "ValidationException",
+        "1 validation error detected: Value '100.5' at 'toleratedFailurePercentage' failed to satisfy constraint: "
+        "Member must have value less than or equal to 100",
+    )
+
+
+def test_only_a_map_run_that_runs_is_updated(states: Any) -> None:
+    """An unknown one, one that ended, and what is no Map Run are refused by AWS's names."""
+    execution, run = running(states, "ended")
+    states.stop_execution(executionArn=execution)
+    assert refusal(states.update_map_run, mapRunArn=run, maxConcurrency=1) == (
+        "ValidationException",
+        "The Map Run is ABORTED; only one that is RUNNING can be updated.",
+    )
+    unknown = refusal(states.update_map_run, mapRunArn=run + "x", maxConcurrency=1)
+    assert unknown == ("ResourceNotFound", f"Resource not found: '{run}x'")
+    assert refusal(states.update_map_run, mapRunArn=execution, maxConcurrency=1)[0] == "InvalidArn"

@@ -1,0 +1,122 @@
+"""What a `.sync` Task has started is stopped with it, however deep it lies, and so is what a Map Run has started."""
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from endpoint import created, over, refusal
+from patience import until
+
+SYNC = "arn:aws:states:::states:startExecution.sync"
+LEAF = {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}}
+FAIL = {"StartAt": "Pause", "States": {"Pause": {"Type": "Wait", "Seconds": 2, "Next": "F"}, "F": {"Type": "Fail"}}}
+STANDARD = {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}
+
+
+def nest(machine_arn: str, version: str = ":2") -> dict[str, Any]:
+    """A state that starts the machine and waits for it."""
+    return {"Type": "Task", "Resource": SYNC + version, "Parameters": {"StateMachineArn": machine_arn}, "End": True}
+
+
+def line(name: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A machine, or a branch, of one state."""
+    return {"StartAt": name, "States": {name: state}, **more}
+
+
+def each(state: dict[str, Any], **processor: Any) -> dict[str, Any]:
+    """A Map whose iterations have this one state."""
+    return {"Type": "Map", "ItemProcessor": {"ProcessorConfig": processor} | line("Nest", state), "End": True}
+
+
+def beside_a_failure(state: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A Parallel whose other branch fails after a while."""
+    return {"Type": "Parallel", "Branches": [line("Beside", state), FAIL], **({"End": True} | more)}
+
+
+def parents(middle: str) -> dict[str, dict[str, Any]]:
+    """Machines that start the middle one, whose executions start the leaf."""
+    distributed = each(nest(middle), **STANDARD)
+    caught = beside_a_failure(nest(middle), Catch=[{"ErrorEquals": ["States.ALL"], "Next": "Wait"}], End=None)
+    caught = {name: value for name, value in caught.items() if value is not None} | {"Next": "Wait"}
+    return {
+        "stopped": line("Nest", nest(middle)),
+        "stopped with .sync": line("Nest", nest(middle, "")),
+        "stopped in a Map": line("Map", each(nest(middle), Mode="INLINE")),
+        "stopped in a Map Run": line("Map", distributed),
+        "timed out": line("Nest", nest(middle), TimeoutSeconds=2),
+        "timed out in a Map Run": line("Map", distributed, TimeoutSeconds=2),
+        "failed beside": line("Both", beside_a_failure(nest(middle))),
+        "failed beside a Map Run": line("Both", beside_a_failure(distributed)),
+        "caught": {"StartAt": "Both", "States": {"Both": caught, **LEAF["States"]}},  # type: ignore[dict-item]
+    }
+
+
+@pytest.mark.parametrize("case", parents("arn"))
+def test_the_executions_below_are_aborted_however_deep(states: Any, case: str) -> None:
+    """Child and grandchild; each history ends with the ExecutionAborted of a StopExecution without error and cause."""
+    name = case.replace(" ", "-")
+    leaf = created(states, f"leaf-{name}", LEAF)
+    middle = created(states, f"middle-{name}", line("Nest", nest(leaf)))
+    parent = created(states, f"parent-{name}", parents(middle)[case])
+    execution = states.start_execution(stateMachineArn=parent, input="[1, 2]")["executionArn"]
+    count = 2 if "Map" in case else 1
+
+    def below() -> list[str]:
+        return [
+            one["executionArn"]
+            for machine in (middle, leaf)
+            for one in states.list_executions(stateMachineArn=machine)["executions"]
+        ]
+
+    assert until(lambda: len(below()) == 2 * count)
+    if case.startswith("stopped"):
+        states.stop_execution(executionArn=execution)
+    for arn in below():
+        assert over(states, arn)["status"] == "ABORTED"
+        last = states.get_execution_history(executionArn=arn, reverseOrder=True, maxResults=1)["events"][0]
+        assert (last["type"], last["previousEventId"], last["executionAbortedEventDetails"]) == (
+            "ExecutionAborted", 0, {},
+        )  # fmt: skip
+    for run in states.list_map_runs(executionArn=execution)["mapRuns"]:
+        described = states.describe_map_run(mapRunArn=run["mapRunArn"])
+        assert (described["status"], described["executionCounts"]["aborted"]) == ("ABORTED", 2)
+    if case == "caught":
+        states.stop_execution(executionArn=execution)
+    wanted = {"stopped": "ABORTED", "caught": "ABORTED", "timed": "TIMED_OUT", "failed": "FAILED"}
+    assert over(states, execution)["status"] == wanted[case.split()[0]]
+
+
+def test_one_execution_of_a_map_run_is_stopped_by_its_arn(states: Any) -> None:
+    """What it waits for ends with it, and an item that was aborted fails the run; the error and the cause are kept."""
+    leaf = created(states, "leaf-of-run", LEAF)
+    parent = created(states, "runs", line("Map", each(nest(leaf), **STANDARD)))
+    execution = states.start_execution(stateMachineArn=parent, input="[1]")["executionArn"]
+    assert until(lambda: states.list_executions(stateMachineArn=leaf)["executions"])
+    (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
+    (child,) = states.list_executions(mapRunArn=run["mapRunArn"])["executions"]
+    stopped = states.stop_execution(executionArn=child["executionArn"], error="Enough", cause="of it")
+    assert over(states, execution)["error"] == "States.ExceedToleratedFailureThreshold"
+    described = states.describe_execution(executionArn=child["executionArn"])
+    assert (described["status"], described["error"], described["cause"]) == ("ABORTED", "Enough", "of it")
+    (below,) = states.list_executions(stateMachineArn=leaf)["executions"]
+    assert over(states, below["executionArn"])["status"] == "ABORTED"
+    assert states.stop_execution(executionArn=child["executionArn"])["stopDate"] == stopped["stopDate"]
+
+
+@pytest.mark.parametrize("version", ["", ":2"])
+def test_nobody_waits_for_an_express_execution(states: Any, version: str) -> None:
+    """It cannot be described, so the Task fails by Step Functions' name for that, and none is started."""
+    express = created(states, f"express{version[1:]}", LEAF, type="EXPRESS")
+    arn = created(states, f"waits-for-express{version[1:]}", line("Nest", nest(express, version)))
+    ended = over(states, states.start_execution(stateMachineArn=arn)["executionArn"])
+    assert ended["error"] == "StepFunctions.StateMachineTypeNotSupportedException"
+    assert ended["cause"].startswith("This operation is not supported by this type of state machine (")
+
+
+def test_an_unknown_execution_of_a_map_run_is_not_stopped(states: Any) -> None:
+    """As any other ARN that names nothing."""
+    arn = "arn:aws:states:us-east-1:000000000000:execution:runs/label:none"
+    assert refusal(states.stop_execution, executionArn=arn)[0] == "ExecutionDoesNotExist"
+    with pytest.raises(ClientError, match="Does Not Exist"):
+        states.describe_execution(executionArn=arn)

@@ -1,0 +1,143 @@
+"""Definitions are read beside the event loop, once each; histories are kept as texts."""
+
+import asyncio
+import gc
+import json
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from endpoint import ROLE, client, invoke
+from states_language.clock import RealClock
+from states_language.definition import load as loading
+from states_language.server.actions import StepFunctions
+from states_language.server.diagnostics import MOST_READ, diagnostics, examine
+from states_language.server.executions import Executions
+from states_language.server.journals import Journals
+from states_language.server.remembered import Remembered
+from states_language.server.task_performer import TaskPerformer
+
+
+def states(folder: Path) -> tuple[StepFunctions, Executions]:
+    """The API without HTTP, and its executions."""
+    api = StepFunctions(folder, RealClock())
+    api.executions.perform = TaskPerformer(invoke, client, api).perform
+    return api, api.executions
+
+
+def failing(comment: str) -> str:
+    """A definition that no other test has, of a machine that fails."""
+    return json.dumps({"StartAt": "A", "Comment": comment, "States": {"A": {"Type": "Fail"}}})
+
+
+def test_no_definition_is_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not to create or update a machine, to start a version or an alias, to redrive, or to test a state."""
+    monkeypatch.setattr("states_language.server.diagnostics._examined", Remembered(1))
+    here = []
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is loading._line.__code__:
+            here.append(frame.f_back)
+
+    async def use() -> None:
+        api, executions = states(tmp_path)
+        new = {"name": "m", "roleArn": ROLE, "publish": True}
+        arn = (await api.call("CreateStateMachine", new | {"definition": failing("one")}))["stateMachineArn"]
+        alias = {"name": "live", "routingConfiguration": [{"stateMachineVersionArn": f"{arn}:1", "weight": 100}]}
+        await api.call("CreateStateMachineAlias", alias)
+        await api.call("UpdateStateMachine", {"stateMachineArn": arn, "definition": failing("two")})
+        for started in (f"{arn}:1", f"{arn}:live", arn):
+            execution = (await api.call("StartExecution", {"stateMachineArn": started}))["executionArn"]
+            while executions.running():
+                await asyncio.sleep(0.01)
+            # Of all that was read the last is remembered here.
+            await api.call("ValidateStateMachineDefinition", {"definition": failing("three")})
+            await api.call("RedriveExecution", {"executionArn": execution})
+        await api.call("DescribeStateMachine", {"stateMachineArn": f"{arn}:1"})
+        state = {"Type": "Map", "ItemProcessor": json.loads(failing("four")), "End": True}
+        mock = {"result": "[1]"}
+        await api.call("TestState", {"definition": json.dumps(state), "roleArn": ROLE, "mock": mock})
+        api.close()
+        executions.close()
+
+    async def main() -> None:
+        sys.setprofile(look)
+        try:
+            await use()
+        finally:
+            sys.setprofile(None)
+
+    asyncio.run(main())
+    assert here == []
+
+
+def test_the_history_of_what_runs_is_no_work_for_the_collector(tmp_path: Path) -> None:
+    """Of thousands of events the garbage collector walks through a few objects; each event reads as it was written."""
+    wait = {"Type": "Wait", "Seconds": 0, "Next": "B"}
+    more = {"Type": "Choice", "Choices": [{"Variable": "$", "IsNull": True, "Next": "C"}], "Default": "A"}
+    text = json.dumps({"StartAt": "A", "States": {"A": wait, "B": more, "C": {"Type": "Succeed"}}})
+
+    async def main() -> None:
+        api, executions = states(tmp_path)
+        arn = await api.call("CreateStateMachine", {"name": "m", "definition": text, "roleArn": ROLE})
+        gc.collect()
+        before = len(gc.get_objects())
+        known = executions.start(arn["stateMachineArn"])
+        while len(executions.history(known)) < 3_000:
+            await asyncio.sleep(0)
+        gc.collect()
+        walked = len(gc.get_objects()) - before
+        executions.stop(known.opening.arn, None, None)
+        assert walked < 1_000
+        history = executions.history(known)
+        assert [event["id"] for event in history] == list(range(1, len(history) + 1))
+        api.close()
+        executions.close()
+
+    asyncio.run(main())
+
+
+def test_a_running_history_is_read_as_a_stored_one(tmp_path: Path) -> None:
+    """Whole, by pages, and from the end."""
+    text = json.dumps({"StartAt": "A", "States": {"A": {"Type": "Wait", "Seconds": 600, "End": True}}})
+
+    async def main() -> None:
+        api, executions = states(tmp_path)
+        arn = await api.call("CreateStateMachine", {"name": "m", "definition": text, "roleArn": ROLE})
+        request = {"stateMachineArn": arn["stateMachineArn"], "input": '{"text": "\\ud83d\\ude00 \\u20ac"}'}
+        known = executions.get((await api.call("StartExecution", request))["executionArn"])
+        await asyncio.sleep(0.05)
+        running = executions.history(known)
+        stored = Journals(tmp_path / "executions").history(known.path)
+        assert (list(running), running[-1], running[1:]) == (list(stored), stored[-1], stored[1:])
+        assert running[1]["stateEnteredEventDetails"]["input"] == '{"text":"😀 €"}'
+        api.close()
+        executions.close()
+
+    asyncio.run(main())
+
+
+def test_of_a_very_large_definition_the_first_problems_are_listed() -> None:
+    """Each takes another reading of all of it, so together they are bounded."""
+    states = {f"S{number}": {"Type": "Pass", "No": 1, "Next": f"S{number + 1}"} for number in range(300)}
+    definition = {"StartAt": "S0", "States": {**states, "S300": {"Type": "Succeed", "Comment": "x" * 900_000}}}
+    text = json.dumps(definition)
+    assert len(diagnostics(text, "STANDARD")) == MOST_READ // len(text) == 4
+    small = json.dumps({**definition, "States": {**states, "S300": {"Type": "Succeed"}}})
+    assert len(diagnostics(small, "STANDARD")) == 200
+    assert examine(small) is examine(small)
+
+
+def test_the_texts_that_are_remembered_are_bounded() -> None:
+    """By their length; what was asked for last stays longest, and the newest whatever its length."""
+    kept: Remembered[int] = Remembered(10)
+    kept.put("a" * 4, 1)
+    kept.put("b" * 4, 2)
+    assert kept.get("a" * 4) == 1
+    kept.put("c" * 4, 3)
+    assert [kept.get(letter * 4) for letter in "abc"] == [1, None, 3]
+    kept.put("d" * 40, 4)
+    assert [kept.get("a" * 4), kept.get("c" * 4), kept.get("d" * 40)] == [None, None, 4]

@@ -1,0 +1,393 @@
+"""RedriveExecution goes on from where an execution ended without success, behind its history."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoint import created, over, refusal, service, states_client
+from patience import in_thread, until
+from states_language.server import redrives
+
+ACTIVITY = "redriven"
+Shape = list[tuple[str, int]]
+
+
+@pytest.fixture(scope="module")
+def worker(states: Any) -> str:
+    """The ARN of an activity; the tests answer its tasks, so each decides which fails."""
+    return str(states.create_activity(name=ACTIVITY)["activityArn"])
+
+
+def work(activity: str, **more: Any) -> dict[str, Any]:
+    """A Task of the activity."""
+    return {"Type": "Task", "Resource": activity, **({"End": True} if "Next" not in more else {}), **more}
+
+
+def line(**states: dict[str, Any]) -> dict[str, Any]:
+    """States in a row as they are named; the first is where it starts."""
+    return {"StartAt": next(iter(states)), "States": states}
+
+
+def distributed(kind: str = "STANDARD", at_once: int = 0, **inner: dict[str, Any]) -> dict[str, Any]:
+    """A Map whose items are executions of their own."""
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": kind}}
+    return {"Type": "Map", "MaxConcurrency": at_once, "ItemProcessor": {**config, **line(**inner)}, "End": True}
+
+
+def the_run(states: Any, execution: str) -> str:
+    """The ARN of the one Map Run of an execution."""
+    (run,) = states.list_map_runs(executionArn=execution)["mapRuns"]
+    return str(run["mapRunArn"])
+
+
+def executions_of(states: Any, run: str, **wanted: str) -> list[dict[str, Any]]:
+    """The executions of a Map Run described, oldest first."""
+    listed = states.list_executions(mapRunArn=run, **wanted)["executions"]
+    return [states.describe_execution(executionArn=one["executionArn"]) for one in reversed(listed)]
+
+
+def answer(states: Any, activity: str, *, failing: str | None = None) -> Any:
+    """Takes the next task and ends it, with its input as the result, or without success where that is `failing`."""
+    task = states.get_activity_task(activityArn=activity)
+    data = json.loads(task["input"])
+    if data == failing:
+        states.send_task_failure(taskToken=task["taskToken"], error="Broken", cause="by the test")
+    else:
+        states.send_task_success(taskToken=task["taskToken"], output=task["input"])
+    return data
+
+
+def history(states: Any, execution: str) -> list[dict[str, Any]]:
+    """All events."""
+    return list(states.get_execution_history(executionArn=execution, maxResults=1000)["events"])
+
+
+def shape(events: list[dict[str, Any]]) -> Shape:
+    """The type and the predecessor of each event."""
+    return [(event["type"], event["previousEventId"]) for event in events]
+
+
+def started(states: Any, machine: str, data: Any = None) -> str:
+    """The ARN of a new execution."""
+    return str(states.start_execution(stateMachineArn=machine, input=json.dumps(data or {}))["executionArn"])
+
+
+def test_the_failed_task_is_scheduled_again_with_its_input_and_variables(states: Any, worker: str) -> None:
+    """What succeeded is not repeated; the history goes on, a second redrive counts, and success ends it."""
+    first = {"Type": "Pass", "Result": "kept", "Assign": {"seen": "a variable"}, "Next": "B"}
+    last = {"Type": "Pass", "Parameters": {"data.$": "$", "seen.$": "$seen", "now.$": "$$.Execution"}}
+    definition = line(A=first, B=work(worker, Next="C"), C={**last, "End": True})
+    execution = started(states, created(states, "redrive-task", definition))
+    assert answer(states, worker, failing="kept") == "kept"
+    failed = over(states, execution)
+    assert (failed["redriveStatus"], failed["redriveCount"], "redriveDate" in failed) == ("REDRIVABLE", 0, False)
+    for count in (1, 2):
+        answered = states.redrive_execution(executionArn=execution)
+        running = states.describe_execution(executionArn=execution)
+        assert (running["status"], running["redriveCount"]) == ("RUNNING", count)
+        assert running["redriveDate"] == answered["redriveDate"]
+        assert running["redriveStatusReason"] == "Execution is RUNNING and cannot be redriven"
+        assert not {"stopDate", "error", "cause"} & running.keys()
+        answer(states, worker, failing="kept" if count == 1 else None)
+        ended = over(states, execution)
+    output = json.loads(ended["output"])
+    execution_then = output.pop("now")
+    assert output == {"data": "kept", "seen": "a variable"}
+    assert execution_then["RedriveCount"] == 2
+    assert execution_then["StartTime"] < execution_then["RedriveTime"]
+    assert (ended["startDate"], ended["redriveStatusReason"]) == (
+        failed["startDate"],
+        "Execution is SUCCEEDED and cannot be redriven",
+    )
+    events = history(states, execution)
+    assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+    attempt = [("ActivityScheduled", 4), ("ActivityStarted", 0), ("ActivityFailed", 0), ("ExecutionFailed", 0)]
+    assert [kind for kind, _ in shape(events)] == [
+        "ExecutionStarted", "PassStateEntered", "PassStateExited", "TaskStateEntered",
+        *(kind for kind, _ in attempt), "ExecutionRedriven", *(kind for kind, _ in attempt), "ExecutionRedriven",
+        "ActivityScheduled", "ActivityStarted", "ActivitySucceeded", "TaskStateExited",
+        "PassStateEntered", "PassStateExited", "ExecutionSucceeded",
+    ]  # fmt: skip
+    assert [one["previousEventId"] for one in events if one["type"] == "ActivityScheduled"] == [4, 4, 4]
+    redriven = [one for one in events if one["type"] == "ExecutionRedriven"]
+    assert [one["executionRedrivenEventDetails"] for one in redriven] == [{"redriveCount": 1}, {"redriveCount": 2}]
+    assert [one["previousEventId"] for one in redriven] == [8, 13]
+
+
+def test_only_the_failed_branches_of_a_parallel_run_again(states: Any, worker: str) -> None:
+    """The branch that had succeeded keeps its output; the failed and the aborted one go on, at their states."""
+    quick = line(Q={"Type": "Pass", "Result": "quick", "End": True})
+    failing = line(F1={"Type": "Pass", "Result": "failing", "Next": "F2"}, F2=work(worker))
+    waiting = line(W={"Type": "Wait", "Seconds": 1, "End": True})
+    machine = created(
+        states,
+        "redrive-parallel",
+        line(P={"Type": "Parallel", "Branches": [quick, failing, waiting], "End": True}),
+    )
+    execution = started(states, machine, "data")
+    answer(states, worker, failing="failing")
+    assert over(states, execution)["status"] == "FAILED"
+    before = len(history(states, execution))
+    states.redrive_execution(executionArn=execution)
+    answer(states, worker)
+    assert json.loads(over(states, execution)["output"]) == ["quick", "failing", "data"]
+    events = history(states, execution)
+    assert [one["type"] for one in events[before:]] == [
+        "ExecutionRedriven", "ActivityScheduled", "ActivityStarted", "ActivitySucceeded", "TaskStateExited",
+        "WaitStateExited", "ParallelStateSucceeded", "ParallelStateExited", "ExecutionSucceeded",
+    ]  # fmt: skip
+
+
+def test_only_the_failed_iterations_of_a_map_run_again(states: Any, worker: str) -> None:
+    """Iterations that had succeeded keep their outputs, the failed one goes on, those that had not begun begin."""
+    mapped = {"Type": "Map", "MaxConcurrency": 1, "ItemProcessor": line(T=work(worker)), "End": True}
+    machine = created(states, "redrive-map", line(M=mapped))
+    execution = started(states, machine, ["a", "b", "c"])
+    assert [answer(states, worker, failing="b") for _ in range(2)] == ["a", "b"]
+    assert over(states, execution)["status"] == "FAILED"
+    before = len(history(states, execution))
+    states.redrive_execution(executionArn=execution)
+    assert [answer(states, worker) for _ in range(2)] == ["b", "c"]
+    assert json.loads(over(states, execution)["output"]) == ["a", "b", "c"]
+    task = ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded", "TaskStateExited", "MapIterationSucceeded"]
+    assert [one["type"] for one in history(states, execution)[before:]] == [
+        "ExecutionRedriven", *task, "MapIterationStarted", "TaskStateEntered", *task,
+        "MapStateSucceeded", "MapStateExited", "ExecutionSucceeded",
+    ]  # fmt: skip
+
+
+def test_only_the_unsuccessful_executions_of_a_map_run_run_again(states: Any, worker: str) -> None:
+    """The Map Run and each execution of it keep their ARNs; the failed one goes on where it stood, the last begins."""
+    mapped = distributed(at_once=1, A={"Type": "Pass", "Next": "T"}, T=work(worker))
+    execution = started(states, created(states, "redrive-run", line(M=mapped)), ["a", "b", "c"])
+    assert [answer(states, worker, failing="b") for _ in range(2)] == ["a", "b"]
+    assert over(states, execution)["redriveStatus"] == "REDRIVABLE"
+    run, before = the_run(states, execution), len(history(states, execution))
+    done, failed = executions_of(states, run)
+    assert (done["redriveStatus"], done["redriveStatusReason"]) == (
+        "NOT_REDRIVABLE",
+        "Execution is SUCCEEDED and cannot be redriven",
+    )
+    assert (failed["status"], failed["redriveStatus"], failed["redriveCount"]) == ("FAILED", "REDRIVABLE_BY_MAP_RUN", 0)
+    former = history(states, failed["executionArn"])
+    states.redrive_execution(executionArn=execution)
+    assert [answer(states, worker) for _ in range(2)] == ["b", "c"]
+    assert json.loads(over(states, execution)["output"]) == ["a", "b", "c"]
+    assert the_run(states, execution) == run
+    assert [(one["type"], one.get("mapRunRedrivenEventDetails")) for one in history(states, execution)[before:]] == [
+        ("ExecutionRedriven", None),
+        ("MapRunRedriven", {"mapRunArn": run, "redriveCount": 1}),
+        *((kind, None) for kind in ("MapRunSucceeded", "MapStateSucceeded", "MapStateExited", "ExecutionSucceeded")),
+    ]
+    described = states.describe_map_run(mapRunArn=run)
+    assert (described["status"], described["redriveCount"], "redriveDate" in described) == ("SUCCEEDED", 1, True)
+    assert described["executionCounts"] == described["itemCounts"]
+    assert {name: count for name, count in described["itemCounts"].items() if count} == {
+        "succeeded": 3,
+        "total": 3,
+        "resultsWritten": 3,
+    }
+    (again,) = executions_of(states, run, redriveFilter="REDRIVEN")
+    assert (again["executionArn"], again["redriveCount"]) == (failed["executionArn"], 1)
+    events = history(states, again["executionArn"])
+    assert (events[: len(former)], [one["id"] for one in events]) == (former, list(range(1, len(events) + 1)))
+    assert [one["type"] for one in events[len(former) :]] == [
+        "ExecutionRedriven", "ActivityScheduled", "ActivityStarted", "ActivitySucceeded", "TaskStateExited",
+        "ExecutionSucceeded",
+    ]  # fmt: skip
+
+
+def test_an_express_execution_of_a_map_run_starts_afresh(states: Any, worker: str) -> None:
+    """Under its ARN and from its first state; while one waits for its turn its status is PENDING_REDRIVE."""
+    mapped = distributed("EXPRESS", 1, T=work(worker, Next="U"), U=work(worker)) | {"ToleratedFailureCount": 1}
+    execution = started(states, created(states, "redrive-express", line(M=mapped)), ["a", "b"])
+    assert [answer(states, worker, failing="b"), answer(states, worker, failing="a")] == ["a", "a"]
+    assert answer(states, worker, failing="b") == "b"
+    assert over(states, execution)["status"] == "FAILED"
+    run = the_run(states, execution)
+    failed = executions_of(states, run)
+    assert [one["redriveStatus"] for one in failed] == ["REDRIVABLE_BY_MAP_RUN"] * 2
+    states.redrive_execution(executionArn=execution)
+    assert answer(states, worker) == "a"
+    assert [one["status"] for one in executions_of(states, run)] == ["RUNNING", "PENDING_REDRIVE"]
+    assert states.describe_map_run(mapRunArn=run)["executionCounts"]["pendingRedrive"] == 1
+    assert [answer(states, worker) for _ in range(3)] == ["a", "b", "b"]
+    assert json.loads(over(states, execution)["output"]) == ["a", "b"]
+    again = executions_of(states, run)
+    assert [(one["executionArn"], one["redriveCount"]) for one in again] == [(one["executionArn"], 0) for one in failed]
+    task = ["TaskStateEntered", "ActivityScheduled", "ActivityStarted", "ActivitySucceeded", "TaskStateExited"]
+    for one in again:
+        kinds = [event["type"] for event in history(states, one["executionArn"])]
+        assert kinds == ["ExecutionStarted", *task, *task, "ExecutionSucceeded"]
+
+
+def test_a_map_run_is_redriven_by_the_next_service_too(tmp_path: Path) -> None:
+    """A run that was stopped keeps its executions on disk, with where each of them stood."""
+    wait = {"Type": "Wait", "SecondsPath": "$", "End": True}
+    definition = line(M=distributed(at_once=1, A={"Type": "Pass", "Next": "W"}, W=wait))
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        execution = started(states, created(states, "kept-run", definition), [0, 600, 1])
+        assert until(lambda: len(states.list_map_runs(executionArn=execution)["mapRuns"]) == 1)
+        run = the_run(states, execution)
+        assert until(lambda: len(executions_of(states, run, statusFilter="RUNNING")) == 1)
+        assert until(lambda: len(executions_of(states, run)) == 2)
+        states.stop_execution(executionArn=execution)
+        before = [history(states, one["executionArn"]) for one in executions_of(states, run)]
+        assert [one["status"] for one in executions_of(states, run)] == ["SUCCEEDED", "ABORTED"]
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        first, second = executions_of(states, run)
+        assert [one["redriveStatus"] for one in (first, second)] == ["NOT_REDRIVABLE", "REDRIVABLE_BY_MAP_RUN"]
+        states.redrive_execution(executionArn=execution)
+        assert until(lambda: states.describe_map_run(mapRunArn=run)["executionCounts"]["running"] == 1)
+        states.stop_execution(executionArn=execution)
+        described = states.describe_map_run(mapRunArn=run)
+        assert (described["status"], described["redriveCount"]) == ("ABORTED", 1)
+        after = [history(states, one["executionArn"]) for one in executions_of(states, run)]
+        assert after[0] == before[0]
+        assert [one["type"] for one in after[1][len(before[1]) :]] == ["ExecutionRedriven", "ExecutionAborted"]
+        assert after[1][: len(before[1])] == before[1]
+
+
+def test_retries_start_anew_and_a_map_within_a_parallel_goes_on(states: Any, worker: str) -> None:
+    """A Task with one retry has it again after a redrive, however deep it lies."""
+    retried = work(worker, Retry=[{"ErrorEquals": ["Broken"], "MaxAttempts": 1, "IntervalSeconds": 1}])
+    inner = {"Type": "Map", "ItemProcessor": line(T=retried), "End": True}
+    machine = created(states, "redrive-deep", line(P={"Type": "Parallel", "Branches": [line(M=inner)], "End": True}))
+    execution = started(states, machine, ["x"])
+    for _ in range(2):
+        answer(states, worker, failing="x")
+    assert over(states, execution)["status"] == "FAILED"
+    states.redrive_execution(executionArn=execution)
+    answer(states, worker, failing="x")
+    answer(states, worker)
+    assert json.loads(over(states, execution)["output"]) == [["x"]]
+
+
+def test_what_was_stopped_or_timed_out_goes_on_with_the_definition_it_began_with(states: Any) -> None:
+    """The machine is updated in between; the machine's time-out begins again; a Fail state is entered again."""
+    wait = line(W={"Type": "Wait", "Seconds": 600, "End": True})
+    machine = created(states, "redrive-stopped", wait)
+    execution = started(states, machine)
+    assert until(lambda: len(history(states, execution)) == 2)
+    states.stop_execution(executionArn=execution)
+    states.update_state_machine(stateMachineArn=machine, definition=json.dumps(line(X={"Type": "Fail"})))
+    states.redrive_execution(executionArn=execution)
+    states.stop_execution(executionArn=execution, error="again")
+    assert shape(history(states, execution)) == [
+        ("ExecutionStarted", 0), ("WaitStateEntered", 0), ("ExecutionAborted", 0),
+        ("ExecutionRedriven", 3), ("ExecutionAborted", 0),
+    ]  # fmt: skip
+    timed = started(states, created(states, "redrive-timed", {**wait, "TimeoutSeconds": 1}))
+    assert over(states, timed)["status"] == "TIMED_OUT"
+    states.redrive_execution(executionArn=timed)
+    assert over(states, timed)["status"] == "TIMED_OUT"
+    failing = started(states, machine)
+    over(states, failing)
+    states.redrive_execution(executionArn=failing)
+    over(states, failing)
+    assert shape(history(states, failing)) == [
+        ("ExecutionStarted", 0), ("FailStateEntered", 0), ("ExecutionFailed", 2),
+        ("ExecutionRedriven", 3), ("FailStateEntered", 0), ("ExecutionFailed", 5),
+    ]  # fmt: skip
+
+
+def test_a_client_token_makes_a_request_repeatable(states: Any) -> None:
+    """The same token answers the same date, and redrives once; lists say what was redriven."""
+    machine = created(states, "redrive-token", line(F={"Type": "Fail"}))
+    execution, other = started(states, machine), started(states, machine)
+    over(states, execution), over(states, other)
+    first = states.redrive_execution(executionArn=execution, clientToken="one")
+    assert over(states, execution)["redriveCount"] == 1
+    assert states.redrive_execution(executionArn=execution, clientToken="one") | {"ResponseMetadata": None} == first | {
+        "ResponseMetadata": None
+    }
+    assert states.describe_execution(executionArn=execution)["redriveCount"] == 1
+    (listed,) = states.list_executions(stateMachineArn=machine, redriveFilter="REDRIVEN")["executions"]
+    assert (listed["executionArn"], listed["redriveCount"]) == (execution, 1)
+    assert listed["redriveDate"] == first["redriveDate"]
+    (listed,) = states.list_executions(stateMachineArn=machine, redriveFilter="NOT_REDRIVEN")["executions"]
+    assert (listed["executionArn"], listed["redriveCount"], "redriveDate" in listed) == (other, 0, False)
+
+
+def test_what_cannot_go_on_is_refused_with_the_reason_that_its_description_gives(states: Any) -> None:
+    """A success, one that runs, one of a Map Run that was caught, an unknown one, and one of an Express machine."""
+    done = started(states, created(states, "redrive-done", line(P={"Type": "Pass", "End": True})))
+    running = started(states, created(states, "redrive-running", line(W={"Type": "Wait", "Seconds": 600, "End": True})))
+    mapped = {**distributed(F={"Type": "Fail"}), "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Y"}]}
+    of_map = started(states, created(states, "redrive-caught", line(M=mapped, Y={"Type": "Fail"})), [1])
+    over(states, done), over(states, of_map)
+    for execution in (done, running):
+        described = states.describe_execution(executionArn=execution)
+        refused = refusal(states.redrive_execution, executionArn=execution)
+        assert described["redriveStatus"] == "NOT_REDRIVABLE"
+        assert refused == ("ExecutionNotRedrivable", described["redriveStatusReason"] + ".")
+    (one,) = executions_of(states, the_run(states, of_map))
+    assert (one["redriveStatus"], one["redriveStatusReason"]) == ("NOT_REDRIVABLE", redrives.NOT_OPEN)
+    assert refusal(states.redrive_execution, executionArn=one["executionArn"]) == (
+        "ExecutionNotRedrivable",
+        f"{redrives.OF_MAP_RUN}.",
+    )
+    assert refusal(states.redrive_execution, executionArn=done + "x")[0] == "ExecutionDoesNotExist"
+    express = done.replace(":execution:", ":express:") + ":x"
+    assert refusal(states.redrive_execution, executionArn=express)[0] == "InvalidArn"
+
+
+def test_an_execution_is_redriven_by_the_next_service_too(tmp_path: Path) -> None:
+    """Where it stood, its redrives and their tokens are on disk, and so is what it adds."""
+    definition = line(A={"Type": "Pass", "Result": 1, "Next": "W"}, W={"Type": "Wait", "Seconds": 600, "End": True})
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        execution = started(states, created(states, "kept", definition))
+        assert until(lambda: len(history(states, execution)) == 4)
+        states.stop_execution(executionArn=execution)
+        states.redrive_execution(executionArn=execution, clientToken="first")
+        states.stop_execution(executionArn=execution)
+        before = history(states, execution)
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        assert history(states, execution) == before
+        assert states.describe_execution(executionArn=execution)["redriveCount"] == 1
+        states.redrive_execution(executionArn=execution, clientToken="first")
+        assert states.describe_execution(executionArn=execution)["status"] == "ABORTED"
+        states.redrive_execution(executionArn=execution, clientToken="second")
+        states.stop_execution(executionArn=execution)
+        assert history(states, execution)[: len(before)] == before
+        assert [one["type"] for one in history(states, execution)[len(before) :]] == [
+            "ExecutionRedriven",
+            "ExecutionAborted",
+        ]
+
+
+DAY = redrives.DAY_MS
+CAN: dict[str, Any] = {"status": "FAILED", "started_ms": 0, "stopped_ms": 0, "now_ms": 0, "events": 5}
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        ({}, None),
+        ({"now_ms": 14 * DAY}, None),
+        ({"now_ms": 14 * DAY + 1}, "Execution redrivable period exceeded"),
+        ({"events": 24_998}, None),
+        ({"events": 24_999}, "Execution history event limit exceeded"),
+        ({"stopped_ms": 365 * DAY, "now_ms": 365 * DAY}, "Execution has exceeded the max execution time"),
+        ({"deleting": True}, "State machine is in DELETING status"),
+        ({"is_kept": False}, redrives.NOT_KEPT),
+    ],
+)
+def test_the_limits_of_a_redrive(known: dict[str, Any], reason: str | None) -> None:
+    """14 days after the end, a year after the start, and 24,998 events."""
+    assert redrives.reason(**({**CAN, "deleting": False, "is_kept": True} | known)) == reason
+
+
+def test_a_token_is_known_for_fifteen_minutes_and_for_ten_redrives() -> None:
+    """The request that comes later is a new one."""
+    made = [redrives.Redrive(at_ms, str(at_ms)) for at_ms in range(11)]
+    assert redrives.repeated(made, "10", 10 + redrives.TOKEN_MS) == made[10]
+    assert redrives.repeated(made, "10", 11 + redrives.TOKEN_MS) is None
+    assert redrives.repeated(made, "0", 11) is None
+    assert redrives.repeated([redrives.Redrive(0)], None, 0) is None

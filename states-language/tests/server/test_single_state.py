@@ -1,0 +1,131 @@
+"""TestState as an SDK uses it: one state, run on its own."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endpoint import PASS, ROLE, calling, created, over, refusal, service, states_client
+from patience import in_thread
+
+
+def test_one_state_runs_on_its_own(states: Any) -> None:
+    """TestState runs a state with or without a mock, and shows each step of its data at level DEBUG."""
+    state = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::lambda:invoke",
+        "Parameters": {"FunctionName": "echo", "Payload.$": "$.n"},
+        "ResultSelector": {"got.$": "$.Payload"},
+        "ResultPath": "$.r",
+        "Retry": [{"ErrorEquals": ["Slow"], "IntervalSeconds": 3, "MaxAttempts": 2}],
+        "Catch": [{"ErrorEquals": ["Bad"], "ResultPath": "$.e", "Next": "Mend"}],
+        "Next": "After",
+    }
+    request = {"definition": json.dumps(state), "input": '{"n":{"a":1}}'}
+    real = states.test_state(**request, inspectionLevel="DEBUG")
+    assert (real["status"], real["nextState"]) == ("SUCCEEDED", "After")
+    assert json.loads(real["output"]) == {"n": {"a": 1}, "r": {"got": {"event": {"a": 1}}}}
+    assert json.loads(real["inspectionData"]["afterParameters"]) == {"FunctionName": "echo", "Payload": {"a": 1}}
+    assert json.loads(real["inspectionData"]["afterResultSelector"]) == {"got": {"event": {"a": 1}}}
+    mocked = states.test_state(**request, mock={"result": '{"Payload": 5}'})
+    assert (json.loads(mocked["output"])["r"], "inspectionData" in mocked) == ({"got": 5}, False)
+    caught = states.test_state(**request, mock={"errorOutput": {"error": "Bad", "cause": "It was."}})
+    assert (caught["status"], caught["nextState"], caught["error"]) == ("CAUGHT_ERROR", "Mend", "Bad")
+    assert json.loads(caught["output"])["e"] == {"Error": "Bad", "Cause": "It was."}
+    slow = {"mock": {"errorOutput": {"error": "Slow"}}, "inspectionLevel": "DEBUG"}
+    again = states.test_state(**request, **slow, stateConfiguration={"retrierRetryCount": 1})
+    assert again["status"] == "RETRIABLE"
+    assert again["inspectionData"]["errorDetails"] == {"retryIndex": 0, "retryBackoffIntervalSeconds": 6}
+    spent = states.test_state(**request, **slow, stateConfiguration={"retrierRetryCount": 2})
+    assert (spent["status"], spent["inspectionData"]["errorDetails"]) == ("FAILED", {"retryIndex": 0})
+
+
+def test_what_cannot_run_is_refused(states: Any) -> None:
+    """A bad definition, an input that is not valid JSON, a missing state name, an unknown state."""
+    passes = json.dumps({"Type": "Pass", "End": True})
+    assert refusal(states.test_state, definition="no")[0] == "InvalidDefinition"
+    assert refusal(states.test_state, definition='{"Type": "Pass"}')[0] == "InvalidDefinition"
+    assert refusal(states.test_state, definition=passes, input="{")[0] == "InvalidExecutionInput"
+    assert refusal(states.test_state, definition=json.dumps(PASS))[0] == "ValidationException"
+    assert refusal(states.test_state, definition=json.dumps(PASS), stateName="T") == (
+        "ValidationException",
+        "State not found in the definition: 'T'",
+    )
+
+
+_MAP = {"Type": "Map", "ItemProcessor": PASS, "End": True}
+_WRITER = {"Resource": "arn:aws:states:::s3:putObject", "Parameters": {"Bucket": "b", "Prefix": "p"}}
+_WRITTEN = {
+    **_MAP,
+    "ItemProcessor": {**PASS, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}},
+    "ResultWriter": _WRITER,
+}
+_PARALLEL = {
+    "Type": "Parallel",
+    "Branches": [PASS, {"StartAt": "T", "States": {"T": {"Type": "Succeed"}}}],
+    "End": True,
+}
+_UNMOCKED = (
+    "TestState API does not support Map or Parallel states. "
+    "Supported state types include: [Task, Wait, Pass, Succeed, Fail, Choice]"
+)
+_FIELDS = "A test mock should have only one of the following fields: [result, errorOutput]."
+_SIZES = "Mocked result must contain the same number of items as number of Parallel branches."
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "code", "message"),
+    [
+        ({"Type": "Pass", "End": True}, {"mock": {"result": "1"}}, "ValidationException",
+         "State type 'Pass' is not supported when a mock is specified"),
+        ({"Type": "Fail"}, {"mock": {"errorOutput": {"error": "A"}}}, "ValidationException",
+         "State type 'Fail' is not supported when a mock is specified"),
+        (_MAP, {}, "InvalidDefinition", _UNMOCKED),
+        (_PARALLEL, {}, "InvalidDefinition", _UNMOCKED),
+        (_MAP, {"mock": {"result": "[]", "errorOutput": {"error": "A"}}}, "ValidationException", _FIELDS),
+        (_MAP, {"mock": {"result": "[]"}, "revealSecrets": True}, "ValidationException",
+         "TestState does not support RevealSecrets when a mock is specified."),
+        (_MAP, {"mock": {"result": "{}"}}, "ValidationException", "Mocked result must be an array."),
+        (_WRITTEN, {"mock": {"result": "[]"}}, "ValidationException", "Mocked result must be a JSON object."),
+        (_PARALLEL, {"mock": {"result": "1"}}, "ValidationException", "Mocked result must be an array."),
+        (_PARALLEL, {"mock": {"result": "[1]"}}, "ValidationException", _SIZES),
+    ],
+)  # fmt: skip
+def test_a_mock_that_a_state_cannot_have_is_refused(
+    states: Any, state: dict[str, Any], more: dict[str, Any], code: str, message: str
+) -> None:
+    """Codes and words are those that AWS's TestState gave, recorded by localstack (test_state_mock_validation)."""
+    assert refusal(states.test_state, definition=json.dumps(state), **more) == (code, message)
+
+
+def test_a_tested_task_has_the_account_of_all_others(states: Any) -> None:
+    """A missing function is named by an ARN of the account of this service's machines."""
+    state = {**calling("arn:aws:states:::lambda:invoke", {"FunctionName": "none"})["States"]["S"], "End": True}
+    cause = states.test_state(definition=json.dumps(state))["cause"]
+    assert cause.startswith("Function not found: arn:aws:lambda:us-east-1:000000000000:function:none:$LATEST ")
+
+
+def test_states_that_wait_for_an_expression_keep_nobody_from_a_history(tmp_path: Path) -> None:
+    """Ten clients test a state whose expression has no end; a history and another test are answered meanwhile."""
+    endless = {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% ($f := function($n) { $f($n) }; $f(0)) %}"}
+    sent = threading.Semaphore(0)
+
+    def attack(url: str) -> Any:
+        states = states_client(url)
+        states.meta.events.register("before-send", lambda **_: sent.release())
+        return states.test_state(definition=json.dumps(endless | {"End": True}), roleArn=ROLE)
+
+    with ThreadPoolExecutor(10) as clients, in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        execution = states.start_execution(stateMachineArn=created(states, "small"))["executionArn"]
+        over(states, execution)
+        attacks = [clients.submit(attack, url) for _ in range(10)]
+        for _ in attacks:
+            sent.acquire()
+        small = json.dumps({"Type": "Pass", "End": True})
+        assert states.test_state(definition=small, roleArn=ROLE)["status"] == "SUCCEEDED"
+        assert len(states.get_execution_history(executionArn=execution)["events"]) == 4
+        assert sum(each.done() for each in attacks) < 5

@@ -1,0 +1,219 @@
+"""Versions and aliases of state machines, their tags, the regions they lie in, and what goes with them."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.session import Session
+
+from endpoint import PASS, ROLE, WAIT, created, over, refusal, service, states_client
+from patience import in_thread, until
+
+FAIL = {"StartAt": "F", "States": {"F": {"Type": "Fail", "Error": "Second"}}}
+
+
+def published(states: Any, name: str) -> tuple[str, str, str]:
+    """The ARN of a machine, of its version that passes and of its version that fails."""
+    answer = states.create_state_machine(
+        name=name, definition=json.dumps(PASS), roleArn=ROLE, publish=True, versionDescription="passes"
+    )
+    arn = answer["stateMachineArn"]
+    updated = states.update_state_machine(stateMachineArn=arn, definition=json.dumps(FAIL), publish=True)
+    return arn, answer["stateMachineVersionArn"], updated["stateMachineVersionArn"]
+
+
+def route(*weights: tuple[str, int]) -> list[dict[str, Any]]:
+    """A routing configuration."""
+    return [{"stateMachineVersionArn": arn, "weight": weight} for arn, weight in weights]
+
+
+def test_a_version_stays_what_it_was(states: Any) -> None:
+    """It is described and started as it was published, and its executions are listed by its ARN."""
+    arn, first, second = published(states, "versioned")
+    assert (first, second) == (f"{arn}:1", f"{arn}:2")
+    described = states.describe_state_machine(stateMachineArn=first)
+    assert (json.loads(described["definition"]), described["description"]) == (PASS, "passes")
+    assert "description" not in states.describe_state_machine(stateMachineArn=arn)
+    ended = over(states, states.start_execution(stateMachineArn=first)["executionArn"])
+    assert (ended["status"], ended["stateMachineVersionArn"], ended["stateMachineArn"]) == ("SUCCEEDED", first, arn)
+    assert over(states, states.start_execution(stateMachineArn=arn)["executionArn"])["error"] == "Second"
+    assert [one["status"] for one in states.list_executions(stateMachineArn=first)["executions"]] == ["SUCCEEDED"]
+    assert len(states.list_executions(stateMachineArn=arn)["executions"]) == 2
+    listed = states.list_state_machine_versions(stateMachineArn=arn)["stateMachineVersions"]
+    assert [one["stateMachineVersionArn"] for one in listed] == [second, first]
+    assert refusal(states.start_execution, stateMachineArn=f"{arn}:3")[0] == "StateMachineDoesNotExist"
+
+
+def test_a_revision_is_published_once(states: Any) -> None:
+    """Publishing it again answers with its version; a number that was deleted is not given again."""
+    arn = created(states, "publishes")
+    publish: Callable[..., Any] = functools.partial(states.publish_state_machine_version, stateMachineArn=arn)
+    version = publish(description="one")
+    assert version["stateMachineVersionArn"] == f"{arn}:1"
+    assert publish()["stateMachineVersionArn"] == f"{arn}:1"
+    assert refusal(publish, revisionId="other")[0] == "ConflictException"
+    states.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")
+    states.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")
+    assert publish(revisionId="INITIAL")["stateMachineVersionArn"] == f"{arn}:2"
+
+
+def test_an_alias_leads_to_its_versions(states: Any) -> None:
+    """By their weights; an execution says by which alias it came, and a version in use is not deleted."""
+    arn, first, second = published(states, "aliased")
+    alias = states.create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
+    alias_arn = alias["stateMachineAliasArn"]
+    assert alias_arn == f"{arn}:live"
+    ended = over(states, states.start_execution(stateMachineArn=alias_arn)["executionArn"])
+    assert (ended["status"], ended["stateMachineVersionArn"], ended["stateMachineAliasArn"]) == (
+        "SUCCEEDED", first, alias_arn,
+    )  # fmt: skip
+    assert refusal(states.delete_state_machine_version, stateMachineVersionArn=first)[0] == "ConflictException"
+    routes = route((first, 0), (second, 100))
+    states.update_state_machine_alias(stateMachineAliasArn=alias_arn, routingConfiguration=routes)
+    assert states.describe_state_machine_alias(stateMachineAliasArn=alias_arn)["routingConfiguration"] == routes
+    assert over(states, states.start_execution(stateMachineArn=alias_arn)["executionArn"])["error"] == "Second"
+    assert len(states.list_executions(stateMachineArn=alias_arn)["executions"]) == 2
+    states.delete_state_machine_alias(stateMachineAliasArn=alias_arn)
+    assert refusal(states.start_execution, stateMachineArn=alias_arn)[0] == "StateMachineDoesNotExist"
+    assert states.list_state_machine_aliases(stateMachineArn=arn)["stateMachineAliases"] == []
+
+
+@pytest.mark.parametrize(
+    ("routes", "error"),
+    [
+        ([(":1", 50)], "ValidationException"),
+        ([(":1", 50), (":1", 50)], "ValidationException"),
+        ([(":9", 100)], "ResourceNotFound"),
+        ([("", 100)], "ResourceNotFound"),
+    ],
+)
+def test_an_alias_that_leads_nowhere_is_refused(states: Any, routes: list[tuple[str, int]], error: str) -> None:
+    """Weights that are not 100 together, a version twice, and one that does not exist."""
+    arn = states.create_state_machine(name="leads", definition=json.dumps(PASS), roleArn=ROLE, publish=True)
+    machine = arn["stateMachineArn"]
+    configuration = route(*((machine + suffix, weight) for suffix, weight in routes))
+    assert refusal(states.create_state_machine_alias, name="bad", routingConfiguration=configuration)[0] == error
+
+
+def test_versions_and_aliases_exist_after_a_restart(tmp_path: Path) -> None:
+    """And what they start is the same."""
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        arn, first, _ = published(states, "kept")
+        states.create_state_machine_alias(name="live", routingConfiguration=route((first, 100)))
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        execution = states.start_execution(stateMachineArn=f"{arn}:live")["executionArn"]
+        assert over(states, execution)["stateMachineVersionArn"] == first
+        assert states.publish_state_machine_version(stateMachineArn=arn)["stateMachineVersionArn"] == f"{arn}:2"
+
+
+def test_the_tags_of_an_activity(states: Any) -> None:
+    """They are added and taken away like a machine's."""
+    arn = states.create_activity(name="tagged", tags=[{"key": "a", "value": "1"}])["activityArn"]
+    states.tag_resource(resourceArn=arn, tags=[{"key": "b", "value": "2"}])
+    states.untag_resource(resourceArn=arn, tagKeys=["a"])
+    assert states.list_tags_for_resource(resourceArn=arn)["tags"] == [{"key": "b", "value": "2"}]
+
+
+def test_a_key_of_an_activity_is_described_and_compared(states: Any) -> None:
+    """Creating it again is refused; without a key of one's own it is no error."""
+    key = {"type": "CUSTOMER_MANAGED_KMS_KEY", "kmsKeyId": "mine"}
+    arn = states.create_activity(name="keyed", encryptionConfiguration=key)["activityArn"]
+    assert states.describe_activity(activityArn=arn)["encryptionConfiguration"] == key
+    assert refusal(states.create_activity, name="keyed", encryptionConfiguration=key)[0] == "ActivityAlreadyExists"
+    bad = {"type": "CUSTOMER_MANAGED_KMS_KEY"}
+    assert refusal(states.create_activity, name="other", encryptionConfiguration=bad)[0] == (
+        "InvalidEncryptionConfiguration"
+    )
+    plain = [states.create_activity(name="plain")["creationDate"] for _ in range(2)]
+    assert plain[0] == plain[1]
+
+
+def test_each_region_has_its_own_machines(tmp_path: Path) -> None:
+    """By the region for which a request is signed, also after a restart; an execution lies in its machine's region."""
+    with in_thread(lambda: service(tmp_path)) as url:
+        for region, partition in (("eu-west-1", "aws"), ("cn-northwest-1", "aws-cn")):
+            states = Session().create_client(
+                "stepfunctions", region, endpoint_url=url, aws_access_key_id="local", aws_secret_access_key="local"
+            )
+            arn = created(states, "same", FAIL)
+            assert arn == f"arn:{partition}:states:{region}:000000000000:stateMachine:same"
+            execution = states.start_execution(stateMachineArn=arn)["executionArn"]
+            assert execution.startswith(f"arn:{partition}:states:{region}:000000000000:execution:same:")
+            assert over(states, execution)["status"] == "FAILED"
+            assert [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]] == [arn]
+            assert states.create_activity(name="a")["activityArn"].startswith(f"arn:{partition}:states:{region}:")
+            assert len(states.list_activities()["activities"]) == 1
+        created(states_client(url), "same", PASS)
+    with in_thread(lambda: service(tmp_path)) as url:
+        states = states_client(url)
+        listed = [one["name"] for one in states.list_state_machines()["stateMachines"]]
+        assert listed == ["deployed", "same"]
+        arn = "arn:aws:states:eu-west-1:000000000000:stateMachine:same"
+        assert json.loads(states.describe_state_machine(stateMachineArn=arn)["definition"]) == FAIL
+
+
+def test_a_machines_executions_go_with_it(states: Any) -> None:
+    """Those that have ended at once, one that runs when it has ended; a machine of that name begins anew."""
+    arn = created(states, "goes")
+    ended = states.start_execution(stateMachineArn=arn, name="once")["executionArn"]
+    over(states, ended)
+    states.update_state_machine(stateMachineArn=arn, definition=json.dumps(WAIT))
+    running = states.start_execution(stateMachineArn=arn)["executionArn"]
+    states.delete_state_machine(stateMachineArn=arn)
+    assert states.describe_execution(executionArn=ended)["status"] == "SUCCEEDED"
+    states.stop_execution(executionArn=running)
+    for execution in (ended, running):
+        assert refusal(states.describe_execution, executionArn=execution)[0] == "ExecutionDoesNotExist"
+    assert until(lambda: refusal(states.describe_state_machine, stateMachineArn=arn)[0]) == "StateMachineDoesNotExist"
+    assert created(states, "goes") == arn
+    assert over(states, states.start_execution(stateMachineArn=arn, name="once")["executionArn"])
+
+
+def test_what_runs_ends_at_the_next_state_of_a_deleted_machine(states: Any) -> None:
+    """It waits on where it stands; when it would enter another state it is terminated, and all is gone."""
+    activity = states.create_activity(name="last")["activityArn"]
+    work = {"Type": "Task", "Resource": activity, "Next": "Long"}
+    long = {"Type": "Wait", "Seconds": 600, "End": True}
+    arn = created(states, "ends", {"StartAt": "Work", "States": {"Work": work, "Long": long}})
+    running = states.start_execution(stateMachineArn=arn)["executionArn"]
+    token = states.get_activity_task(activityArn=activity)["taskToken"]
+    states.delete_state_machine(stateMachineArn=arn)
+    assert states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING"
+    assert states.describe_execution(executionArn=running)["status"] == "RUNNING"
+    states.send_task_success(taskToken=token, output="{}")
+    assert until(lambda: arn not in [one["stateMachineArn"] for one in states.list_state_machines()["stateMachines"]])
+    assert refusal(states.describe_execution, executionArn=running)[0] == "ExecutionDoesNotExist"
+
+
+def test_a_token_of_another_filter_is_refused(states: Any) -> None:
+    """A page continues the list that it belongs to."""
+    arn = created(states, "filters")
+    for _ in range(2):
+        states.start_execution(stateMachineArn=arn)
+    token = states.list_executions(stateMachineArn=arn, maxResults=1)["nextToken"]
+    assert refusal(states.list_executions, stateMachineArn=arn, nextToken=token, statusFilter="FAILED") == (
+        "InvalidToken",
+        "Invalid Token: 'Input inconsistent with page token'",
+    )
+
+
+def test_a_name_that_is_too_long_and_an_input_that_is_empty(states: Any) -> None:
+    """Each has AWS's error."""
+    name = "t" * 81
+    message = f"1 validation error detected: Value '{name}' at 'name' failed to satisfy constraint: "
+    request = {"definition": json.dumps(PASS), "roleArn": ROLE}
+    assert refusal(states.create_state_machine, name=name, **request) == (
+        "ValidationException",
+        message + "Member must have length less than or equal to 80",
+    )
+    assert refusal(states.create_state_machine, name="n", **request | {"roleArn": "arn:aws:iam::1:role/a"})[0] == (
+        "InvalidArn"
+    )
+    assert refusal(states.start_execution, stateMachineArn=created(states, "inputs"), input="")[0] == (
+        "InvalidExecutionInput"
+    )

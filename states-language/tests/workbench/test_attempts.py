@@ -1,0 +1,71 @@
+"""The published examples of Retry and Catch, run and drawn by the command."""
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from states_language.__main__ import main
+from states_language.drawing.attempts import Attempt, attempts, draw
+
+FOLDER = Path(__file__).parent / "retries"
+FACTS = json.loads((Path(__file__).parents[1] / "language" / "data" / "retry-and-catch.json").read_text())
+SCENARIOS = {scenario["name"].lower(): scenario for scenario in FACTS["scenarios"]}
+FILES = sorted(FOLDER.glob("*.asl.yml"))
+
+
+def ran(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    """The exit status, and what was printed."""
+    answers = path.with_name(path.name.replace(".asl.", ".answers."))
+    status = main(["run", str(path), "--functions", str(answers), "--virtual", *options])
+    return status, capsys.readouterr().out
+
+
+def history_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[Attempt]]:
+    result = json.loads(ran(path, capsys, "--json", "--history")[1])
+    return result, attempts(result["history"])
+
+
+def test_every_published_example_has_a_file() -> None:
+    """The first line of each names its example."""
+    titles = [path.read_text().splitlines()[0].removeprefix("# ").removesuffix(".").lower() for path in FILES]
+    assert sorted(titles) == sorted(SCENARIOS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_an_example_comes_out_as_published(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its attempts, the waits between them, when and how it ends, and where the error went."""
+    said = SCENARIOS[path.read_text().splitlines()[0].removeprefix("# ").removesuffix(".").lower()]
+    result, found = history_of(path, capsys)
+    waits_s = [(later.from_ms - (earlier.to_ms or 0)) / 1000 for earlier, later in itertools.pairwise(found)]
+    expected = said.get("waits_s") or [1, 2][: len(found) - 1]
+    assert waits_s == expected[: len(waits_s)]
+    assert len(waits_s) == len(expected)
+    assert len(found) == said.get("attempts", len(found))
+    assert result["status"] == said.get("status", result["status"])
+    assert result["error"] == said.get("error", result["error"])
+    assert result["took_ms"] == said.get("ends_at_s", result["took_ms"] / 1000) * 1000
+    caught = [catcher["Next"] for catcher in said.get("catch", [])]
+    assert found[-1].then == (f"caught: {caught[0]}" if caught else "nobody caught it")
+
+
+def test_the_lines_say_what_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each attempt: a bar, its length, its error, and the rest or the state that came next."""
+    _, said = ran(FOLDER / "two-retriers.asl.yml", capsys, "--timeline")
+    lines = [line for line in said.splitlines() if line.startswith("Work #")]
+    assert [re.split(r"\s{2,}", line)[-1] for line in lines] == [
+        "ErrorA, tried again after 1.000 s",
+        "ErrorB, tried again after 2.000 s",
+        "ErrorC, tried again after 5.000 s",
+        "ErrorB, tried again after 4.000 s",
+        "ErrorB, caught: Z",
+    ]
+
+
+def test_what_runs_still_is_drawn_to_the_end() -> None:
+    """An attempt without an end has no error and no successor."""
+    running = [Attempt("Work", 1, 0, None, "", "")]
+    assert draw(running, 1000, 10) == [f"{'Work #1':<28} {'━' * 10} {1:>9.3f} s  running"]

@@ -1,0 +1,75 @@
+"""`check`: what it prints and its exit status."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from states_language.__main__ import main
+
+GOOD = {"Comment": "A test.", "StartAt": "A", "States": {"A": {"Type": "Succeed", "Comment": "The end."}}}
+PLAIN = {"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}
+BAD = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "C", "InputPath": 3}, "B": {"Type": "Succeed"}}}
+
+
+def written(folder: Path, name: str, definition: Any) -> str:
+    path = folder / name
+    path.write_text(definition if isinstance(definition, str) else json.dumps(definition))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("definition", "options", "status"),
+    [(GOOD, [], 0), (GOOD, ["--strict"], 0), (PLAIN, [], 0), (PLAIN, ["--strict"], 1), (BAD, [], 1)],
+)
+def test_the_exit_status(tmp_path: Path, definition: Any, options: list[str], status: int) -> None:
+    """0 where it loads, 1 where it does not; --strict counts warnings."""
+    assert main(["check", *options, written(tmp_path, "a.json", definition)]) == status
+
+
+def test_every_problem_is_printed_with_its_pointer_rule_and_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three lines each, under the file's name."""
+    path = written(tmp_path, "a.json", BAD)
+    assert main(["check", path]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}: 2 problems",
+        "  problem at /States/A/InputPath",
+        "    must be a JSONPath",
+        "    A path begins with $ for the input, or with $$ for the Context Object: $.a.b[0].",
+        "  problem at /States/A/Next",
+        "    there is no state 'C'",
+        "    The states beside it: A, B.",
+    ]
+
+
+def test_several_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file has its place in the object; one that cannot be read makes the status 2 and hides no other."""
+    good, bad = written(tmp_path, "good.json", GOOD), written(tmp_path, "bad.yml", "StartAt: A\nStartAt: B\n")
+    missing = str(tmp_path / "none.yml")
+    assert main(["check", "--json", good, missing, bad]) == 2
+    assert json.loads(capsys.readouterr().out)["files"] == [
+        {"file": good, "problems": [], "warnings": []},
+        {"file": missing, "unreadable": f"{missing}: there is no such file.", "problems": [], "warnings": []},
+        {
+            "file": bad,
+            "problems": [
+                {
+                    "pointer": "/",
+                    "rule": "line 2: the key 'StartAt' appears twice",
+                    "hint": "Rename one of the two, for one of them would be lost.",
+                }
+            ],
+            "warnings": [],
+        },
+    ]
+
+
+def test_a_usage_error_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """No file, no check."""
+    with pytest.raises(SystemExit) as left:
+        main(["check"])
+    assert left.value.code == 2
+    assert "FILE" in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""`graph`: the three formats, and the way of an execution through the picture."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from machines import line, raising, task
+from states_language import load
+from states_language.__main__ import main
+from states_language.drawing.visits import marks
+from states_language.workbench.graph import picture
+
+BRANCH = line(("In", {"Type": "Pass", "Next": 'The "end"'}), ('The "end"', {"Type": "Pass"}))
+MACHINE: dict[str, Any] = line(
+    ("Both", {"Type": "Parallel", "Branches": [BRANCH, line(("Rest", {"Type": "Wait", "Seconds": 3}))], "Next": "Do"}),
+    ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "Do"}, {"ErrorEquals": ["Y"], "Next": "Bad"}], Next="Good")),
+    ("Good", {"Type": "Succeed"}),
+    ("Bad", {"Type": "Fail"}),
+)
+MERMAID = """flowchart TD
+  start(( ))
+  s4["Do"]
+  s5(("Good"))
+  s6((("Bad")))
+  subgraph s0_frame[" "]
+    s0[["Both"]]
+    s0_join(( ))
+    subgraph s0_line0["branch 1"]
+      s1["In"]
+      s2["The #quot;end#quot;"]
+    end
+    subgraph s0_line1["branch 2"]
+      s3(["Rest<br/>3"])
+    end
+  end
+  start --> s0
+  s1 --> s2
+  s2 --> s0_join
+  s0 --> s1
+  s3 --> s0_join
+  s0 --> s3
+  s0_join --> s4
+  s4 -->|"X"| s4
+  s4 -->|"Y"| s6
+  s4 --> s5
+  classDef visited fill:#dafbe1,stroke:#1a7f37,stroke-width:2px
+  class s4,s6,s0,s1,s2,s3 visited
+  style s6 fill:#ffebe9,stroke:#cf222e,stroke-width:2px
+  linkStyle 0,1,2,3,4,5,6,7,8 stroke:#1a7f37,stroke-width:2px
+"""
+
+
+def written(folder: Path, name: str, content: Any) -> str:
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def history() -> list[dict[str, Any]]:
+    return load(MACHINE).execute(functions={"work": raising("X", "Y")}).history
+
+
+def test_mermaid_with_the_way_of_an_execution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Branches are subgraphs; what was visited, each way taken and the state that failed are marked."""
+    machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", {"events": history()})
+    assert main(["graph", machine, "--format", "mermaid", "--path", path]) == 0
+    assert capsys.readouterr().out == MERMAID
+
+
+def test_dot_names_every_arrow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each way out of a state is an arrow; a branch that ends meets the others at the join."""
+    assert main(["graph", written(tmp_path, "a.json", MACHINE), "--format", "dot"]) == 0
+    arrows = re.findall(r"(\w+) -> (\w+)", capsys.readouterr().out)
+    assert arrows == re.findall(r"(\w+) -->(?:\S+)? (\w+)", MERMAID)
+
+
+def test_a_history_of_aws_gives_the_same_marks() -> None:
+    """Times are not read, so boto3's datetimes do no harm."""
+    ours = history()
+    theirs = [{**event, "timestamp": datetime.now(UTC)} for event in ours]
+    assert marks(theirs) == marks(ours)
+    assert marks(ours).states["Do"] == 2
+    assert marks(ours).ways["Do", "Do"] == 1
+    assert marks(ours).failed == "Bad"
+
+
+def test_a_history_that_stands_backwards_gives_the_same_marks() -> None:
+    """GetExecutionHistory with reverseOrder returns the last event first."""
+    assert marks(history()[::-1]) == marks(history())
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("`a` b", "#96;a#96; b"),
+        ("<b>&amp;", "#lt;b>#amp;amp;"),
+        ("#1; of 2", "#35;1; of 2"),
+        ("1. First", "1#46; First"),
+        ("a\n{}", "a {}"),
+    ],
+)
+def test_a_name_is_not_markup_in_mermaid(name: str, shown: str) -> None:
+    """Backticks would begin Mermaid's Markdown, # its entities and < its HTML; 1. would be a list, which it refuses."""
+    assert f'  s0["{shown}"]' in picture(line((name, {"Type": "Pass"})), "mermaid").splitlines()
+
+
+def test_jsonata_and_map_are_drawn() -> None:
+    """A condition stands at its arrow without brackets; what a Map runs stands in its frame."""
+    choice = {"Type": "Choice", "Choices": [{"Condition": "{% $n > 1 %}", "Next": "Each"}], "Default": "Each"}
+    each = {"Type": "Map", "ItemProcessor": line(("One", {"Type": "Pass"}))}
+    drawn = picture(line(("Look", choice), ("Each", each)), "mermaid")
+    assert '  s0 -->|"$n > 1"| s1' in drawn.splitlines()
+    assert 'subgraph s1_line0["each item"]' in drawn
+
+
+@pytest.mark.parametrize("content", [{}, [1], {"events": 3}, [{"id": "1", "type": "A"}], [{"id": 1}]])
+def test_a_file_that_is_not_a_history_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any
+) -> None:
+    """Status 2 and what it should have been."""
+    machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", content)
+    assert main(["graph", machine, "--path", path]) == 2
+    assert "is not a list of events" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["dot", "mermaid"])
+def test_a_picture_is_the_same_every_time(form: str) -> None:
+    """To the byte."""
+    assert picture(MACHINE, form) == picture(MACHINE, form)

@@ -1,0 +1,27 @@
+"""docs/command.md says what the commands take."""
+
+import textwrap
+from pathlib import Path
+
+from states_language.definition.practices import MUCH
+from states_language.workbench import answers as functions
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_functions_can_be_read(tmp_path: Path) -> None:
+    """What the page shows is a file that `run` takes."""
+    example = PAGE.partition("    resize-image:")
+    text = "    resize-image:" + example[2].partition("\n\n")[0]
+    (tmp_path / "f.yml").write_text(textwrap.dedent(text))
+    behaviours = functions.read(str(tmp_path / "f.yml")).behaviours
+    assert {name: len(listed) for name, listed in behaviours.items()} == {
+        "resize-image": 2,
+        "dynamodb:putItem": 1,
+        "slow-report": 1,
+    }
+
+
+def test_the_page_names_the_bound_of_retries() -> None:
+    """`check` warns of retries beyond it."""
+    assert f"more than {MUCH:,} history events" in PAGE

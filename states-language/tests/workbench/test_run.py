@@ -1,0 +1,206 @@
+"""`run`: one execution, its result and its exit status."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from machines import INVOKE, line, task
+from states_language.__main__ import main
+from states_language.workbench import run as command
+
+WORK = line(
+    ("Rest", {"Type": "Wait", "Seconds": 3600, "Next": "Do it"}),
+    ("Do it", task(OutputPath="$.Payload", Catch=[{"ErrorEquals": ["Busy"], "Next": "Rest"}])),
+)
+DIRECT = line(("Do it", task(OutputPath="$.Payload")))
+
+
+def written(folder: Path, name: str, content: Any) -> str:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    status = main(["run", "--json", *arguments])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_answers_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sequence is used in turn; two hours of waiting take no time; the path has every visit."""
+    functions = written(tmp_path, "f.yml", "work: {sequence: [{error: Busy, delay_s: 1.5}, {answer: {n: 2}}]}")
+    status, result = ran(capsys, written(tmp_path, "a.json", WORK), "--virtual", "--functions", functions)
+    assert status == 0
+    assert result == {
+        "status": "SUCCEEDED",
+        "output": {"n": 2},
+        "error": None,
+        "cause": None,
+        "path": ["Rest", "Do it", "Rest", "Do it"],
+        "transitions": 4,
+        "history_events": 16,
+        "took_ms": 7_201_500,
+    }
+
+
+def test_what_a_function_prints_is_not_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It goes to standard error, as a function's log does."""
+    functions = written(
+        tmp_path, "f.py", "print('loaded')\ndef work(payload, context):\n    print('hello')\n    return 1"
+    )
+    assert main(["run", written(tmp_path, "a.json", DIRECT), "--json", "--functions", functions]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["output"] == 1
+    assert printed.err.splitlines() == ["loaded", "hello"]
+
+
+def test_functions_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A function has its name, and its name with - for _; the class of what it raises is the error's name."""
+    code = """def do_work(payload, context):
+        if 'n' not in payload:
+            raise KeyError('n')
+        return payload['n']"""
+    machine = written(tmp_path, "a.json", line(("A", task("do-work", OutputPath="$.Payload"))))
+    functions = written(tmp_path, "f.py", code)
+    status, result = ran(capsys, machine, "--virtual", "--functions", functions, "--input", '{"n": 3}')
+    assert (status, result["output"]) == (0, 3)
+    status, result = ran(capsys, machine, "--virtual", "--functions", functions, "--history")
+    assert (status, result["status"], result["error"]) == (1, "FAILED", "KeyError")
+    assert [event["id"] for event in result["history"]] == list(range(1, result["history_events"] + 1))
+
+
+def test_a_function_that_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A function returns its input, a service {}; each is reported once on standard error."""
+    get = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:getItem", "Parameters": {"TableName": "t"}}
+    machine = written(tmp_path, "a.json", line(("A", task(OutputPath="$.Payload", Next="B")), ("B", get)))
+    assert main(["run", machine, "--virtual", "--input", "[1]"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == [
+        "states-language: --functions does not name work; it returns its input.",
+        "states-language: --functions does not name dynamodb:getItem; it returns {}.",
+    ]
+    assert shown.out.splitlines() == ["SUCCEEDED after 0.000 s, 2 transitions, 12 events", "path: A → B", "output: {}"]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error"),
+    [
+        ({"never": True}, "Sandbox.Timedout"),
+        ({"error": "Custom", "cause": "why"}, "Custom"),
+        ({"answer": "x" * 300_000}, "States.DataLimitExceeded"),
+    ],
+)
+def test_how_a_function_can_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], behaviour: dict[str, Any], error: str
+) -> None:
+    """By its own limit, by an error, by an answer that is too large: exit status 1."""
+    machine, functions = written(tmp_path, "a.json", DIRECT), written(tmp_path, "f.json", {"work": behaviour})
+    status, result = ran(capsys, machine, "--virtual", "--functions", functions)
+    assert (status, result["error"]) == (1, error)
+
+
+def test_a_task_token_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A behaviour answers a Task that waits for a token, too."""
+    parameters = {"FunctionName": "work", "Payload": {"token.$": "$$.Task.Token"}}
+    state = {"Type": "Task", "Resource": f"{INVOKE}.waitForTaskToken", "Parameters": parameters}
+    machine = written(tmp_path, "a.json", line(("A", state)))
+    functions = written(tmp_path, "f.json", {"work": {"sequence": [{"answer": 7}, {"error": "No"}]}})
+    assert ran(capsys, machine, "--virtual", "--functions", functions)[1]["output"] == 7
+    functions = written(tmp_path, "f.json", {"work": {"error": "No"}})
+    assert ran(capsys, machine, "--virtual", "--functions", functions)[1]["error"] == "No"
+
+
+def test_the_history_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each event in a line: its id, the one before it, seconds from the start, what it is about."""
+    machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 2})))
+    assert main(["run", machine, "--virtual", "--history"]) == 0
+    assert capsys.readouterr().out.splitlines()[-5:] == [
+        "    id  after       at (s)  event",
+        "     1      0        0.000  ExecutionStarted",
+        "     2      0        0.000  WaitStateEntered A",
+        "     3      2        2.000  WaitStateExited A",
+        "     4      3        2.000  ExecutionSucceeded",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("functions", "error"),
+    [
+        ("work: 1", "work: must be a mapping with some of answer"),
+        ("work: {anser: 1}", "work: anser is not known here"),
+        ("work: {answer: 1, error: X}", "work: takes one of answer, error and never"),
+        ("work: {sequence: []}", "work: sequence must stand alone and be a list"),
+        ("work: {sequence: [{delay_s: -1}]}", "work: sequence[0]: delay_s must be a number of seconds"),
+        ("work: {cause: X}", "work: cause stands beside error only"),
+        ("[1]", "must be a mapping of functions' names"),
+        ("a: {", "is neither JSON nor YAML"),
+    ],
+)
+def test_a_mistake_in_the_file_of_functions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], functions: str, error: str
+) -> None:
+    """Status 2 and one sentence that names the place."""
+    machine = written(tmp_path, "a.json", DIRECT)
+    assert main(["run", machine, "--functions", written(tmp_path, "f.yml", functions)]) == 2
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--input", "{"], "--input is not valid JSON"),
+        (["--input", "NaN"], "--input is not valid JSON: NaN"),
+        (["--input", "[" * 100_000], "--input is not valid JSON: it is nested too deeply"),
+        (["--input", "@nowhere.json"], "The input nowhere.json cannot be read"),
+        (["--functions", "no_such_module"], "no_such_module cannot be imported"),
+    ],
+)
+def test_a_mistake_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+) -> None:
+    """Status 2 and what would be right."""
+    assert main(["run", written(tmp_path, "a.json", DIRECT), *arguments]) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_a_definition_that_does_not_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2, the first problem, and the command that lists all."""
+    path = written(tmp_path, "a.json", {})
+    assert main(["run", path]) == 2
+    assert f"`python -m states_language check {path}` lists all." in capsys.readouterr().err
+
+
+def test_real_time_reports_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Wait of a second is waited for, and reported on standard error."""
+    monkeypatch.setattr(command, "PROGRESS_EVERY_MS", 300)
+    machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 1})))
+    assert main(["run", machine]) == 0
+    shown = capsys.readouterr()
+    assert "in A; Ctrl-C ends it." in shown.err
+    assert shown.out.startswith("SUCCEEDED after 1.")
+
+
+def test_ctrl_c_ends_a_run_without_a_trace(tmp_path: Path) -> None:
+    """Exit status 130, and nothing of Python's on standard error."""
+    machine = written(tmp_path, "a.json", line(("A", {"Type": "Wait", "Seconds": 600})))
+    code = """
+import states_language.workbench.run
+from states_language.__main__ import main
+
+states_language.workbench.run.PROGRESS_EVERY_MS = 200
+raise SystemExit(main())"""
+    with subprocess.Popen([sys.executable, "-c", code, "run", machine], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "in A" in process.stderr.readline()
+        os.kill(process.pid, signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert "Traceback" not in rest

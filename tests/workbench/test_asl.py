@@ -1,0 +1,98 @@
+"""`streamkeeper asl`: the interpreter's commands with our variables and our Graphviz; and the page of our machines."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cli import main
+from local.stages import ROOT
+from local.workbench.folder_page import lines, page
+from machines import line, raising, task
+from states_language import load, read_definition, warnings
+from states_language.drawing.dot import FAILED, TAKEN
+from states_language.drawing.mermaid import flowchart
+
+GOOD = {"Comment": "A test.", "StartAt": "A", "States": {"A": {"Type": "Succeed", "Comment": "The end."}}}
+MACHINE: dict[str, Any] = line(
+    ("Rest", {"Type": "Wait", "Seconds": 3, "Next": 'The "end"'}),
+    ('The "end"', task(Catch=[{"ErrorEquals": ["X"], "Next": "Bad"}], Next="Good")),
+    ("Good", {"Type": "Succeed"}),
+    ("Bad", {"Type": "Fail"}),
+)
+BRANCHES = line(("Both", {"Type": "Parallel", "Branches": [line(("One", {"Type": "Pass"}))]}))
+
+
+def written(folder: Path, name: str, content: Any) -> str:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_our_own_machines_are_checked_with_their_variables_filled(capsys: pytest.CaptureFixture[str]) -> None:
+    """The files in statemachines/ have no problem in any stage."""
+    files = [str(path) for path in sorted((ROOT / "statemachines").glob("*.asl.yml"))]
+    assert main(["check", "--json", *files]) == 0
+    assert main(["check", "--stage", "prod", *files]) == 0
+    assert "${" not in capsys.readouterr().out
+
+
+def test_a_variable_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2 and the variable's name, for nothing can be said of the rest."""
+    text = json.dumps(GOOD).replace("A test.", "${self:custom.settings.nonsense}")
+    assert main(["check", written(tmp_path, "a.json", text)]) == 2
+    assert "There is no ${self:custom.settings.nonsense}." in capsys.readouterr().out
+
+
+def test_the_known_faults_of_our_machines_are_warned_of() -> None:
+    """Those of the machines that are kept for comparison; the deployed one has a bound."""
+    named = {path.name.partition(".")[0]: path for path in (ROOT / "statemachines").glob("*.asl.yml")}
+    listed = {
+        name: {one.practice for one in warnings(read_definition(named[name])) if one.practice != "comment"}
+        for name in ("retry", "staggered", "connections")
+    }
+    assert listed == {"retry": {"history"}, "staggered": {"endless-loop"}, "connections": set()}
+
+
+def test_a_mistake_is_status_2_and_names_our_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of each verb: one sentence on standard error."""
+    path = written(tmp_path, "a.json", {})
+    assert main(["asl", "run", path]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("streamkeeper: ")
+    assert f"`streamkeeper asl check {path}` lists all." in said
+
+
+def test_svg_holds_every_state_and_marks_the_visited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The SVG is well-formed; each state's name stands in it; the state that failed has the colour of failure."""
+    history = load(MACHINE).execute(functions={"work": raising("X")}).history
+    machine, path = written(tmp_path, "a.json", MACHINE), written(tmp_path, "h.json", history)
+    assert main(["asl", "graph", machine, "--path", path]) == 0
+    tree = ET.fromstring(capsys.readouterr().out)
+    nodes = {
+        " ".join(text.text or "" for text in node.findall(".//{*}text")): {
+            shape.get("stroke") for shape in [*node.findall(".//{*}path"), *node.findall(".//{*}polygon")]
+        }
+        for node in tree.findall(".//{*}g")
+        if node.get("class") == "node"
+    }
+    assert {'The "end"', "Rest 3", "Good", "Bad"} < nodes.keys()
+    assert TAKEN in nodes["Rest 3"]
+    assert FAILED in nodes["Bad"]
+    assert TAKEN not in nodes["Good"]
+
+
+def test_the_readme_shows_the_files_as_they_are(tmp_path: Path) -> None:
+    """The README is the generator's: `python -m local.workbench.folder_page statemachines` prints it."""
+    folder = ROOT / "statemachines"
+    assert (folder / "README.md").read_text() == page(folder)
+    assert "mermaid" not in page(tmp_path)
+
+
+def test_each_branch_has_its_own_picture() -> None:
+    """The branches of a Parallel are drawn after the line that it stands in; an end is an arrow to a point."""
+    (_, own), (title, branch) = lines(BRANCHES)
+    assert (own, title) == (BRANCHES, "Both, branch 1")
+    assert flowchart(branch).splitlines()[-1] == "  s0 --> s0_end"
