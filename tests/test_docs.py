@@ -69,8 +69,8 @@ def broken(page: Path) -> Iterator[str]:
     yield from (name for name in NAME.findall(text) if name not in NAMES)
     for module in MODULE.findall(text):
         file = module.replace(".", "/")
-        places = (ROOT / f"{file}.py", *(SOURCE / f"{file}{end}" for end in (".py", "/__main__.py")))
-        if not any(place.exists() for place in places):
+        files = (ROOT / f"{file}.py", *(SOURCE / f"{file}{end}" for end in (".py", "/__main__.py")))
+        if not any(one.exists() for one in files):
             yield module
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
     yield from (f"make {target}" for target in TARGET.findall(text) if f"\n{target}:" not in targets)

@@ -394,7 +394,7 @@ def test_a_function_is_created_of_a_zip_and_runs(endpoint: Running, states: Any)
     functions.update_function_code(FunctionName="adds", ZipFile=packed(index=ADDS, parts="ONE = 2"))
     assert (added(), added(made["FunctionArn"])) == (17, 17)
     assert functions.get_function(FunctionName="adds")["Configuration"]["Handler"] == "index.handler"
-    assert {one["FunctionName"] for one in functions.list_functions()["Functions"]} == {"adds", "echo", "full"}
+    assert {one["FunctionName"] for one in functions.list_functions()["Functions"]} == {"adds", "echo", "full", "large"}
     assert code(functions.create_function, **to_create("adds", packed(index=ADDS))) == "ResourceConflictException"
     machine = json.dumps(task("arn:aws:states:::lambda:invoke", {"FunctionName": "adds", "Payload.$": "$"}))
     arn = states.create_state_machine(name="adds", definition=machine, roleArn="arn:aws:iam::000000000000:role/any")
