@@ -96,8 +96,8 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     except errors.InvalidRequest as error:
         logger.error(str(error))
         raise
-    died, waits_less = read_died(event), read_waits_less(event)
-    request = Request(stream_id, lane, execution, cycles, renew_after, died, wait_s, limit_s, waits_less)
+    died = read_died(event)
+    request = Request(stream_id, lane, execution, cycles, renew_after, died, wait_s, limit_s)
     invocation = to_invocation(
         request, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
     )
@@ -183,11 +183,6 @@ def read_died(event: object) -> str:
     if not isinstance(died, str):
         raise errors.InvalidRequest("died in the event must be a text")
     return died
-
-
-def read_waits_less(event: object) -> bool:
-    """Whether the lanes wait for less after a function that was taken over late: an older definition's do not."""
-    return isinstance(event, Mapping) and event.get("waits_less") is True
 
 
 def _log(profile_name: str, report: Report, blocked_ms: int, group: str = "") -> None:

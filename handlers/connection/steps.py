@@ -29,9 +29,8 @@ class Invocation:
     `cycles` is how many cycles its lane has had before this one; in the cycle numbered `renew_after` a renewal is due,
     0 where the machine names none. `died` is what Lambda said of the lane's last function where that proves that it is
     over: it names that function's request. `waits_too_long` is whether its execution is of another deployment,
-    and its lanes wait for so long that a function's deadline may come before its successor; `waits_less` whether a lane
-    waits for less after a function that says how late it was taken over. `budget` is the stream's part of what a
-    function may hold that keeps others too; None where it keeps no other.
+    and its lanes wait for so long that a function's deadline may come before its successor. `budget` is the stream's
+    part of what a function may hold that keeps others too; None where it keeps no other.
     """
 
     stream_id: str
@@ -47,7 +46,6 @@ class Invocation:
     renew_after: int = 0
     died: str = ""
     waits_too_long: bool = False
-    waits_less: bool = False
     budget: BufferBudget | None = None
 
     @property

@@ -76,10 +76,9 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, por
     if defect is not None:
         raise defect
     late_s = function.late_s(outcome)
-    if late_s and invocation.waits_less:
+    if late_s:
         outcome = late(outcome, late_s)
-    is_renewal_due = invocation.is_renewal_due or (late_s > 0 and not invocation.waits_less)
-    return renewal_due(outcome) if is_renewal_due else outcome
+    return renewal_due(outcome) if invocation.is_renewal_due else outcome
 
 
 class _Function:
@@ -141,7 +140,7 @@ class _Function:
 
         0 where that was no longer than the longest overlap, or the settings leave none. Else its lane would come back
         when the newer one's time is over, and all streams would be without a connection for a moment. So the lane waits
-        for so much less, and comes back as if it had been taken over at once; an older definition renews instead.
+        for so much less, and comes back as if it had been taken over at once.
         """
         longest_ms, beside_ms = self._invocation.overlap_max_ms, self._roster.beside_newer_ms(self._clock.now_ms())
         is_late = outcome.error == "StreamTakenOver" and 0 < longest_ms < beside_ms

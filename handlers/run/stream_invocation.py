@@ -27,8 +27,7 @@ class Request:
     """What the machine asks a function for; "" for the lane and the execution, 0 for numbers that it does not name.
 
     `died` is what Lambda said of the lane's last function where that proves that it is over, else "". `wait_s` is how
-    long the lanes of its execution wait, `limit_s` for how long a function lives as far as that knows, `waits_less`
-    whether they wait for less after a function that was taken over late.
+    long the lanes of its execution wait, `limit_s` for how long a function lives as far as that knows.
     """
 
     stream_id: str
@@ -39,7 +38,6 @@ class Request:
     died: str = ""
     wait_s: int = 0
     limit_s: int = 0
-    waits_less: bool = False
 
 
 def to_invocation(
@@ -68,7 +66,6 @@ def to_invocation(
         renew_after=request.renew_after,
         died=request.died,
         waits_too_long=overlap_ms < 0 and (wait_ms > settings.wait_ms or life_ms < remaining_ms),
-        waits_less=request.waits_less,
     )
 
 

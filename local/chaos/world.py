@@ -253,7 +253,6 @@ class World:
             died=payload.get("died", ""),
             wait_s=payload.get("wait_s", 0),
             limit_s=payload.get("limit_s", 0),
-            waits_less=payload.get("waits_less", False),
         )
         now_ms = self.clock.now_ms() + wrong_ms
         settings = self.version.function

@@ -139,7 +139,6 @@ class VirtualSandbox:
             cycles=payload.get("cycles", 0),
             renew_after=payload.get("renew_after", 0),
             died=payload.get("died", ""),
-            waits_less=payload.get("waits_less", False),
         )
         on_end: Callable[[Outcome | None], None] = setter(future)
         task = Task(len(self._invocations) + 1, invocation)

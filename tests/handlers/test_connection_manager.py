@@ -273,7 +273,7 @@ def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
     """Every number of the settings is in the unit that its name says, and the deadline follows from what is left."""
     limits = {"MARGIN_S": "6", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "WAIT_S": "840"}
     settings = load(environment(tmp_path, **limits))
-    request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=820, waits_less=True)
+    request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=820)
     assert stream_invocation.to_invocation(request, settings, "r1", now_ms=1_000, remaining_ms=900_000) == Invocation(
         stream_id="demo:x",
         lane="A",
@@ -286,7 +286,6 @@ def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
         overlap_max_ms=69_000,
         cycles=3,
         renew_after=9,
-        waits_less=True,
     )
 
 
@@ -391,14 +390,6 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     assert {line["stream_id"] for line in lines if "_aws" not in line} == {"demo:b"}
     assert {(line["lane"], line["request_id"]) for line in lines if "_aws" not in line} == {("", "r2")}
     assert [line["Stored"] for line in lines if "_aws" in line] == [2]
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_an_older_definition_does_not_wait_for_less() -> None:
-    """Only one that says so does."""
-    events = [an_event(waits_less=True), an_event(), an_event(waits_less="true"), None]
-    with cold_start() as module:
-        assert [module.read_waits_less(event) for event in events] == [True, False, False, False]
 
 
 NUMBERS = "cycles, renew_after, wait_s and limit_s in the event must be whole numbers of at least 0"

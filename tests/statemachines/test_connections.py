@@ -92,7 +92,6 @@ def test_the_function_gets_path_execution_lane_and_cycles(aws: Aws) -> None:
         "renew_after": settings["renew_after"],
         "wait_s": settings["wait_s"],
         "limit_s": settings["function_timeout_s"],
-        "waits_less": True,
         "died": "",
     }
     cycles = [("B", 0), ("A", 0), ("B", 1), ("B", 1)]

@@ -77,18 +77,17 @@ def test_what_the_successor_cannot_open_stays_with_the_older() -> None:
 
 
 @pytest.mark.parametrize(
-    ("longest_ms", "waits_less", "error", "message"),
+    ("longest_ms", "error", "message"),
     [
-        (36_000, True, "StreamTakenOver", "a newer function keeps the group's streams connected"),
-        (34_000, True, "StreamTakenOver", "a newer function keeps the group's streams connected; late by 36 s"),
-        (34_000, False, "RenewalDue", "StreamTakenOver: a newer function keeps the group's streams connected"),
-        (0, True, "StreamTakenOver", "a newer function keeps the group's streams connected"),
+        (36_000, "StreamTakenOver", "a newer function keeps the group's streams connected"),
+        (34_000, "StreamTakenOver", "a newer function keeps the group's streams connected; late by 36 s"),
+        (0, "StreamTakenOver", "a newer function keeps the group's streams connected"),
     ],
 )
-def test_who_was_taken_over_late_says_so(longest_ms: int, waits_less: bool, error: str, message: str) -> None:
-    """Where it was longer beside the newer one than leaves no gap; under an older definition it renews instead."""
+def test_who_was_taken_over_late_says_so(longest_ms: int, error: str, message: str) -> None:
+    """Where it was longer beside the newer one than leaves no gap."""
     world = World(POLICIES)
-    world.overlap_max_ms, world.waits_less = longest_ms, waits_less
+    world.overlap_max_ms = longest_ms
     world.join(*STREAMS)
     world.start("r1")
     world.at(19_900, lambda: setattr(world.upstreams["tolerates:b"], "is_down", True))

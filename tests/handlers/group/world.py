@@ -149,7 +149,7 @@ class World:
         self.now_ms = START_MS
         self.profile = profile
         self.tables = MemoryDynamoDB(EVENTS, CONTROL)
-        self.overlap_max_ms, self.waits_less, self.every_ms = NEVER_LATE_MS, True, EVERY_MS
+        self.overlap_max_ms, self.every_ms = NEVER_LATE_MS, EVERY_MS
         self.upstreams = {
             f"{policy}:{name}": Upstream(policy, lambda: self.now_ms) for name, policy in policies.items()
         }
@@ -310,7 +310,7 @@ class VirtualGroup(VirtualFunction):
         self.world, self.lane = world, lane
         self.who = Invocation(
             GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, world.every_ms,
-            world.overlap_max_ms, died=died, waits_less=world.waits_less,
+            world.overlap_max_ms, died=died,
         )  # fmt: skip
         super().__init__(Time(world), Task(1, self.who), lambda outcome: world.has_ended(self, outcome), is_prompt=True)
         self.draw = lambda least, most: least + (most - least) * world.draws.random()
