@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from dataclasses import dataclass
 from html import escape
@@ -22,6 +21,7 @@ from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
+from local.options import number, whole
 from local.simulation.scenario import DERIVED, POLICIES, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _backoff(arguments: argparse.Namespace) -> int:
-    path, found = checked(arguments.picture), backoff_kinds.simulated(_whole("--seed", arguments.seed, 0, 2**53))
+    path, found = checked(arguments.picture), backoff_kinds.simulated(whole("--seed", arguments.seed, 0, 2**53))
     lines = backoff_kinds.rows(found)
     if path is not None:
         write(path, backoff_kinds.picture(found), backoff_kinds.heading(), _html(lines))
@@ -164,14 +164,14 @@ def _chosen(names: list[str] | None) -> list[Strategy]:
 
 def question(arguments: argparse.Namespace) -> Question:
     """Returns what is asked; raises UserError that names the option."""
-    hours = _number("--hours", arguments.hours, 0.001, MOST_HOURS)
-    limit_s, wait_s = _whole("--limit", arguments.limit, 10, 900), _whole("--wait", arguments.wait, 1, 900)
+    hours = number("--hours", arguments.hours, 0.001, MOST_HOURS)
+    limit_s, wait_s = whole("--limit", arguments.limit, 10, 900), whole("--wait", arguments.wait, 1, 900)
     if arguments.upstream not in POLICIES:
         raise UserError(f"--upstream must be one of {', '.join(POLICIES)}, not {arguments.upstream!r}.")
-    run_for_ms, seed = round(hours * 3_600_000), _whole("--seed", arguments.seed, 0, 2**53)
+    run_for_ms, seed = round(hours * 3_600_000), whole("--seed", arguments.seed, 0, 2**53)
     upstream = Upstream(
         policy=arguments.upstream,
-        overlap_s=_number("--overlap-s", arguments.overlap_s, 0, 300),
+        overlap_s=number("--overlap-s", arguments.overlap_s, 0, 300),
         resumes=arguments.resumes,
     )
     # Margins and rests are in proportion to the limit, as the stages have them.
@@ -179,7 +179,7 @@ def question(arguments: argparse.Namespace) -> Question:
     settings = {name: value for name, value in base.items() if name not in DERIVED}
     settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
     if arguments.margin is not None:
-        settings["margin_s"] = _whole("--margin", arguments.margin, 1, 900)
+        settings["margin_s"] = whole("--margin", arguments.margin, 1, 900)
     source = Scenario(
         machine=stages.ROOT / "statemachines" / "connections.asl.yml",
         settings=stages.checked(settings, "--limit and --wait"),
@@ -258,19 +258,3 @@ def _html(lines: list[list[str]]) -> str:
         for line in lines[1:]
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-
-
-def _whole(option: str, value: str, least: int, most: int) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 17 and least <= int(value) <= most):
-        raise UserError(f"{option} must be a whole number from {least} to {most}, not {value!r}.")
-    return int(value)
-
-
-def _number(option: str, value: str, least: float, most: float) -> float:
-    try:
-        number = float(value) if value.isascii() and "_" not in value else math.nan
-    except ValueError:
-        number = math.nan
-    if not least <= number <= most:
-        raise UserError(f"{option} must be a number from {least:g} to {most:g}, not {value!r}.")
-    return number

@@ -7,7 +7,6 @@ returns 1 where something else would be written. Invariant: nothing but those ta
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from local.compare.command import Question, group, heading
 from local.compare.result import Result
 from local.compare.strategies import STRATEGIES
 from local.costs import prices
+from local.generated_pages import run, table, with_tables
 from timeline import svg
 
 PAGE, PICTURE, BACKOFF, README = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg", "README.md"
@@ -51,15 +51,20 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         question, results = answered(options)
         memory_mb = question.source.settings["memory_mb"]
         tables[name] = command.rows([result.as_json(memory_mb, listed) for result in results])
-        text = table_in(text, name, tables[name])
-    readme = table_in((root / README).read_text(encoding="utf-8"), "short", _short(tables))
+    readme = with_tables((root / README).read_text(encoding="utf-8"), "compare", {"short": lines(_short(tables))})
     recovered = backoff_kinds.simulated()
-    text = table_in(text, "backoff", backoff_kinds.rows(recovered))
+    tables["backoff"] = backoff_kinds.rows(recovered)
+    text = with_tables(text, "compare", {name: lines(rows) for name, rows in tables.items()})
     question, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
     groups = [group(result, listed, question.source.settings["memory_mb"]) for result in results]
     picture = svg.draw(groups, command.until_ms(question), heading(question))
     drawn = {root / PICTURE: picture, root / BACKOFF: backoff_kinds.picture(recovered)}
     return {root / PAGE: text, root / README: readme, **drawn}
+
+
+def lines(rows: list[list[str]]) -> list[str]:
+    """Returns a table as the page has it."""
+    return table(rows[0], rows[1:])
 
 
 def _short(tables: dict[str, list[list[str]]]) -> list[list[str]]:
@@ -71,33 +76,5 @@ def _short(tables: dict[str, list[list[str]]]) -> list[list[str]]:
     return lines
 
 
-def lines_of(rows: list[list[str]]) -> list[str]:
-    """Returns the rows of a table as the page has them."""
-    return ["| " + " | ".join(row) + " |" for row in rows]
-
-
-def table_in(text: str, name: str, rows: list[list[str]]) -> str:
-    """Returns the page with the table in its place."""
-    lines = lines_of(rows)
-    block = "\n".join([lines[0], "|---|" + "---:|" * (len(rows[0]) - 1), *lines[1:]])
-    mark = rf"(<!-- compare: {name} -->\n).*?(<!-- /compare -->)"
-    return re.sub(mark, lambda match: f"{match[1]}{block}\n{match[2]}", text, flags=re.DOTALL)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Writes the page and the picture; with --check returns 1 where one is to be written."""
-    parser = argparse.ArgumentParser(
-        prog="python -m local.compare.strategies_page", description="Writes what strategies come to."
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing, return 1 where something is old")
-    options = parser.parse_args(argv)
-    stale = {path: text for path, text in written().items() if not path.exists() or path.read_text("utf-8") != text}
-    for path, text in stale.items():
-        print(path.relative_to(ROOT))
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-    return 1 if options.check and stale else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("local.compare.strategies_page", "Writes what strategies come to.", written))

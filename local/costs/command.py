@@ -6,7 +6,6 @@ amounts are printed, in US dollars.
 
 import argparse
 import json
-import math
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +14,7 @@ from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, stage_costs
 from local.costs.model import Costs, Load
 from local.costs.prices import Prices
+from local.options import number, whole
 from local.user_error import UserError
 
 STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _load(arguments: argparse.Namespace) -> Load:
-    per_function = _whole("--per-function", arguments.per_function, 1, MOST_TOGETHER)
+    per_function = whole("--per-function", arguments.per_function, 1, MOST_TOGETHER)
     if arguments.store not in STORES:
         raise UserError(f"--store must be one of {', '.join(STORES)}, not {arguments.store!r}.")
     if arguments.order is not None and arguments.store != "items":
@@ -117,11 +117,11 @@ def _load(arguments: argparse.Namespace) -> Load:
     if arguments.arrivals not in ARRIVALS:
         raise UserError(f"--arrivals must be one of {', '.join(ARRIVALS)}, not {arguments.arrivals!r}.")
     return Load(
-        streams=_whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS),
-        events_per_s=_number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
-        event_bytes=_whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
+        streams=whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS),
+        events_per_s=number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
+        event_bytes=whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
         store=arguments.store,
-        flush_s=None if arguments.flush_s is None else _number("--flush-s", arguments.flush_s, 0, 60),
+        flush_s=None if arguments.flush_s is None else number("--flush-s", arguments.flush_s, 0, 60),
         order=arguments.order or "index",
         per_function=per_function,
         arrivals=arguments.arrivals,
@@ -135,22 +135,6 @@ def _kinds(option: str | None) -> tuple[str, ...]:
     if wrong:
         raise UserError(f"--deliver must name kinds of sinks, {', '.join(KINDS)}, and not {wrong[0]!r}.")
     return kinds
-
-
-def _whole(option: str, value: str, least: int, most: int) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 12 and least <= int(value) <= most):
-        raise UserError(f"{option} must be a whole number from {least} to {most}, not {value!r}.")
-    return int(value)
-
-
-def _number(option: str, value: str, least: float, most: float) -> float:
-    try:
-        number = float(value) if value.isascii() and "_" not in value else math.nan
-    except ValueError:
-        number = math.nan
-    if not least <= number <= most:
-        raise UserError(f"{option} must be a number from {least:g} to {most:g}, not {value!r}.")
-    return number
 
 
 def _need_room(load: Load, settings: Any) -> None:

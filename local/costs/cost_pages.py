@@ -5,7 +5,6 @@ comments that name it, an amount in a sentence is found by the words behind it. 
 where a page says something else. Invariant: nothing but amounts and those tables is changed.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -18,6 +17,7 @@ from local.checkout import ROOT
 from local.costs import model, month, prices, stage_costs
 from local.costs.command import BESIDE_WHY, FIXED_WHY, MILLION_WHY
 from local.costs.model import PARTS, Costs, Load
+from local.generated_pages import run, table, with_tables
 
 STAGE = "prod"
 IDLE = Load(1, 0, 200, "items", None)
@@ -35,6 +35,8 @@ TOGETHER = (
 )
 GROUPS = "docs/decisions/0079-keep-many-streams-in-one-function.md"
 PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md", GROUPS)
+# A table's columns of words are its first and its last.
+WORDS = (0, -1)
 WHY = {
     "lambda": "{memory_mb} MB all month, {invocations} invocations",
     "step_functions": "{transitions} transitions",
@@ -109,53 +111,37 @@ def rewritten(text: str, found: Quoted) -> str:
         # `$9.69 an idle stream`, however the lines are broken.
         behind = r"\s+".join(re.escape(word) for word in words.split())
         text = re.sub(rf"\$\d+\.\d\d(?=\s+{behind}\b)", f"${amount:.2f}", text)
-    for name, rows in _tables(found).items():
-        block = "\n".join(rows)
-        mark = rf"(<!-- cost: {name} -->\n).*?(<!-- /cost -->)"
-        text = re.sub(mark, lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
-    return text
+    return with_tables(text, "cost", _tables(found))
 
 
 def _tables(found: Quoted) -> dict[str, list[str]]:
     columns = [costs.stream_month for costs in (found.idle, found.light, found.unordered, found.packed)]
-    heads = "idle | 1 event/s | 1 event/s, no order | 1 event/s in a log, 5 s"
-    streams = [f"| part | {heads} | why |", "|---|---:|---:|---:|---:|---|"]
-    for part in PARTS:
-        amounts = " | ".join(_cents(column[part]) for column in columns)
-        streams.append(f"| {_name(part)} | {amounts} | {WHY[part].format(**found.words)} |")
-    sums = " | ".join(f"**{column['sum']:.2f}**" for column in columns)
-    streams.append(f"| **a stream** | {sums} | |")
-    heads = "idle | an event a minute, 60 s | the same by a clock | 1 event/s, 5 s"
-    shared = [f"| part | {heads} |", "|---|---:|---:|---:|---:|"]
-    for part in (*PARTS, "sum"):
-        figures = [f"{one.stream_month[part]:.4f}" for one in found.together]
-        if part == "sum":
-            shared.append(f"| **one of 100** | {' | '.join(f'**{figure}**' for figure in figures)} |")
-        else:
-            shared.append(f"| {_name(part)} | {' | '.join(figures)} |")
+    streams = [
+        (_name(part), *(_cents(column[part]) for column in columns), WHY[part].format(**found.words)) for part in PARTS
+    ]
+    streams.append(("**a stream**", *(f"**{column['sum']:.2f}**" for column in columns), ""))
+    shared = [(_name(part), *(f"{one.stream_month[part]:.4f}" for one in found.together)) for part in PARTS]
+    shared.append(("**one of 100**", *(f"**{one.stream_month['sum']:.4f}**" for one in found.together)))
     loads = (found.heavy, found.heavy_unordered, found.heavy_packed)
-    million = ["| part | items | items, no order | a log, 1 s | why |", "|---|---:|---:|---:|---|"]
-    for part, why in MILLION_WHY.items():
-        million.append(
-            f"| {_name(part)} | {' | '.join(f'{(one.million_events or {})[part]:z.3f}' for one in loads)} | {why} |"
-        )
-    sums = " | ".join(f"**{(one.million_events or {})['sum']:.2f}**" for one in loads)
-    million.append(f"| **a million events at 100 a second** | {sums} | |")
-    kept = " | ".join(f"{one.million_kept or 0:.3f}" for one in loads)
-    million.append(f"| kept for {found.words['keep_days']} days | {kept} | storage |")
+    amounts = [one.million_events or {} for one in loads]
+    million = [(_name(part), *(f"{one[part]:z.3f}" for one in amounts), why) for part, why in MILLION_WHY.items()]
+    million.append(("**a million events at 100 a second**", *(f"**{one['sum']:.2f}**" for one in amounts), ""))
+    kept = f"kept for {found.words['keep_days']} days"
+    million.append((kept, *(f"{one.million_kept or 0:.3f}" for one in loads), "storage"))
+    heads = ("part", "idle", "1 event/s", "1 event/s, no order", "1 event/s in a log, 5 s", "why")
     return {
-        "stream": streams,
-        "together": shared,
+        "stream": table(heads, streams, WORDS),
+        "together": table(("part", "idle", "an event a minute, 60 s", "the same by a clock", "1 event/s, 5 s"), shared),
         "stage": _two("a stage besides", found.idle.fixed_month, FIXED_WHY),
-        "million": million,
+        "million": table(("part", "items", "items, no order", "a log, 1 s", "why"), million, WORDS),
         "beside": _two("", found.idle.beside, BESIDE_WHY),
     }
 
 
 def _two(title: str, parts: Mapping[str, float], why: Mapping[str, str]) -> list[str]:
-    rows = ["| part | US dollars | why |", "|---|---:|---|"]
-    rows += [f"| {_name(part)} | {parts[part]:.3f} | {words} |" for part, words in why.items() if part in parts]
-    return [*rows, f"| **{title}** | **{parts['sum']:.2f}** | |"] if title else rows
+    rows = [(_name(part), f"{parts[part]:.3f}", words) for part, words in why.items() if part in parts]
+    rows += [(f"**{title}**", f"**{parts['sum']:.2f}**", "")] if title else []
+    return table(("part", "US dollars", "why"), rows, WORDS)
 
 
 def _name(part: str) -> str:
@@ -185,28 +171,11 @@ def rates(found: Quoted) -> str:
     return json.dumps(table, indent=2) + "\n"
 
 
-def changes(found: Quoted, root: Path = ROOT) -> dict[Path, str]:
-    """The pages that say something else, as they must be, and the rates."""
-    files = {root / name: (root / name).read_text(encoding="utf-8") for name in PAGES}
-    news = {path: rewritten(text, found) for path, text in files.items()}
-    path = root / RATES.relative_to(ROOT)
-    files[path] = path.read_text(encoding="utf-8") if path.exists() else ""
-    news[path] = rates(found)
-    return {path: new for path, new in news.items() if new != files[path]}
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Write the pages; with --check return 1 where one is to be written."""
-    parser = argparse.ArgumentParser(prog="python -m local.costs.cost_pages", description="Writes what streams cost.")
-    parser.add_argument("--check", action="store_true", help="write nothing, return 1 where a page is old")
-    options = parser.parse_args(argv)
-    stale = changes(quoted())
-    for path, text in stale.items():
-        print(path.relative_to(ROOT))
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-    return 1 if options.check and stale else 0
+def files(found: Quoted, root: Path = ROOT) -> dict[Path, str]:
+    """The pages and the rates as they must be."""
+    pages = {root / name: rewritten((root / name).read_text(encoding="utf-8"), found) for name in PAGES}
+    return pages | {root / RATES.relative_to(ROOT): rates(found)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("local.costs.cost_pages", "Writes what streams cost.", lambda: files(quoted())))

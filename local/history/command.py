@@ -21,6 +21,7 @@ from local.history import group, sources
 from local.history.group import GroupStreams, gap_ms
 from local.history.pictures import checked, write
 from local.history.timeline import cost_usd
+from local.options import whole
 from local.printable import columns_of, in_marks_of, printable, printable_lines
 from local.user_error import UserError
 from timeline import canvas, picture, svg
@@ -63,7 +64,7 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError for what is no history."""
-    memory_mb, path = _memory_mb(arguments.memory_mb), checked(arguments.picture)
+    memory_mb, path = whole("--memory-mb", arguments.memory_mb, *MEMORY_MB), checked(arguments.picture)
     if bool(arguments.files) == bool(arguments.execution):
         raise UserError("timeline: give files with histories, or --execution ARN, and not both.")
     if arguments.execution:
@@ -89,13 +90,6 @@ def run(arguments: argparse.Namespace) -> int:
     shown = text(found, usd, width, with_rows=arguments.rows, streams=streams)
     print(in_marks_of(sys.stdout.encoding, printable_lines(shown)))
     return 0
-
-
-def _memory_mb(value: str) -> int:
-    least, most = MEMORY_MB
-    if not (value.isascii() and value.isdigit() and len(value) <= 5 and least <= int(value) <= most):
-        raise UserError(f"--memory-mb must be a whole number from {least} to {most}, not {value!r}.")
-    return int(value)
 
 
 def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:

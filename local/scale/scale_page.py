@@ -7,9 +7,7 @@ of the tables is written by hand.
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
 import tomllib
 from dataclasses import asdict, dataclass
@@ -22,19 +20,20 @@ from local.costs import model, month
 from local.costs.counted_run import NAMES
 from local.costs.model import Load
 from local.costs.watched import read_units
+from local.generated_pages import run, table, with_tables
 from local.scale.fleet import Cycle, Day, day
 from local.scale.joining import Joined, join
-from local.scale.starting import Started, start
+from local.scale.starting import start
 from local.scale.throttled import Limits
 
-PAGE = ROOT / "docs" / "scale.md"
+PAGE = "docs/scale.md"
 COUNTED, QUOTAS = (Path(__file__).with_name(name) for name in ("counted.json", "quotas.toml"))
 STREAMS, GROUPS = 100_000, 1_000
 WITHIN_S = (60, 600, 3_600)
 STARTED, SPREADS_S = 10_000, (0, 30, 60, 90)
 LIGHT = Load(STREAMS // GROUPS, 1 / 60, 200, "log", 60, per_function=STREAMS // GROUPS)
 _WATCHED = 5_000
-_REGIONS = ("large", "others")
+REGIONS = {"large": "a large one", "others": "another"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,11 @@ def tables(found: Counted) -> dict[str, list[str]]:
 
 def _sources(listed: dict[str, Any]) -> list[str]:
     named = [one for one in listed.values() if isinstance(one, dict)]
-    return ["| quota | AWS's page |", "|---|---|", *(f"| {one['title']} | {one['source']} |" for one in named)]
+    return table(("quota", "AWS's page"), ((one["title"], one["source"]) for one in named), words=(0, 1))
 
 
 def _day(found: Counted, days: list[Day]) -> list[str]:
-    heads = " | ".join(f"within {_span(within_s)}" for within_s in WITHIN_S)
+    heads = [f"of {STREAMS:,} streams in {GROUPS:,} groups, started", *(f"within {_span(one_s)}" for one_s in WITHIN_S)]
     rows = {
         "handovers of groups, a day": [f"{one.handovers:,}" for one in days],
         "state transitions a second, mean": [f"{one.transitions_per_s:.1f}" for one in days],
@@ -141,11 +140,7 @@ def _day(found: Counted, days: list[Day]) -> list[str]:
         "write units of the events table a second, mean": [f"{STREAMS * found.events_units_per_s:,.0f}"] * len(days),
         "read units of a run of the watch": [f"{found.watch_read_units:,.0f}"] * len(days),
     }
-    return [
-        f"| of {STREAMS:,} streams in {GROUPS:,} groups, started | {heads} |",
-        "|---|" + "---:|" * len(days),
-        *(f"| {name} | {' | '.join(values)} |" for name, values in rows.items()),
-    ]
+    return table(heads, ((name, *values) for name, values in rows.items()))
 
 
 def limits(found: Counted, one: Day, listed: dict[str, Any]) -> list[str]:
@@ -160,11 +155,11 @@ def limits(found: Counted, one: Day, listed: dict[str, Any]) -> list[str]:
         "open_executions": float(one.groups),
     }
     shares = {name: value / _most(listed[name]) for name, value in asked.items()}
-    rows = [f"| quota, of {listed['as_of']} | default | asked | share |", "|---|---:|---:|---:|"]
-    for name in sorted(shares, key=lambda name: -shares[name]):
-        quota = listed[name]
-        rows.append(f"| {quota['title']} | {_most(quota):,} | {asked[name]:,.0f} | {shares[name]:.0%} |")
-    return rows
+    rows = (
+        (listed[name]["title"], f"{_most(listed[name]):,}", f"{asked[name]:,.0f}", f"{shares[name]:.0%}")
+        for name in sorted(shares, key=lambda name: -shares[name])
+    )
+    return table((f"quota, of {listed['as_of']}", "default", "asked", "share"), rows)
 
 
 def _most(quota: dict[str, Any]) -> int:
@@ -174,14 +169,14 @@ def _most(quota: dict[str, Any]) -> int:
 
 
 def _start(listed: dict[str, Any]) -> list[str]:
-    quota = listed["start_execution"]
-    rows = ["| region | POSTs spread over | refused by the quota | answered by 503 | all started after |"]
-    rows.append("|---|---:|---:|---:|---:|")
-    for region in _REGIONS:
+    quota, rows = listed["start_execution"], []
+    for region, name in REGIONS.items():
         for spread_s in SPREADS_S:
             one = start(STARTED, spread_s, quota["bucket"][region], quota["refill"][region])
-            rows.append(f"| {_region(region)} | {_row(one)} |")
-    return rows
+            figures = f"{one.refused:,}", f"{one.unavailable:,}", f"{one.over_after_s:.0f} s"
+            rows.append((name, f"{one.spread_s} s", *figures))
+    heads = ("region", "POSTs spread over", "refused by the quota", "answered by 503", "all started after")
+    return table(heads, rows)
 
 
 def _join(found: Counted) -> list[str]:
@@ -200,49 +195,23 @@ def _join(found: Counted) -> list[str]:
         "write units of a handover in the worst second, at most": [f"{one.most_control_units:,.0f}" for one in days],
         "write units of its hottest partition": [f"{one.most_partition_units:,.0f}" for one in days],
     }
-    heads = " | ".join(f"{spread_s} s" for spread_s in SPREADS_S)
-    return [
-        f"| of {STARTED:,} streams, {per_function} in a function, POSTs spread over | {heads} |",
-        "|---|" + "---:|" * len(SPREADS_S),
-        *(f"| {name} | {' | '.join(values)} |" for name, values in rows.items()),
-    ]
-
-
-def _region(region: str) -> str:
-    return "a large one" if region == "large" else "another"
-
-
-def _row(one: Started) -> str:
-    return f"{one.spread_s} s | {one.refused:,} | {one.unavailable:,} | {one.over_after_s:.0f} s"
+    title = f"of {STARTED:,} streams, {per_function} in a function, POSTs spread over"
+    heads = [title, *(f"{spread_s} s" for spread_s in SPREADS_S)]
+    return table(heads, ((name, *values) for name, values in rows.items()))
 
 
 def _span(length_s: int) -> str:
     return f"{length_s // 60} min" if length_s < 3_600 else f"{length_s // 3_600} h"
 
 
-def rewritten(text: str, found: Counted) -> str:
+def files(root: Path = ROOT) -> dict[Path, str]:
     """The page with the tables as they are now."""
-    for name, rows in tables(found).items():
-        block = "\n".join(rows)
-        mark = rf"(<!-- scale: {name} -->\n).*?(<!-- /scale -->)"
-        text = re.sub(mark, lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
-    return text
+    return {root / PAGE: with_tables((root / PAGE).read_text(encoding="utf-8"), "scale", tables(counted()))}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Write the page; with --check return 1 where it is to be written."""
-    parser = argparse.ArgumentParser(prog="python -m local.scale.scale_page", description="Writes the page on scale.")
-    parser.add_argument("--count", action="store_true", help="count a group anew")
-    parser.add_argument("--check", action="store_true", help="write nothing, return 1 where the page is old")
-    options = parser.parse_args(argv)
-    if options.count:
-        COUNTED.write_text(json.dumps(asdict(count()), indent=1) + "\n", encoding="utf-8")
-    text = PAGE.read_text(encoding="utf-8")
-    now = rewritten(text, counted())
-    if not options.check:
-        PAGE.write_text(now, encoding="utf-8")
-    return 1 if options.check and now != text else 0
+def _write_counts() -> None:
+    COUNTED.write_text(json.dumps(asdict(count()), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("local.scale.scale_page", "Writes the page on scale.", files, _write_counts))

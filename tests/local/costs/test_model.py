@@ -17,6 +17,7 @@ from local.costs.model import PARTS, Costs, Load, Usage
 from local.costs.month import Month, Months
 from local.costs.prices import MILLION
 from local.costs.steady_upstream import LATE_MS, SteadyUpstream
+from local.generated_pages import outdated
 from states_language.clock import VirtualClock
 
 LISTED = prices.read()
@@ -58,7 +59,7 @@ def test_the_page_quotes_the_requests_of_an_event_a_second() -> None:
 @pytest.mark.long
 def test_the_pages_quote_what_the_command_says(quoted: Quoted) -> None:
     """`python -m local.costs.cost_pages` writes them."""
-    assert sorted(path.name for path in cost_pages.changes(quoted)) == []
+    assert sorted(path.name for path in outdated(cost_pages.files(quoted))) == []
 
 
 @pytest.mark.long

@@ -1,0 +1,63 @@
+"""Writes what a command says into pages: tables between two comments that name them, `<!-- cost: stage -->` say.
+
+A page's words stay its author's. Invariant: nothing but what stands between those comments, and what a caller changes
+itself, is another afterwards.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from local.checkout import ROOT
+
+
+def row(*cells: str) -> str:
+    """Returns a row of a table."""
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[int] = (0,)) -> list[str]:
+    """Returns the lines of a table; the columns at the places of `words` begin at the left, others are figures."""
+    places = [place % len(heads) for place in words]
+    marks = ("---" if place in places else "---:" for place in range(len(heads)))
+    return [row(*heads), f"|{'|'.join(marks)}|", *(row(*cells) for cells in rows)]
+
+
+def with_tables(text: str, kind: str, tables: Mapping[str, Sequence[str]]) -> str:
+    """Returns the page with the tables in their places; one that it has no place for is left out."""
+    for name, lines in tables.items():
+        begin, end = f"<!-- {kind}: {name} -->\n", f"<!-- /{kind} -->"
+        block = "\n".join([*lines, end])
+        text = re.sub(f"{begin}.*?{end}", lambda _, new=begin + block: new, text, flags=re.DOTALL)  # type: ignore[misc]
+    return text
+
+
+def run(
+    module: str,
+    description: str,
+    files: Callable[[], Mapping[Path, str]],
+    count: Callable[[], object] | None = None,
+) -> int:
+    """Runs `python -m module`: writes the `files` that say something else, or with --check returns 1 where one does.
+
+    Where there is a `count`, --count calls it before.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--check", action="store_true", help="write nothing, return 1 where a page is old")
+    if count is not None:
+        parser.add_argument("--count", action="store_true", help="count anew what the page is made of")
+    options = parser.parse_args()
+    if count is not None and options.count:
+        count()
+    stale = outdated(files())
+    for path, text in stale.items():
+        print(path.relative_to(ROOT))
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+    return 1 if options.check and stale else 0
+
+
+def outdated(files: Mapping[Path, str]) -> dict[Path, str]:
+    """Returns those of the files that do not say that yet."""
+    return {path: text for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text}
