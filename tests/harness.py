@@ -143,7 +143,7 @@ class Service:
 
     def typed(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Returns what the command `streamkeeper` came to, run to its end in this process, for this service."""
-        said, wrong = io.StringIO(), io.StringIO()
+        said, wrong = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         known = {
             "PORT": str(self.port),
             "STREAMKEEPER_STAGE": STAGE,
@@ -161,7 +161,7 @@ class Service:
                     status = cli.main(arguments)
                 except SystemExit as mistake:  # of argparse
                     status = int(mistake.code or 0)
-        return subprocess.CompletedProcess(arguments, status, said.getvalue(), wrong.getvalue())
+        return subprocess.CompletedProcess(arguments, status, _written(said), _written(wrong))
 
     def aws(self, name: str) -> Any:
         """Returns the one client of an AWS service that this service's tests share."""
@@ -212,6 +212,11 @@ def running(folder: Path, project: Path = support.PROJECT, **environment: str) -
         if service.process is not None and service.process.poll() is None:
             service.end()
     service.check_permissions()
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
 
 
 def _command(pid: int) -> bytes:

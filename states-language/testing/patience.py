@@ -9,7 +9,7 @@ from typing import TypeVar
 
 # What takes a second where nothing else runs may take this many on a busy machine. Only a failure waits for so long.
 PATIENCE = 20
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 0.5
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 0.5
 T = TypeVar("T")
 
 
@@ -53,5 +53,5 @@ def until(condition: Callable[[], T], within_s: float = 10.0) -> T:
     began_s = time.monotonic()
     pause = threading.Event()
     while not (answer := condition()) and (waited_s := time.monotonic() - began_s) < within_s * PATIENCE:
-        pause.wait(min(max(SHORTEST_PAUSE_S, waited_s / 10), LONGEST_PAUSE_S))
+        pause.wait(min(max(SHORTEST_PAUSE_S, waited_s / 5), LONGEST_PAUSE_S))
     return answer
