@@ -1,7 +1,4 @@
-"""`streamkeeper console`: the page of a stage that asks for signatures, in a real Chromium.
-
-The stage is a run on this machine with `api_auth: iam`, whose gateway checks every signature.
-"""
+"""`streamkeeper console`: the page of an API that asks for signatures, in a real Chromium."""
 
 import contextlib
 import json
@@ -16,31 +13,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.chromium import chromium
+from tests.console.chromium import Chromium
 from tests.harness import Service, running
 from tests.local.support import environment
 from tests.real.test_readme import copied
 
 SECRET = "local"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+# Starts a stream, waits until its events follow, and stops it.
+STORY = """await page.locator('#link[data-state=live]').waitFor();
+    await page.getByLabel('Start a stream').fill('demo:a/b c');
+    await page.getByRole('button', { name: 'Start' }).click();
+    await page.locator('h1 + .status', { hasText: 'Running' }).waitFor();
+    await page.getByText(/events; as they come/).waitFor();
+    const first = await page.locator('.events .body').first().textContent();
+    await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);
+    await page.getByText(/Now in/).waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
+    await page.locator('h1 + .status', { hasText: 'Stopped' }).waitFor();
+    const kept = await page.evaluate(() => [{ ...sessionStorage }, { ...localStorage }, document.cookie]);
+    const { asked, said } = page;
+    await page.goto('about:blank');
+    return { kept, asked, said }"""
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project whose stage asks for a signature."""
-    folder = copied(tmp_path_factory.mktemp("signed") / "project")
-    stage = folder / "env" / "test.yml"
-    stage.write_text(stage.read_text().replace("\napi_auth: key", "\napi_auth: iam"))
-    return folder
+def command(url: str) -> list[str]:
+    """The command that serves the page of the API at this address."""
+    return [sys.executable, "-m", "local.cli", "console", "--sign", "--url", url]
 
 
 @contextlib.contextmanager
-def console(service: Service, project: Path) -> Iterator[str]:
+def console(url: str, project: Path) -> Iterator[str]:
     """The address that the command prints; Ctrl-C ends it."""
-    command = [sys.executable, "-m", "local.cli", "console", "--sign", "--url", f"http://127.0.0.1:{service.port}"]
     known = environment(**CREDENTIALS)
     with subprocess.Popen(
-        command, cwd=project, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(url), cwd=project, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -50,7 +58,7 @@ def console(service: Service, project: Path) -> Iterator[str]:
             process.send_signal(signal.SIGINT)
             status, said = process.wait(60), process.stderr.read()
     assert status == 130
-    assert said == f"It asks http://127.0.0.1:{service.port} with your credentials, until Ctrl-C.\n"
+    assert said == f"It asks {url} with your credentials, until Ctrl-C.\n"
 
 
 def status_of(url: str, **headers: str) -> int:
@@ -63,46 +71,37 @@ def status_of(url: str, **headers: str) -> int:
             return refusal.code
 
 
-def test_the_page_of_a_stage_with_signatures(project: Path, tmp_path: Path) -> None:
-    """A stream is started, seen and stopped in it; nobody else is answered, and no credential is in the browser."""
-    with chromium() as browser, running(tmp_path, project) as service:
+def used(browser: Chromium, service: Service, project: Path) -> None:
+    """Nobody else is answered; a stream is started, seen and stopped, and no credential is in the browser."""
+    with console(f"http://127.0.0.1:{service.port}", project) as address:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[A-Za-z0-9_-]{22}/console", address)
+        origin, _, rest = address.removeprefix("http://").partition("/")
+        for other in (f"http://{origin}/console", f"http://{origin}/", f"http://{origin}/{'x' * 22}/console"):
+            assert status_of(other) == 404
+        assert status_of(address) == 200
+        assert status_of(address, Origin="http://another.example") == 403
+        assert status_of(address, Host="another.example") == 403
+        assert status_of(f"{address}/../../connections/none") in (400, 403, 404)
+        browser.do("await (await open({})).goto(input)", address)
+        shown = browser.do(STORY)
+    assert shown["kept"] == [{}, {}, ""]
+    assert {url.split("/")[2] for url in shown["asked"]} == {origin}
+    assert all(url.startswith(f"http://{origin}/{rest.partition('/')[0]}/") for url in shown["asked"])
+    assert [one for one in shown["said"] if "Failed to load resource" not in one] == []
+    assert SECRET not in json.dumps(shown["asked"])
+
+
+@pytest.mark.long
+def test_the_page_of_a_stage_with_signatures(browser: Chromium, tmp_path: Path) -> None:
+    """Where the gateway checks every signature; with another's credentials nothing is served."""
+    project = copied(tmp_path / "project")
+    stage = project / "env" / "test.yml"
+    stage.write_text(stage.read_text().replace("\napi_auth: key", "\napi_auth: iam"))
+    with running(tmp_path, project) as service:
         direct = f"http://127.0.0.1:{service.port}"
         assert status_of(f"{direct}/connections") == status_of(f"{direct}/console") == 403
-        with console(service, project) as address:
-            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[A-Za-z0-9_-]{22}/console", address)
-            origin, _, rest = address.removeprefix("http://").partition("/")
-            for other in (f"http://{origin}/console", f"http://{origin}/", f"http://{origin}/{'x' * 22}/console"):
-                assert status_of(other) == 404
-            assert status_of(address) == 200
-            assert status_of(address, Origin="http://another.example") == 403
-            assert status_of(address, Host="another.example") == 403
-            assert status_of(f"{address}/../../connections/none") in (400, 403, 404)
-            shown = browser.do(
-                """await page.goto(input);
-                await page.locator('#link[data-state=live]').waitFor();
-                await page.getByLabel('Start a stream').fill('demo:a/b c');
-                await page.getByRole('button', { name: 'Start' }).click();
-                await page.locator('h1 + .status', { hasText: 'Running' }).waitFor();
-                await page.getByText(/events; as they come/).waitFor();
-                const first = await page.locator('.events .body').first().textContent();
-                const isOther = (text) => document.querySelector('.events .body').textContent !== text;
-                await page.waitForFunction(isOther, first);
-                await page.getByText(/Now in/).waitFor();
-                await page.getByRole('button', { name: 'Stop' }).click();
-                await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
-                await page.locator('h1 + .status', { hasText: 'Stopped' }).waitFor();
-                const kept = await page.evaluate(() => [{ ...sessionStorage }, { ...localStorage }, document.cookie]);
-                return { kept, asked: page.asked, said: page.said }""",
-                address,
-            )
-        assert shown["kept"] == [{}, {}, ""]
-        assert {url.split("/")[2] for url in shown["asked"]} == {origin}
-        assert all(url.startswith(f"http://{origin}/{rest.partition('/')[0]}/") for url in shown["asked"])
-        assert [one for one in shown["said"] if "Failed to load resource" not in one] == []
-        assert SECRET not in json.dumps(shown["asked"])
-        # The credentials of somebody else: one line, before anything is served.
-        command = [sys.executable, "-m", "local.cli", "console", "--sign", "--url", direct]
+        used(browser, service, project)
         known = environment(**CREDENTIALS | {"AWS_SECRET_ACCESS_KEY": "another"})
-        done = subprocess.run(command, cwd=project, env=known, capture_output=True, text=True, check=False)
+        done = subprocess.run(command(direct), cwd=project, env=known, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(f"streamkeeper: {direct} refuses: 403 Forbidden: The request signature")

@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -15,9 +18,11 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.api_client.http_client import Api
+from local.api_client.console import app
+from local.api_client.http_client import Api, new_session
 from local.cli import main
 from local.functions.sandbox import Answer
+from local.listener import Listener, bind
 from local.service.signature_check import SignatureCheck, Signed
 from local.user_error import UserError
 from tests.local.service.test_gateway import service
@@ -142,6 +147,38 @@ def test_a_signed_request_is_answered(address: str, capsys: pytest.CaptureFixtur
         printed = capsys.readouterr()
         assert json.loads(printed.out)["detail"] == NOT_SIGNED
         assert printed.err == f"streamkeeper: 403 Forbidden ({HINT})\n"
+
+
+def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -> None:
+    """`streamkeeper console`: each request is signed on its way; others, and other hosts' pages, are refused."""
+
+    @contextlib.asynccontextmanager
+    async def console(api: Api) -> AsyncIterator[str]:
+        listener = Listener(app(api, "word"), bind(0, "a test"))
+        await listener.start()
+        yield f"http://127.0.0.1:{listener.port}"
+        await listener.close()
+
+    def asked(url: str, **headers: str) -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+                return answer.status, json.loads(answer.read() or b"{}")
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, json.loads(refusal.read() or b"{}")
+
+    path = "/connections/etcd:config%2Fa"
+    with in_thread(partial(console, Api(address, sign=True, session=new_session()))) as origin:
+        shown = {"method": "GET", "path": path, "query": {"limit": "5"}}
+        assert asked(f"{origin}/word{path}?limit=5") == (200, shown)
+        for other in ("/console", "/", "/xxxx/console"):
+            assert asked(f"{origin}{other}") == (404, {})
+        for header in ({"Origin": "http://another.example"}, {"Host": "another.example"}):
+            assert asked(f"{origin}/word/console", **header)[0] == 403
+    with in_thread(partial(console, Api(address))) as origin:
+        code, refusal = asked(f"{origin}/word{path}")
+    assert code == 503
+    assert refusal["detail"].startswith(f"The API refuses these credentials: 403 Forbidden: {NOT_SIGNED}")
 
 
 def test_what_cannot_be_sent_is_one_sentence(
