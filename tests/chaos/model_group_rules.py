@@ -1,7 +1,7 @@
 """The conditions of a group's writes as pure functions, and what its functions make of two records.
 
-`model_group.py` uses them; a defect is a subclass. It decides nothing else. Invariant: no function changes
-its argument.
+`model_group.py` uses them; defects are planted in them (`tests/planted/group_model.toml`). It decides nothing else.
+Invariant: no function changes its argument.
 """
 
 from __future__ import annotations

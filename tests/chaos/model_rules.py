@@ -1,7 +1,7 @@
 """What the model takes for granted about the store and the machine: the conditions of each write, and each lane's way.
 
 It says in pure functions what `handlers/store/connection_store.py` and `statemachines/connections.asl.yml` say in their
-own languages. A deliberate defect (`model_defects.py`) is a subclass.
+own languages. Defects are planted in it (`tests/planted/machine.toml`).
 Invariant: a method returns a new record and changes none.
 """
 

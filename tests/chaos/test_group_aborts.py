@@ -12,7 +12,7 @@ from local.chaos.orphan_watch import LOOK_EVERY_MS
 from local.chaos.schedule import POLICIES, Fault
 from local.chaos.simulate import run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS
-from tests.chaos.group_defect import group, stream
+from tests.planted.schedules import group, stream
 
 AT_MS = 20_000
 # The watch comes round so much later for the first time.

@@ -13,7 +13,7 @@ from local.chaos.losses import uncovered
 from local.chaos.memory import Memory
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.simulate import run_schedule, run_world
-from tests.chaos.group_defect import CALM, PLAIN, group, stream
+from tests.planted.schedules import CALM, PLAIN, group, stream
 
 # Its upstream ends the older connection, and then says that the cursor is too old: it keeps half a second.
 FORGETFUL = replace(PLAIN, reconnect_tries=3, events_every_ms=300, memory=Memory(keeps=2, word="frame"))

@@ -20,8 +20,6 @@ from handlers.connection.steps import Invocation
 from handlers.run import stream_invocation
 from handlers.settings import load
 from local.costs import stage_costs
-from tests.chaos import chaos_defects
-from tests.chaos.teeth import OF_THE_ENTRY
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, certificate, serving
 from tests.handlers.test_settings import environment
@@ -331,18 +329,6 @@ def test_a_function_lives_for_no_longer_than_its_machine_waits_for_it(
     who = stream_invocation.to_invocation(request, settings, "r1", now_ms=0, remaining_ms=left_s * 1000)
     expected = (deadline_ms, overlap_ms, is_renewal_due)
     assert (who.deadline_ms, who.overlap_max_ms, who.is_renewal_due) == expected
-
-
-@pytest.mark.parametrize("name", OF_THE_ENTRY)
-def test_the_named_unit_test_catches_the_defect_of_the_entry(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It passes without it, as all here do."""
-    defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
-    assert defect.function is not None
-    monkeypatch.setattr(*defect.function)
-    with pytest.raises(AssertionError):
-        globals()[OF_THE_ENTRY[name]](tmp_path)
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -17,8 +17,6 @@ from handlers.store.connection_store import Store
 from handlers.store.event_items import partition_key
 from handlers.store.requests import Requests
 from local.simulation.tables import MemoryDynamoDB
-from tests.chaos import chaos_defects
-from tests.chaos.teeth import OF_THE_RESTS
 from tests.handlers.scripted import Action, Script, World
 
 BACKOFF = {"network": {"start_s": 1}, "http": {"start_s": 2, "factor": 2}, "throttled": {"start_s": 4}}
@@ -334,15 +332,3 @@ def test_the_first_claim_fixes_the_partitions() -> None:
             write()
         key = {"PK": {"S": partition_key("demo", event.key, 5)}, "SK": {"S": event.key}}
         assert "Item" in functions.tables.get_item(TableName="events", Key=key)
-
-
-@pytest.mark.parametrize("name", OF_THE_RESTS)
-def test_the_named_unit_test_catches_the_defect_of_the_rests(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It passes without it, as all here do."""
-    defect = next(defect for defect in chaos_defects.DEFECTS if defect.name == name)
-    if defect.function is not None:
-        monkeypatch.setattr(*defect.function)
-    if defect.store is not None:
-        monkeypatch.setattr(Store, *defect.store)
-    with pytest.raises(AssertionError):
-        globals()[OF_THE_RESTS[name]]()

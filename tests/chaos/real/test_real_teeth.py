@@ -1,4 +1,4 @@
-"""The real runs have teeth: a service of a project with three deliberate defects, beside one of the project as it is.
+"""The real runs have teeth: a service of a project with three planted defects, beside one of the project as it is.
 
 Both meet the same on real processes and sockets: a handover of an upstream that forbids a second connection, a reset,
 and a wish to stop. Each defect shows in one of them, and in what the service itself wrote down.
@@ -6,12 +6,11 @@ and a wish to stop. Each defect shows in one of them, and in what the service it
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from local.permissions import guard
 from local.service import osls
@@ -19,38 +18,13 @@ from local.upstreams.demo_streams import Upstreams
 from tests.chaos.real.proxy import Proxy
 from tests.harness import Service, running
 from tests.local.support import PROJECT, client, until
-from tests.projects import changed
+from tests.planted.table import ROOT, Row, changed, rows
 from tests.real.upstream import serving
 
 DEMO, EXCLUSIVE = "demo:teeth", "demo-exclusive:teeth"
-Edit = Callable[[Path], None]
 
 
-def opens_without_waiting(copy: Path) -> None:
-    """The successor neither waits for the release nor takes its turn only when it is free."""
-    changed(copy / "handlers" / "connection" / "lease.py", ("not open_before or now_ms >= lease.expires_at_ms", "True"))
-    turn = "OR #connected = :over OR #expires_at_ms "
-    changed(copy / "handlers" / "store" / "connection_store.py", (f"{turn}<= :now_ms", f"{turn}<> :now_ms"))
-
-
-def waits_after_a_drop(copy: Path) -> None:
-    """A lane whose connection was dropped waits, though nobody else is connected."""
-    path = copy / "statemachines" / "connections.asl.yml"
-    definition = yaml.safe_load(path.read_text())
-    for lane, branch in zip("AB", definition["States"]["Lanes"]["Branches"], strict=True):
-        task = branch["States"][f"Connect {lane}"]
-        next(rule for rule in task["Retry"] if rule["ErrorEquals"] == ["StreamDropped"])["MaxAttempts"] = 0
-        task["Catch"].insert(0, {**task["Catch"][0], "ErrorEquals": ["StreamDropped"]})
-    path.write_text(yaml.safe_dump(definition))
-
-
-def ignores_the_stop(copy: Path) -> None:
-    """A connection that reads the wish to stop goes on."""
-    text = "lease.stop:\n        return LeaseView"
-    changed(copy / "handlers" / "connection" / "lease.py", (text, text.replace(":", " and not fence:")))
-
-
-DEFECTS: tuple[Edit, ...] = (opens_without_waiting, waits_after_a_drop, ignores_the_stop)  # those of teeth.REAL
+DEFECTS = [row for row in rows() if row.real]
 
 
 @dataclass(frozen=True)
@@ -104,13 +78,13 @@ class Stage:
         return not self.is_connected() and self.service.ask("GET", DEMO)[1]["status"] == "stopped"
 
 
-def project(folder: Path, defects: Iterable[Edit]) -> Path:
+def project(folder: Path, defects: Iterable[Row]) -> Path:
     """A copy of the project with the defects in it."""
     osls.snapshot(PROJECT, folder)
     for room in ("handlers", "local", "timeline"):
         shutil.copytree(PROJECT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    for edit in defects:
-        edit(folder)
+    for path, text in changed(change for row in defects for change in row.changes).items():
+        (folder / path.relative_to(ROOT)).write_text(text)
     return folder
 
 
@@ -133,8 +107,9 @@ def stages(tmp_path: Path) -> Iterator[list[Stage]]:
 
 
 def test_every_defect_can_be_put_into_the_project(tmp_path: Path) -> None:
-    """The places that the defects change are there, each once."""
+    """There are three in the table, and their places are in the copy."""
     assert project(tmp_path, DEFECTS) == tmp_path
+    assert len(DEFECTS) == 3
 
 
 @pytest.mark.long

@@ -1,0 +1,39 @@
+"""What a group stores and what its functions do with it, through a run that meets nearly everything.
+
+Planted defects are caught here (`tests/planted/group.toml`).
+"""
+
+from tests.handlers.group.test_group_functions import check
+from tests.handlers.group.world import World
+
+
+def test_a_run_keeps_what_must_be_so() -> None:
+    """A handover of which one opening comes late, a drop, a kill that nothing proves, a leave: what must be so is."""
+    world = World({"a": "evicts", "b": "tolerates", "c": "forbids"})
+    streams = [*world.upstreams]
+
+    def is_down(is_so: bool) -> None:
+        world.upstreams[streams[1]].is_down = is_so
+
+    world.join(*streams)
+    world.start("r1")
+    for number in [*range(1, 27), *range(43, 100)]:
+        # Each has its own pace, so that the cursor of one is no other's; none has an event while r2 takes over, so that
+        # nothing but a beat says that it has.
+        world.at(700 * number, lambda number=number: world.emit(*streams[: number % 3 + 1]))  # type: ignore[misc]
+    world.at(5_000, lambda: world.upstreams[streams[1]].drop(world.upstreams[streams[1]].links[0]))
+    world.at(19_000, lambda: is_down(True))
+    # Between two beats of r1.
+    world.at(20_300, lambda: world.start("r2"))
+    world.at(24_000, lambda: is_down(False))
+    world.run(29_000)
+    assert [world.holders(stream) for stream in streams] == [["r2"]] * 3
+    world.at(30_500, lambda: world.kill("r2"))
+    world.at(31_000, lambda: world.start("r3"))
+    world.run(50_000)
+    check(world)
+    # Nothing but the kill has met the first stream.
+    assert world.upstreams[streams[0]].gaps == [(30_500, 31_000)]
+    world.leave(streams[0])
+    world.run(55_000)
+    assert [world.holders(stream) for stream in streams] == [[], ["r3"], ["r3"]]

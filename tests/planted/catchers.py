@@ -1,0 +1,83 @@
+"""Whether a catcher catches a defect that is in place: `table.py` says which there are.
+
+`runner.py` imports it in a process of its own, once the defect is there. It knows nothing of the defect.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.planted.table import ROOT, Catcher
+
+Caught = tuple[bool | None, str]
+
+
+def caught(catcher: Catcher) -> Caught:
+    """Whether it is caught, None where nobody can tell; and what was seen."""
+    if "test" in catcher:
+        return _by_a_test(catcher["test"])
+    found = _found(catcher)
+    expected = catcher["breaks"]
+    wanted = {expected} if isinstance(expected, str) else set(expected)
+    return bool(wanted & found), f"broken: {', '.join(sorted(found)) or 'nothing'}; wanted: {', '.join(sorted(wanted))}"
+
+
+def _found(catcher: Catcher) -> set[str]:
+    if "seed" in catcher:
+        return _by_a_schedule(catcher)
+    budget, depth = catcher.get("faults", {}), catcher.get("depth", 0)
+    if "model" in catcher:
+        from tests.chaos.model_search import explore
+
+        return {explore(catcher["model"], budget, depth=depth).violation} - {""}
+    if "group_model" in catcher:
+        from tests.chaos.model_group_search import Search
+        from tests.chaos.model_group_search import explore as explore_group
+
+        search = Search(tuple(catcher["group_model"].split()), budget, catcher.get("joined", 1))
+        return {explore_group(search).violation} - {""}
+    from tests.chaos import model_segments
+
+    return {model_segments.explore(model_segments.Search(**catcher["log_model"])).violation} - {""}
+
+
+def _by_a_schedule(catcher: Catcher) -> set[str]:
+    from local.chaos import simulate
+    from local.chaos.invariants import violations
+    from local.chaos.schedule import generate
+    from tests.planted.schedules import NAMED
+
+    seed = catcher["seed"]
+    if "like" in catcher:
+        like = NAMED[catcher["like"]]
+        schedule = replace(like, seed=seed, group=tuple(replace(one, seed=seed) for one in like.group))
+    else:
+        schedule = generate(seed)
+    return {violation.kind for violation in violations(simulate.run_world(schedule, more_ms=catcher.get("more_ms", 0)))}
+
+
+class _Failures:
+    """What tests have failed with."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
+        """Notes an error of a test, of a fixture or of the collection."""
+        assert call.excinfo is not None
+        self.errors.append(call.excinfo.value)
+
+
+def _by_a_test(test: str) -> Caught:
+    """A defect is caught by what the test asserts, and not by another error: that may be the planting's own."""
+    failures = _Failures()
+    # Whoever has imported what pytest would rewrite has no use for that.
+    options = ["-q", "-x", "-m", "", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore:Module already imported"]
+    status = pytest.main([*options, "--rootdir", str(ROOT), str(ROOT / test)], plugins=[failures])
+    if status == pytest.ExitCode.OK:
+        return False, f"{test} passes"
+    strange = [error for error in failures.errors if not isinstance(error, AssertionError | pytest.fail.Exception)]
+    if strange or not failures.errors:
+        return None, f"{test} ends with {status}: {strange}"
+    return True, f"{test} fails"

@@ -1,0 +1,94 @@
+"""Each planted defect is caught by whoever the table names for it: `table.py` says what a row is.
+
+A row that cannot be planted any more, or whose catcher lets it pass, fails by its name. The default run plants a sample
+of them; `make test-all` plants all, and shows that what catches them finds nothing without them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.planted.runner import Runner
+from tests.planted.table import ROOT, Change, Row, changed, rows
+
+ROWS = rows()
+EACH = 24
+"""One in so many rows is planted in the default run."""
+
+
+def _kind(row: Row) -> str:
+    return next(iter(row.caught_by[-1]))
+
+
+def _parameters() -> list[Any]:
+    """One in `EACH`, and the first of each kind of catcher, are not long."""
+    seen: set[str] = set()
+    found = []
+    for number, row in enumerate(ROWS):
+        is_quick = number % EACH == 0 or _kind(row) not in seen
+        seen.add(_kind(row))
+        found.append(pytest.param(row, id=row.name, marks=[] if is_quick else [pytest.mark.long]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    """The process that plants."""
+    made = Runner()
+    yield made
+    made.close()
+
+
+def test_each_row_can_be_planted() -> None:
+    """Its old text is in its file exactly once, and its tests are there; no name stands for two defects of a file."""
+    assert [problem for row in ROWS for problem in row.problems] == []
+    names = [(row.name, row.changes[0].file) for row in ROWS]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_a_row_that_cannot_be_planted_is_named() -> None:
+    """Where the text is gone or stands twice, the file is not there, or the test."""
+    twice = Change("tests/planted/table.py", "self", "")
+    row = Row("odd", (Change("none.py", "", ""), twice), ({"test": "tests/none.py::test_none"},))
+    assert [problem.split(":")[0] for problem in row.problems] == ["odd"] * 3
+    with pytest.raises(ValueError, match="has the old text"):
+        changed([twice])
+
+
+@pytest.mark.parametrize("row", _parameters())
+def test_a_planted_defect_is_caught(runner: Runner, row: Row) -> None:
+    """By each catcher that its row names."""
+    answers = runner.caught((*row.always, *row.changes), row.caught_by)
+    missed = [f"{one['caught']}: {one['said']}" for one in answers if not one["caught"]]
+    assert not missed, f"{row.name}: " + "\n".join(missed)
+    assert len(answers) == len(row.caught_by)
+
+
+def _sound() -> list[Any]:
+    """Each schedule and exploration once, with what is always changed."""
+    found: dict[str, Any] = {}
+    for row in ROWS:
+        for catcher in row.caught_by:
+            if "test" not in catcher:
+                bare = {name: value for name, value in catcher.items() if name != "breaks"}
+                found.setdefault(f"{bare}{row.always}", pytest.param(catcher, row.always, id=f"{row.name}: {bare}"))
+    return [*found.values()]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("catcher", "always"), _sound())
+def test_without_the_defect_nothing_is_found(runner: Runner, catcher: Any, always: tuple[Change, ...]) -> None:
+    """What catches a defect finds nothing in the sound code; a test passes there, as every run shows."""
+    (answer,) = runner.caught(always, [catcher])
+    assert answer["caught"] is False, answer["said"]
+    assert answer["said"].startswith("broken: nothing"), answer["said"]
+
+
+def test_what_is_planted_is_planted_in_the_child_alone(runner: Runner) -> None:
+    """The file stays as it is, and the next child is sound."""
+    row = next(row for row in ROWS if row.changes[0].file.startswith("handlers/"))
+    before = (ROOT / row.changes[0].file).read_bytes()
+    assert runner.caught(row.changes, row.caught_by[:1])[0]["caught"]
+    assert (ROOT / row.changes[0].file).read_bytes() == before
+    assert runner.caught((), row.caught_by[:1])[0]["caught"] is False
