@@ -22,6 +22,7 @@ from jsonata.utils import Utils
 from states_language.definition.fields import DefinitionError
 from states_language.environment import Environment
 from states_language.failures import QueryFailure
+from states_language.jsonata.direct import UNDECIDED, has_more, place
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.messages import message
 from states_language.jsonata.numbers import NAMES, plain
@@ -88,6 +89,8 @@ class Query:
         named = {node.value for node in every if node.type == "variable" and node.value}
         self._reads_states = "states" in named
         self._names = sorted(named - {"states"})
+        self._place = place(ast)
+        self._text = ast.value if ast.type == "string" and not has_more(ast) and len(ast.value) < _SHORT else None
 
     def value(self, data: "Data", environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
@@ -108,6 +111,14 @@ class Query:
     def _value(
         self, data: "Data", variables: dict[str, Any], environment: Environment, location: str, limits: Limits
     ) -> Any:
+        if self._text is not None:
+            self._machine.bounds = _Bounds(limits, 1)
+            return from_library(self._text)
+        if self._place is not None:
+            found = self._at_place(*self._place, data, variables)
+            if found is not UNDECIDED:
+                self._machine.bounds = _Bounds(limits, 1 + len(self._place[1]))
+                return from_library(found)
         frame = self._machine.create_frame(environment.functions())
         if self._reads_states:
             frame.bind("states", data.library)
@@ -129,6 +140,17 @@ class Query:
                 raise Costly from None
             raise self._failure(problem, location) from None
         raise self.failed("returned nothing (undefined).", location)
+
+    def _at_place(self, variable: str, names: list[str], data: "Data", variables: dict[str, Any]) -> Any:
+        """Return a short text, a number, a boolean or null at a path from a variable, UNDECIDED for all else."""
+        found = data.library if variable == "states" else variables.get(variable)
+        for name in names:
+            if type(found) is not dict:
+                return UNDECIDED
+            found = found.get(name)
+        if type(found) is str:
+            return found if len(found) < _SHORT else UNDECIDED
+        return found if found is NULL or type(found) in _SCALARS else UNDECIDED
 
     def _value_of_host(self, host: Host, data: "Data", variables: dict[str, Any], location: str) -> Any:
         job: Job = {"expression": self.text, "states": data.states, "variables": variables, "location": location}
@@ -183,6 +205,10 @@ class Data:
         """Return whether they are too much to be read where others wait."""
         return exceeds(self.states, PARTS_HERE)
 
+
+_SHORT = 4_096
+"""A text below is within all bounds."""
+_SCALARS = (bool, int, float)
 
 _NEEDS_CONTEXT = re.compile(r"\$states\b(?!\s*\.\s*(?:input|result|errorOutput)\b)")
 
@@ -314,11 +340,11 @@ class _Bounds:
 
     __slots__ = ("_most", "depth", "limits", "searched_s", "steps")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, steps: int = 0) -> None:
         self.limits = limits
         self._most = limits.steps
         self.depth = 0
-        self.steps = 0
+        self.steps = steps
         self.searched_s = 0.0  # by regular expressions
 
     def exceeded(self, bound: str) -> Exception:

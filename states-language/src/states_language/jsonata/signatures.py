@@ -5,6 +5,7 @@ is missing. This replaces the library's check, which takes null for undefined an
 Source: the JSONata documentation, "Function signature syntax".
 """
 
+import functools
 import re
 from typing import Any
 
@@ -16,12 +17,12 @@ from jsonata.utils import Utils
 def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[Any]:
     """Return the arguments as the function gets them; raises JException T0410, T0411 or T0412."""
     types = "".join(map(_type, arguments))
-    match = re.fullmatch("".join(f"({param.regex})" for param in signature._params), types)
-    if match is None:
+    groups = _groups(signature, types)
+    if groups is None:
         raise JException("T0410", -1, _first_bad(signature, types), signature.function_name)
     seen: list[Any] = []
     at = 0
-    for param, matched in zip(signature._params, match.groups(), strict=True):
+    for param, matched in zip(signature._params, groups, strict=True):
         if not matched and param.context:
             if not re.fullmatch(param.regex, _type(context)):
                 raise JException("T0411", -1, at + 1, signature.function_name)
@@ -32,6 +33,13 @@ def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[
                 seen.append(_array(signature, param, matched, type_, value, at) if param.type == "a" else value)
                 at += 1
     return seen
+
+
+@functools.lru_cache(maxsize=4096)
+def _groups(signature: Any, types: str) -> tuple[Any, ...] | None:
+    """Return which of the arguments' types each parameter takes; None where they do not match."""
+    match = re.fullmatch("".join(f"({param.regex})" for param in signature._params), types)
+    return None if match is None else match.groups()
 
 
 _TYPES = {str: "s", bool: "b", int: "n", float: "n", list: "a", Utils.JList: "a", Utils.RangeList: "a", dict: "o"}

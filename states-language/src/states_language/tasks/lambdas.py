@@ -173,14 +173,40 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 
 def raised_error(raised: Exception, request_id: str) -> TaskFailure:
     """Return the failure of a function that raised: Error is the class's name, Cause the payload as JSON."""
-    frames = traceback.extract_tb(raised.__traceback__)[1:]  # the first is ours
     payload = {
         "errorMessage": str(raised),
         "errorType": type(raised).__name__,
         "requestId": request_id,
-        "stackTrace": traceback.format_list([frame for frame in frames if frame.name != _awaited.__name__]),
+        "stackTrace": _stack_trace(raised),
     }
     return TaskFailure(type(raised).__name__, json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
+
+
+_FORMATTED: dict[tuple[Any, int], str] = {}
+"""A frame as a trace has it, by its code and place: a function mostly raises at few places again and again."""
+
+
+def _stack_trace(raised: Exception) -> list[str]:
+    """Return the frames of the function, as AWS's runtime formats them."""
+    frames = raised.__traceback__.tb_next if raised.__traceback__ is not None else None  # the first is ours
+    lines: list[str] = []
+    while frames is not None:
+        code = frames.tb_frame.f_code
+        if code.co_name != _awaited.__name__:
+            key = code, frames.tb_lasti
+            if key not in _FORMATTED:
+                if len(_FORMATTED) > 1000:
+                    _FORMATTED.clear()
+                _FORMATTED[key] = traceback.format_list(traceback.extract_tb(frames, limit=1))[0]
+            lines.append(_FORMATTED[key])
+        frames = frames.tb_next
+    # Of a recursion the runtime says how often a line is repeated.
+    return lines if len(set(lines)) == len(lines) else _folded(raised)
+
+
+def _folded(raised: Exception) -> list[str]:
+    frames = traceback.extract_tb(raised.__traceback__)[1:]
+    return traceback.format_list([frame for frame in frames if frame.name != _awaited.__name__])
 
 
 def throttled(request_id: str) -> TaskFailure:
