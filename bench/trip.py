@@ -1,0 +1,224 @@
+"""`python -m bench.trip`: counts how often an event's way goes between modules, from its chunk to its request.
+
+An event is stored by a stream alone, by one alone whose events lie in a log (there the way is that of ten seconds, with
+a heartbeat), and by a stream of a group. Each function of `handlers` that is called on the way counts, in its order,
+each resumption of a generator too. A move is a call whose module, or folder, is another than that of the call before.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import handlers
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.inputs import Chunk, Opened
+from handlers.connection.reconnection import attempts
+from handlers.connection.steps import Invocation
+from handlers.group.fates import Delays
+from handlers.group.keeping import kept
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.run.group_function import group_steps
+from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles
+from handlers.run.performer import Performer
+from handlers.run.ports import STORE, Ports
+from handlers.run.threads import Answered, Bell
+from handlers.store import typed_values
+from handlers.store.connection_store import Store
+from handlers.store.requests import Requests
+from local.costs.counted_group import GROUP, Group
+from local.costs.deployed_tables import control_table, events_table
+from local.costs.metered import Meter, MeteredDynamoDb
+from local.costs.steady_upstream import frame
+from local.replay.virtual_reader import Reader
+
+KINDS = ("alone", "log", "group")
+ROOT = str(Path(handlers.__file__).parent) + "/"
+NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue_url": ""}
+EVENT_BYTES = 200
+LOG_MS = 10_000
+_START_MS = 1_767_225_600_000
+
+
+class _Done(Exception):
+    """What was to be seen was seen."""
+
+
+class Way:
+    """The calls of functions of `handlers` on an event's way, each by its module."""
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
+        """Notes a call, as sys.setprofile wants it."""
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(ROOT):
+            self.modules.append(name[len(ROOT) : -len(".py")])
+
+    def counts(self) -> dict[str, int]:
+        """How many calls, modules, and moves between modules and between folders there were."""
+        folders = [module.rpartition("/")[0] or module for module in self.modules]
+        return {
+            "calls": len(self.modules),
+            "modules": len(set(self.modules)),
+            "module_moves": sum(1 for _ in itertools.groupby(self.modules)),
+            "folder_moves": sum(1 for _ in itertools.groupby(folders)),
+        }
+
+
+class World(Bell):
+    """A bell, a clock and threads in a world in which requests take no time; where all wait, the plot goes on.
+
+    The plot yields until when nothing more happens than what is due.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_ms = self._until_ms = _START_MS
+        self.readers: dict[str, Reader] = {}
+        self.plot: Iterator[int] = iter(())
+
+    def now_ms(self) -> int:
+        """The time."""
+        return self.at_ms
+
+    def wait(self, for_s: float) -> set[str]:
+        """Who rang; lets time pass where nobody did."""
+        while not (rung := super().wait(0)) and for_s > 0:
+            if self.at_ms < self._until_ms:
+                self.at_ms = min(self._until_ms, self.at_ms + max(1, round(1000 * for_s)))
+                break
+            self._until_ms = next(self.plot, -1)
+            if self._until_ms < 0:
+                raise _Done
+        return rung
+
+    def open(self, stream: str, *_asked: object) -> Reader:
+        """Opens an upstream that sends what the plot lets it send."""
+        self.readers[stream] = Reader(self.now_ms, functools.partial(self.ring, stream), lambda _link: None)
+        return self.readers[stream]
+
+
+class Threads:
+    """The threads of one name, of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._answers: list[tuple[str, Answered]] = []
+
+    def ask(self, stream: str, *requests: Callable[[], Any]) -> None:
+        """Makes the requests."""
+        self._answers.append((stream, Answered([request() for request in requests][-1])))
+        self._world.ring(STORE)
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Takes the answers."""
+        while self._answers:
+            yield self._answers.pop(0)
+
+    def stop(self, wait_s: float) -> None:
+        """No request is under way."""
+
+
+def plot(world: World, way: Way, stream: str, first_ms: int, lasts_ms: int) -> Iterator[int]:
+    """Answers each opening, sends three events, and a fourth whose way is noted."""
+    yield world.at_ms + first_ms
+    for reader in world.readers.values():
+        reader.takes(Opened(200, {"content-type": "text/event-stream"}))
+    yield world.at_ms + first_ms
+    for number in range(1, 4):
+        world.readers[stream].takes(Chunk(frame(number, EVENT_BYTES)))
+        yield world.at_ms
+    yield world.at_ms + first_ms // 8
+    sys.setprofile(way)
+    world.readers[stream].takes(Chunk(frame(4, EVENT_BYTES)))
+    yield world.at_ms + lasts_ms
+    sys.setprofile(None)
+
+
+def measured(kind: str) -> dict[str, int]:
+    """The counts of a kind's way."""
+    world, way = World(), Way()
+    stream = "demo:a" if kind == "group" else "demo"
+    world.plot = plot(world, way, stream, 8_000 if kind == "group" else 0, LOG_MS if kind == "log" else 0)
+    table = {"address": "http://x.example/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}}
+    profile = parse("demo", table | ({"store": "log"} if kind == "log" else {}), {}, keep_days=30)
+    client = MeteredDynamoDb(Meter({"events": events_table(), "control": control_table()}))
+    who = Invocation(
+        stream_id=GROUP if kind == "group" else stream, lane="A", execution="e", request_id="r",
+        deadline_ms=world.at_ms + 900_000, margin_ms=20_000, lease_every_ms=5_000, progress_every_ms=20_000,
+        overlap_max_ms=30_000,
+    )  # fmt: skip
+    try:
+        (_keep if kind == "group" else _read)(world, profile, client, who)
+    except _Done:
+        return way.counts()
+    finally:
+        sys.setprofile(None)
+    raise AssertionError("it has ended before the event came")
+
+
+def _read(world: World, profile: Profile, client: Any, who: Invocation) -> None:
+    """One stream that has the function to itself."""
+    ports = Ports(world, world, Threads(world), world.open, SecretValues(_none, ""), lambda *_report: None)
+    performer: Performer[Any] = Performer(ports)
+    requests = Requests(profile, Store(client, _none, **NAMES), who, world.now_ms)
+    performer.begin(profile, who, attempts(profile, who, world.now_ms(), max), requests)
+    performer.run()
+
+
+def _keep(world: World, profile: Profile, client: Any, who: Invocation) -> None:
+    """Two streams of a group."""
+    Group(profile, dict.fromkeys(("demo:a", "demo:b")), {}, NAMES, client).joins()  # type: ignore[arg-type]
+    client.update_item(
+        TableName="control",
+        Key=typed_values.key(GROUP, "lease"),
+        UpdateExpression="SET execution = :e",
+        ExpressionAttributeValues={":e": {"S": "e"}},
+    )
+    ports = GroupPorts(
+        clock=world,
+        secrets=SecretValues(_none, ""),
+        bell=world,
+        pool=lambda _threads, _name: Threads(world),
+        open_upstream=world.open,
+        kept=lambda profile, who, now_ms, delays, keeps: kept(profile, who, now_ms, max, delays, keeps),
+        profiles=ReadProfiles(lambda _stream: profile, lambda _stream: profile),
+        log_report=lambda *_report: None,
+        reports=lambda *_report: None,
+    )
+    tables = GroupTables(client, _none, **NAMES)
+    steps = group_steps(who, tables, Delays(5, 5, 30, 5, 1), ports)
+    need = next(steps)
+    while True:
+        need = steps.send(need.request() if isinstance(need, Ask) else world.wait(need.for_s))
+
+
+def _none(_service: str = "") -> Any:
+    raise RuntimeError("no secret and no large event is here")
+
+
+def main() -> None:
+    """Prints the counts, in a table or as one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m bench.trip", description="Counts the moves on an event's way.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    counts = {kind: measured(kind) for kind in KINDS}
+    if options.json:
+        print(json.dumps(counts))
+        return
+    names = list(counts["alone"])
+    print("event ".ljust(8) + "".join(name.replace("_", " ").rjust(14) for name in names))
+    for kind, one in counts.items():
+        print(kind.ljust(8) + "".join(str(one[name]).rjust(14) for name in names))
+
+
+if __name__ == "__main__":
+    main()
