@@ -39,8 +39,8 @@ from aws_durable_execution_sdk_python_testing.stores.memory import InMemoryExecu
 from local.compare.durable import OPERATIONS, handler_on
 from local.compare.played_world import World
 from local.compare.result import Result
-from local.replay.command import INPUT
 from local.simulation.scenario import Scenario
+from local.simulation.virtual_stage import INPUT
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
 from timeline.spans import Span

@@ -14,8 +14,8 @@ from typing import Any
 from local.compare import self_invoke
 from local.compare.played_world import World
 from local.compare.result import Result
-from local.replay.command import INPUT
 from local.simulation.scenario import Scenario
+from local.simulation.virtual_stage import INPUT
 from states_language import TaskFailure
 
 KILLED = ("Sandbox.Timedout", "Runtime.ExitError")

@@ -17,9 +17,9 @@ from local.compare import by_queue
 from local.compare.played_lambda import ended_within, killed
 from local.compare.played_world import World
 from local.compare.result import Result
-from local.replay.command import INPUT
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_queue import VirtualQueue
+from local.simulation.virtual_stage import INPUT
 from timeline.spans import Span
 
 COPIES = 0.01

@@ -1,6 +1,6 @@
 """The world in which handlers without a state machine run: a clock, an upstream, and the connection manager to call.
 
-It is the world of a replay, with the same sandbox of functions and tables. It knows no strategy. Invariant: what was
+It is the stage of a replay, with the same sandbox of functions and tables. It knows no strategy. Invariant: what was
 connected, and by which call, is written down for every call.
 """
 
@@ -10,39 +10,24 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from local import stages
 from local.compare.result import Result
-from local.replay.command import STAGE, Latencies, profile_of
 from local.simulation.sandbox import VirtualSandbox
 from local.simulation.scenario import Scenario
-from local.simulation.scripted_upstream import ScriptedUpstream
-from local.simulation.started_executions import VirtualExecutions
-from states_language import TaskCall, load
-from states_language.clock import VirtualClock
+from local.simulation.virtual_stage import VirtualStage
+from states_language import TaskCall
 from timeline.coverage import deliveries, gaps
 from timeline.spans import Span
 
-# Nothing starts an execution here.
-NO_MACHINE = {"StartAt": "Nothing", "States": {"Nothing": {"Type": "Succeed"}}}
 
-
-class World:
-    """`spans` has a Task for each call of the connection manager, in their order, and what else a strategy adds."""
+class World(VirtualStage):
+    """`tasks` has a span for each call of the connection manager, in their order, `waits` what a strategy adds."""
 
     def __init__(self, source: Scenario) -> None:
-        self.source = source
-        self.clock = VirtualClock(seed=source.seed)
-        self.latencies = Latencies(source)
-        self.names = stages.names(STAGE)
-        self.origin_ms = self.clock.now_ms()
+        super().__init__(source)
         self.waits: list[Span] = []
         self.tasks: list[Span] = []
-        executions = VirtualExecutions(load(NO_MACHINE), self.clock, self.latencies)
-        upstream = ScriptedUpstream(self.clock, source.upstream, self.origin_ms, self.latencies.connect_ms)
-        profile = profile_of(source)
-        self.sandbox = VirtualSandbox(self.clock, profile, upstream, source.settings, self.names, executions)
-        for at_ms in source.kills_ms:
-            self.sandbox.kill_at(self.origin_ms + at_ms)
+        self.sandbox = VirtualSandbox(self)
+        self.sandbox.meet_faults(self)
 
     @property
     def at_ms(self) -> int:

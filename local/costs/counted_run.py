@@ -1,35 +1,41 @@
 """Runs the deployed machine with its functions in virtual time and counts all that they request of DynamoDB.
 
 The definition, the connection's steps, the store and the client's requests are those that are deployed. Only time, the
-upstream and what lies behind the client's socket are played. Invariant: the same stage, stream and stretch of time give
-the same counts.
+upstream and what lies behind the client's socket are played. Of a group whole cycles are counted, each from the end of
+a function to the end of the next: so there are as many handovers in what is counted as there are in a month. Invariant:
+the same stage, stream and stretch of time, or number of cycles, give the same counts.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
 
-from handlers.connection.steps import Invocation, Report
+from handlers.connection.steps import Report
 from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import Needs
-from handlers.store.connection_store import Store
+from handlers.run.ports import LogReport
 from local import stages
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.steady_upstream import SteadyUpstream
-from local.replay.command import INPUT, Latencies
+from local.simulation import groups
+from local.simulation.groups import Group
 from local.simulation.sandbox import VirtualSandbox
 from local.simulation.scenario import Scenario
-from local.simulation.slots import Slot, Upstream, no_client, stream_needs
-from local.simulation.started_executions import VirtualExecutions
+from local.simulation.shared_tasks import store_on
+from local.simulation.slots import Slot, Upstream, stream_needs
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import PromptPool
-from states_language import Machine, load
-from states_language.clock import Clock, VirtualClock
+from local.simulation.virtual_stage import INPUT, VirtualStage, machine_in
+from states_language import Machine
+from states_language.clock import Clock
 
 NAMES = stages.names("cost")
 # Counting begins when the first connection is open and its first requests are made.
 WARM_UP_MS = 20_000
+_CHECK_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,43 +51,9 @@ class Counted:
     reports: list[Report]
     streams: int = 1
 
-    def minus(self, base: "Counted") -> "Counted":
+    def minus(self, base: Counted) -> Counted:
         """What was requested beside what another run of the same length requested."""
         return replace(self, counts=self.counts - base.counts, events=self.events - base.events)
-
-
-class CountedSandbox(VirtualSandbox):
-    """The functions and tables of a counted run."""
-
-    def __init__(
-        self,
-        clock: VirtualClock,
-        profile: Profile,
-        upstream: Upstream,
-        settings: Mapping[str, Any],
-        names: Mapping[str, str],
-        executions: VirtualExecutions,
-    ) -> None:
-        super().__init__(clock, profile, upstream, settings, names, executions)
-        self.meter = Meter({names["events_table"]: events_table(), names["control_table"]: control_table()})
-        self.tables = MeteredDynamoDb(self.meter)  # type: ignore[assignment]  # both have boto3's methods
-        self._store = Store(
-            self.tables,
-            no_client,
-            events_table=names["events_table"],
-            control_table=names["control_table"],
-            dead_letter_queue_url="",
-            ledger_keep_days=settings["ledger_keep_days"],
-        )
-        self.reports: list[Report] = []
-
-    def _needs(self, function: VirtualFunction) -> Needs:
-        """What a function does; nothing is left out."""
-        slot, pool = Slot(function, self._upstream), PromptPool(function.bell, "the store")
-        return stream_needs(function, slot, self._profile, self._store, pool, self._log)
-
-    def _log(self, _profile: Profile, _invocation: Invocation, report: Report, _blocked_ms: int) -> None:
-        self.reports.append(report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +73,105 @@ class Stream:
         return SteadyUpstream(clock, self.events_per_s, self.event_bytes, connect_ms, seed, self.is_clocked)
 
 
+class CountedSandbox(VirtualSandbox):
+    """The functions and tables of a counted run; nothing that a function does is left out."""
+
+    def __init__(self, stage: VirtualStage, profile: Profile, upstream: Upstream) -> None:
+        super().__init__(stage, profile, upstream)
+        names = stage.names
+        self.meter = Meter({names["events_table"]: events_table(), names["control_table"]: control_table()})
+        self.tables = MeteredDynamoDb(self.meter)  # type: ignore[assignment]  # both have boto3's methods
+        self._store = store_on(self.tables, names, ledger_keep_days=self._settings["ledger_keep_days"])
+        self.reports: list[list[Report]] = []  # of each function's connections
+
+    def _needs(self, function: VirtualFunction) -> Needs:
+        """What a function does."""
+        slot, pool = Slot(function, self._upstream), PromptPool(function.bell, "the store")
+        return stream_needs(function, slot, self._profile, self._store, pool, self._logs())
+
+    def _logs(self) -> LogReport:
+        reports: list[Report] = []
+        self.reports.append(reports)
+        return lambda _profile, _invocation, report, _blocked_ms: reports.append(report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What had been requested at an instant."""
+
+    at_ms: int
+    counts: Counts
+    events: int
+
+
+class GroupSandbox(CountedSandbox):
+    """The functions of a group and its tables; `ends` has a moment for each function that has ended."""
+
+    def __init__(self, stage: VirtualStage, stream: Stream, upstreams: Mapping[str, SteadyUpstream]) -> None:
+        super().__init__(stage, stream.profile, next(iter(upstreams.values())))
+        self._upstreams = upstreams
+        self._group = Group(lambda _: stream.profile, upstreams, self._settings, stage.names, self.tables)
+        self._group.joins()
+        self.ends: list[_Moment] = []
+        self._began_ms: list[int] = []
+
+    def _needs(self, function: VirtualFunction) -> Needs:
+        """What a function of the group does."""
+        self._began_ms.append(self._clock.now_ms())
+        outcome = yield from self._group.needs(function, log_report=self._logs())
+        events = sum(upstream.sent() for upstream in self._upstreams.values())
+        self.ends.append(_Moment(self._clock.now_ms(), self.meter.counts.copy(), events))
+        return outcome
+
+    def busy_ms(self, from_ms: int, to_ms: int) -> int:
+        """For how long functions ran between two instants, each counted for itself; they end in their order."""
+        ends_ms = [moment.at_ms for moment in self.ends] + [to_ms] * len(self._began_ms)
+        spans = zip(self._began_ms, ends_ms, strict=False)
+        return sum(max(0, min(end_ms, to_ms) - max(began_ms, from_ms)) for began_ms, end_ms in spans)
+
+
 def machine_of(source: Scenario) -> Machine:
     """The machine of a scenario, its placeholders filled from its settings."""
-    return load(stages.resolve(stages.definition(source.machine), source.settings, NAMES))
+    return machine_in(source.machine, source, NAMES)
 
 
 def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) -> Counted:
     """What the stream requests in `length_ms` once it is connected, with the settings and latencies of `source`."""
-    clock = VirtualClock(seed=source.seed)
-    latencies = Latencies(source)
-    executions = VirtualExecutions(machine, clock, latencies)
+    stage = VirtualStage(source, machine, NAMES)
+    clock = stage.clock
 
     async def run() -> Counted:
-        upstream = stream.upstream(clock, latencies.connect_ms())
-        sandbox = CountedSandbox(clock, stream.profile, upstream, source.settings, NAMES, executions)
-        executions.begin(INPUT, sandbox.perform)
+        upstream = stream.upstream(clock, stage.latencies.connect_ms())
+        sandbox = CountedSandbox(stage, stream.profile, upstream)
+        stage.executions.begin(INPUT, sandbox.perform)
         await clock.sleep_until(clock.now_ms() + WARM_UP_MS)
         before, sent = sandbox.meter.counts.copy(), upstream.sent()
         await clock.sleep_until(clock.now_ms() + length_ms)
-        return Counted(sandbox.meter.counts - before, length_ms, upstream.sent() - sent, sandbox.reports)
+        reports = list(chain.from_iterable(sandbox.reports))
+        return Counted(sandbox.meter.counts - before, length_ms, upstream.sent() - sent, reports)
+
+    return clock.run(run())
+
+
+def count_group(source: Scenario, machine: Machine, stream: Stream, streams: int, cycles: int) -> tuple[Counted, float]:
+    """What so many streams request in so many cycles of their group, the first not counted, and how many functions ran.
+
+    That is a mean: one, and a little for the time in which two of them hand over.
+    """
+    stage = VirtualStage(source, machine, NAMES)
+    clock = stage.clock
+
+    async def run() -> tuple[Counted, float]:
+        connect_ms = stage.latencies.connect_ms()
+        upstreams = {f"replay:{number:03d}": stream.upstream(clock, connect_ms, number) for number in range(streams)}
+        sandbox = GroupSandbox(stage, stream, upstreams)
+        stage.executions.begin(groups.INPUT, sandbox.perform)
+        while len(sandbox.ends) <= cycles:
+            await clock.sleep_until(clock.now_ms() + _CHECK_MS)
+        first, last = sandbox.ends[0], sandbox.ends[cycles]
+        reports = list(chain.from_iterable(sandbox.reports[1 : cycles + 1]))
+        length_ms = last.at_ms - first.at_ms
+        counted = Counted(last.counts - first.counts, length_ms, last.events - first.events, reports, streams)
+        return counted, sandbox.busy_ms(first.at_ms, last.at_ms) / length_ms
 
     return clock.run(run())

@@ -17,8 +17,7 @@ from handlers.connection.steps import Report
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.costs import delivered, stage_costs
-from local.costs.counted_run import NAMES, Counted, Stream, count, machine_of
-from local.costs.group_run import count_group
+from local.costs.counted_run import NAMES, Counted, Stream, count, count_group, machine_of
 from local.costs.month import MONTH_S, Month, Months
 from local.costs.prices import HOURS, MILLION, Prices
 from local.simulation.scenario import Scenario

@@ -73,10 +73,9 @@ def always_two(source: Scenario) -> Month:
 def _replayed(source: Scenario) -> Month:
     with collection.paused():
         result = replay(source)
-        tasks = [span for span in result.spans if span.kind == "task"]
         return Month(
             transitions=result.transitions,
-            billed_ms=sum((task.to_ms or result.until_ms) - task.from_ms for task in tasks),
-            invocations=len(tasks),
+            billed_ms=result.billed_ms,
+            invocations=result.invocations,
             executions=len(result.runs),
         )

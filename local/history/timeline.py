@@ -19,8 +19,9 @@ from typing import Protocol
 
 from local.costs import prices
 from local.history import sources
-from local.replay.command import STAGE, replay
+from local.replay.command import replay
 from local.simulation import scenario
+from local.simulation.virtual_stage import STAGE
 from timeline.analysis import analyse
 from timeline.coverage import Connection, Gap
 from timeline.lanes import Event

@@ -17,32 +17,24 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from handlers.profile.behaviour import Profile
-from handlers.profile.parse import parse
 from local import collection, stages
 from local.printable import columns_of, in_marks_of, printable_lines
 from local.simulation import scenario
 from local.simulation.sandbox import VirtualSandbox
 from local.simulation.scenario import Scenario
-from local.simulation.scripted_upstream import ScriptedUpstream
 from local.simulation.started_executions import VirtualExecutions
-from local.user_error import UserError
-from states_language import DefinitionError, Execution, Machine, load
-from states_language.clock import VirtualClock
+from local.simulation.virtual_stage import INPUT, STAGE, VirtualStage, machine_in
+from states_language import Execution
 from timeline import picture, spans
 from timeline.coverage import Connection, Deliveries, Gap, deliveries, gaps, overlap_ms
 
-STAGE = "local"
 # Of the picture where nobody says how wide it may be, and of the table's columns at most and at least.
 COLUMNS, CELL, MIN_CELL = 96, 44, 20
-INPUT = {"pathParameters": {"streamId": "replay"}, "queryStringParameters": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +93,17 @@ class Replay:
     until_ms: int
     runs: list[Run]
 
+    @property
+    def invocations(self) -> int:
+        """Returns how many functions were called."""
+        return sum(span.kind == "task" for span in self.spans)
+
+    @property
+    def billed_ms(self) -> int:
+        """Returns for how long functions ran."""
+        tasks = (span for span in self.spans if span.kind == "task")
+        return sum((self.until_ms if task.to_ms is None else task.to_ms) - task.from_ms for task in tasks)
+
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
         return {
@@ -122,39 +125,23 @@ class Replay:
         }
 
 
-class Latencies:
-    """The scenario's latencies, each list used in turn; the last value repeats."""
-
-    def __init__(self, source: Scenario) -> None:
-        latencies = {name: _in_turn(values) for name, values in source.latencies_ms.items()}
-        self.start_ms = latencies["start"]
-        self.wait_overshoot_ms = latencies["wait_overshoot"]
-        self.wait_to_task_ms = latencies["wait_to_task"]
-        self.connect_ms = latencies["connect"]
-
-
 def replay(
-    source: Scenario, sandbox_of: Callable[..., VirtualSandbox] = VirtualSandbox, input_: Mapping[str, Any] = INPUT
+    source: Scenario,
+    sandbox_of: Callable[[VirtualStage], VirtualSandbox] = VirtualSandbox,
+    input_: Mapping[str, Any] = INPUT,
 ) -> Replay:
     """Returns what happened until `run_for_ms` or the execution's end; UserError for a broken machine.
 
-    `sandbox_of` makes what performs the Tasks, from what VirtualSandbox is made of; `input_` is the execution's.
+    `sandbox_of` makes what performs the Tasks; `input_` is the execution's.
     """
     names = stages.names(STAGE)
-    machine = machine_in(source, source.machine, names)
-    later = [(one.at_ms, machine_in(source, one.machine, names)) for one in source.redeployments]
-    clock = VirtualClock(seed=source.seed)
-    latencies = Latencies(source)
-    origin_ms = clock.now_ms()
-    executions = VirtualExecutions(machine, clock, latencies)
+    later = [(one.at_ms, machine_in(one.machine, source, names)) for one in source.redeployments]
+    stage = VirtualStage(source, machine_in(source.machine, source, names), names)
+    clock, executions, origin_ms = stage.clock, stage.executions, stage.origin_ms
 
     async def run() -> VirtualSandbox:
-        upstream = ScriptedUpstream(clock, source.upstream, origin_ms, latencies.connect_ms)
-        sandbox = sandbox_of(clock, profile_of(source), upstream, source.settings, names, executions)
-        for at_ms in source.kills_ms:
-            sandbox.kill_at(origin_ms + at_ms)
-        for at_ms in source.freezes_ms:
-            sandbox.freeze_at(origin_ms + at_ms)
+        sandbox = sandbox_of(stage)
+        sandbox.meet_faults(stage)
         for at_ms, changed in later:
             clock.call_at(origin_ms + at_ms, functools.partial(setattr, executions, "machine", changed))
         executions.begin(input_, sandbox.perform)
@@ -164,13 +151,6 @@ def replay(
         return sandbox
 
     return _found(source, executions, clock.run(run()), origin_ms)
-
-
-def machine_in(source: Scenario, path: Path, names: Mapping[str, str]) -> Machine:
-    try:
-        return load(stages.resolve(stages.definition(path), source.settings, names))
-    except (OSError, yaml.YAMLError, DefinitionError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
 
 
 def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSandbox, origin_ms: int) -> Replay:
@@ -197,26 +177,6 @@ def _found(source: Scenario, executions: VirtualExecutions, sandbox: VirtualSand
         until_ms=until_ms,
         runs=runs,
     )
-
-
-def profile_of(source: Scenario) -> Profile:
-    table = {
-        "address": "https://upstream.invalid/{streamId}",
-        "framing": "sse",
-        "overlap": source.upstream.policy,
-        "overlap_s": source.upstream.overlap_s,
-        "stall_after_s": source.upstream.stall_after_s,
-        "standby": source.upstream.standby,
-        "end": {"event": "end"},
-        "resume": {"header": "Last-Event-ID"} if source.upstream.resumes else "none",
-    }
-    return parse("replay", table, {})
-
-
-def _in_turn(values: Iterable[int]) -> Callable[[], int]:
-    listed = list(values)
-    endless = itertools.chain(listed, itertools.repeat(listed[-1]))
-    return lambda: next(endless)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -22,12 +22,11 @@ from local.simulation.dynamodb_expressions import Item
 from local.simulation.shared_tasks import request, setter, store_on
 from local.simulation.skipping import SkippingSlot, VirtualConnection
 from local.simulation.slots import Upstream, stream_needs
-from local.simulation.started_executions import VirtualExecutions
 from local.simulation.tables import Key, MemoryDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import PromptPool
+from local.simulation.virtual_stage import VirtualStage, profile_of
 from states_language import TaskCall, TaskFailure
-from states_language.clock import VirtualClock
 from timeline.coverage import Connection
 
 # Until a function that is frozen is killed at its limit.
@@ -36,35 +35,33 @@ STILL_OPEN = "still open"
 
 
 class VirtualSandbox:
-    """The functions and tables of one replay; `perform` is what the interpreter calls for each Task."""
+    """The functions and tables of a stage; `perform` is what the interpreter calls for each Task.
 
-    def __init__(
-        self,
-        clock: VirtualClock,
-        profile: Profile,
-        upstream: Upstream,
-        settings: Mapping[str, Any],
-        names: Mapping[str, str],
-        executions: VirtualExecutions,
-    ) -> None:
-        self._clock = clock
-        self._executions = executions
-        self._profile = profile
-        self._upstream = upstream
-        self._settings = settings
+    The upstream, and what its profile says of it, are the scenario's, or those that are named.
+    """
+
+    def __init__(self, stage: VirtualStage, profile: Profile | None = None, upstream: Upstream | None = None) -> None:
+        self._clock = stage.clock
+        self._executions = stage.executions
+        self._profile = profile or profile_of(stage.source)
+        self._upstream = upstream or stage.upstream()
+        self._settings = stage.source.settings
+        names = stage.names
         self._function = names["connection_manager"]
         self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
         self._store = store_on(self.tables, names)
         self._invocations: list[tuple[str, VirtualFunction]] = []
         self._running: list[tuple[VirtualFunction, asyncio.Future[Outcome | None]]] = []
 
-    def kill_at(self, at_ms: int) -> None:
-        """Has the processes of all functions that run at that instant die, as by SIGKILL."""
-        self._clock.call_at(at_ms, self._kill_all)
+    def meet_faults(self, stage: VirtualStage) -> None:
+        """Has the processes of all functions that run then die, as by SIGKILL, or halt, as by SIGSTOP.
 
-    def freeze_at(self, at_ms: int) -> None:
-        """Has the processes of all functions that run at that instant halt, as by SIGSTOP; their limit ends them."""
-        self._clock.call_at(at_ms, self._freeze_all)
+        A limit ends those that halt.
+        """
+        for at_ms in stage.source.kills_ms:
+            self._clock.call_at(stage.origin_ms + at_ms, self._kill_all)
+        for at_ms in stage.source.freezes_ms:
+            self._clock.call_at(stage.origin_ms + at_ms, self._freeze_all)
 
     async def perform(self, call: TaskCall) -> Any:
         """Returns a Task's result; TaskFailure with AWS's error name otherwise."""

@@ -35,7 +35,7 @@ def request(client: Any, call: TaskCall) -> Any:
         raise TaskFailure("DynamoDB.SdkClientException", str(error)) from None
 
 
-def store_on(client: Any, names: Mapping[str, str]) -> Store:
+def store_on(client: Any, names: Mapping[str, str], **settings: Any) -> Store:
     """The store of a stage on `client`; its back-off takes no time, and it has no dead-letter queue."""
     return Store(
         client,
@@ -44,6 +44,7 @@ def store_on(client: Any, names: Mapping[str, str]) -> Store:
         control_table=names["control_table"],
         dead_letter_queue_url="",
         sleep=_not_at_all,
+        **settings,
     )
 
 

@@ -18,8 +18,7 @@ from handlers.run.group_ports import GroupTables, ReadProfiles
 from handlers.run.threads import SystemClock
 from handlers.settings import PlainAws
 from local.costs import model, month
-from local.costs.counted_run import Stream, machine_of
-from local.costs.group_run import count_group
+from local.costs.counted_run import Stream, count_group, machine_of
 from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.model import Load
 from local.costs.steady_upstream import Link, SteadyUpstream, frame

@@ -1,0 +1,88 @@
+"""A stage in virtual time: a scenario's clock, latencies and upstream, and the executions of its machine.
+
+It knows neither functions nor what a run is for. Invariant: the same scenario gives the same draws and latencies,
+in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import yaml
+
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from local import stages
+from local.simulation.scenario import Scenario
+from local.simulation.scripted_upstream import ScriptedUpstream
+from local.simulation.started_executions import VirtualExecutions
+from local.user_error import UserError
+from states_language import DefinitionError, Machine, load
+from states_language.clock import VirtualClock
+
+# Whose settings and names a scenario lies over, where nobody says another.
+STAGE = "local"
+INPUT = {"pathParameters": {"streamId": "replay"}, "queryStringParameters": {}}
+# Where handlers run without a machine, nothing starts an execution.
+NO_MACHINE = {"StartAt": "Nothing", "States": {"Nothing": {"Type": "Succeed"}}}
+
+
+class Latencies:
+    """The scenario's latencies, each list used in turn; the last value repeats."""
+
+    def __init__(self, source: Scenario) -> None:
+        latencies = {name: _in_turn(values) for name, values in source.latencies_ms.items()}
+        self.start_ms = latencies["start"]
+        self.wait_overshoot_ms = latencies["wait_overshoot"]
+        self.wait_to_task_ms = latencies["wait_to_task"]
+        self.connect_ms = latencies["connect"]
+
+
+class VirtualStage:
+    """One run of a scenario, which begins at `origin_ms`; `machine` stands in place of none."""
+
+    def __init__(
+        self, source: Scenario, machine: Machine | None = None, names: Mapping[str, str] | None = None
+    ) -> None:
+        self.source = source
+        self.names = stages.names(STAGE) if names is None else names
+        self.clock = VirtualClock(seed=source.seed)
+        self.origin_ms = self.clock.now_ms()
+        self.latencies = Latencies(source)
+        self.executions = VirtualExecutions(machine or load(NO_MACHINE), self.clock, self.latencies)
+
+    def upstream(self, latencies: Latencies | None = None) -> ScriptedUpstream:
+        """Returns an upstream of the scenario's script, by latencies of its own where it has some."""
+        connect_ms = (latencies or self.latencies).connect_ms
+        return ScriptedUpstream(self.clock, self.source.upstream, self.origin_ms, connect_ms)
+
+
+def machine_in(path: Path, source: Scenario, names: Mapping[str, str]) -> Machine:
+    """Returns the machine of a file, its placeholders filled; UserError for a broken one."""
+    try:
+        return load(stages.resolve(stages.definition(path), source.settings, names))
+    except (OSError, yaml.YAMLError, DefinitionError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def profile_of(source: Scenario) -> Profile:
+    """Returns what a careful profile says of the scenario's upstream."""
+    table = {
+        "address": "https://upstream.invalid/{streamId}",
+        "framing": "sse",
+        "overlap": source.upstream.policy,
+        "overlap_s": source.upstream.overlap_s,
+        "stall_after_s": source.upstream.stall_after_s,
+        "standby": source.upstream.standby,
+        "end": {"event": "end"},
+        "resume": {"header": "Last-Event-ID"} if source.upstream.resumes else "none",
+    }
+    return parse("replay", table, {})
+
+
+def _in_turn(values: Iterable[int]) -> Callable[[], int]:
+    listed = list(values)
+    endless = itertools.chain(listed, itertools.repeat(listed[-1]))
+    return lambda: next(endless)
