@@ -10,7 +10,7 @@ import functools
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,15 +28,15 @@ from handlers.run.group_function import group_steps
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles
 from handlers.run.performer import Performer
 from handlers.run.ports import STORE, Ports
-from handlers.run.threads import Answered, Bell
+from handlers.run.threads import Bell
 from handlers.store import typed_values
-from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
-from local.costs.counted_group import GROUP, Group
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.steady_upstream import frame
-from local.replay.virtual_reader import Reader
+from local.simulation.groups import GROUP, Group
+from local.simulation.shared_tasks import store_on
+from local.simulation.virtual_ports import PromptPool, VirtualReader
 
 KINDS = ("alone", "log", "group")
 ROOT = str(Path(handlers.__file__).parent) + "/"
@@ -82,7 +82,7 @@ class World(Bell):
     def __init__(self) -> None:
         super().__init__()
         self.at_ms = self._until_ms = _START_MS
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, VirtualReader] = {}
         self.plot: Iterator[int] = iter(())
 
     def now_ms(self) -> int:
@@ -100,31 +100,10 @@ class World(Bell):
                 raise _Done
         return rung
 
-    def open(self, stream: str, *_asked: object) -> Reader:
+    def open(self, stream: str, *_asked: object) -> VirtualReader:
         """Opens an upstream that sends what the plot lets it send."""
-        self.readers[stream] = Reader(self.now_ms, functools.partial(self.ring, stream), lambda _link: None)
+        self.readers[stream] = VirtualReader(self.now_ms, functools.partial(self.ring, stream), lambda _link: None)
         return self.readers[stream]
-
-
-class Threads:
-    """The threads of one name, of a world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._answers: list[tuple[str, Answered]] = []
-
-    def ask(self, stream: str, *requests: Callable[[], Any]) -> None:
-        """Makes the requests."""
-        self._answers.append((stream, Answered([request() for request in requests][-1])))
-        self._world.ring(STORE)
-
-    def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers."""
-        while self._answers:
-            yield self._answers.pop(0)
-
-    def stop(self, wait_s: float) -> None:
-        """No request is under way."""
 
 
 def plot(world: World, way: Way, stream: str, first_ms: int, lasts_ms: int) -> Iterator[int]:
@@ -167,16 +146,17 @@ def measured(kind: str) -> dict[str, int]:
 
 def _read(world: World, profile: Profile, client: Any, who: Invocation) -> None:
     """One stream that has the function to itself."""
-    ports = Ports(world, world, Threads(world), world.open, SecretValues(_none, ""), lambda *_report: None)
+    ports = Ports(world, world, PromptPool(world, STORE), world.open, SecretValues(_none, ""), lambda *_report: None)
     performer: Performer[Any] = Performer(ports)
-    requests = Requests(profile, Store(client, _none, **NAMES), who, world.now_ms)
+    requests = Requests(profile, store_on(client, NAMES), who, world.now_ms)
     performer.begin(profile, who, attempts(profile, who, world.now_ms(), max), requests)
     performer.run()
 
 
 def _keep(world: World, profile: Profile, client: Any, who: Invocation) -> None:
     """Two streams of a group."""
-    Group(profile, dict.fromkeys(("demo:a", "demo:b")), {}, NAMES, client).joins()  # type: ignore[arg-type]
+    upstreams: dict[str, Any] = dict.fromkeys(("demo:a", "demo:b"))
+    Group(lambda _stream: profile, upstreams, {}, NAMES, client).joins()
     client.update_item(
         TableName="control",
         Key=typed_values.key(GROUP, "lease"),
@@ -187,7 +167,7 @@ def _keep(world: World, profile: Profile, client: Any, who: Invocation) -> None:
         clock=world,
         secrets=SecretValues(_none, ""),
         bell=world,
-        pool=lambda _threads, _name: Threads(world),
+        pool=lambda _threads, name: PromptPool(world, name),
         open_upstream=world.open,
         kept=lambda profile, who, now_ms, delays, keeps: kept(profile, who, now_ms, max, delays, keeps),
         profiles=ReadProfiles(lambda _stream: profile, lambda _stream: profile),

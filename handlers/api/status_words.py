@@ -26,7 +26,7 @@ from http import HTTPStatus
 
 from handlers.api.answers import at
 from handlers.api.connection_records import UNHEARD, Connection, Connections
-from handlers.connection.details import bounded
+from handlers.connection.effects import bounded
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED
 

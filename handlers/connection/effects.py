@@ -241,3 +241,19 @@ Effect = (
     | RecordLoss
     | Finish
 )
+
+
+MOST_CHARACTERS = 300
+
+
+def bounded(text: str) -> str:
+    """Returns a phrase for people as it may be shown: bounded, on one line, and every character of it visible.
+
+    It is written into the ledger and shown by the API and in a terminal, so no control character may move a cursor
+    there, and no length may fill an item. A line end becomes `\\n`; the end of a longer one becomes an ellipsis.
+    """
+    visible = "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text[: MOST_CHARACTERS + 1]
+    )
+    return visible if len(visible) <= MOST_CHARACTERS else visible[: MOST_CHARACTERS - 1] + "…"

@@ -7,23 +7,95 @@ the body of a refusal is no part of the stream; what was read before an end is s
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Open, Outcome, Write
 from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
-from handlers.connection.reading import Reading, read
-from handlers.connection.record import Record
+from handlers.connection.record import Record, last_cursor
 from handlers.framing.decoders import Decoded, FrameTooLong, FramingError, Oversize
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import StreamEvent, cursor_behind, forget_parsed, to_event
+from handlers.framing.frames import Frame, as_frames
 from handlers.framing.marks import Kind
 from handlers.framing.oversize import BufferBudget
 from handlers.profile.behaviour import Profile
 
-if TYPE_CHECKING:
-    from handlers.connection.waiting import Waiting
+# An end and a loss are events as well: what the upstream said is stored. A comment never is.
+_STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS})
+_STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
+# They are not events, and may say how far the stream has come.
+_BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything.
+
+    `oldest` is the oldest place that can be asked for, where the frame that stops it names one.
+    """
+
+    events: tuple[StreamEvent, ...]
+    cursor: str | None
+    frames: int
+    losses: int
+    stop: Kind | None = None
+    oldest: str | None = None
+
+
+def read(
+    profile: Profile, frames: Decoded, last_id: str | None, now_ms: int, place: str, first: int, *, is_resumed: bool
+) -> Reading:
+    """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
+
+    `last_id` is the last event ID behind them, as the decoder has it. `is_resumed` is whether the connection asked for
+    what came after a cursor.
+    """
+    events: list[StreamEvent] = []
+    cursor: str | None = None
+    count = losses = 0
+    splits = profile.split is not None
+    batch: Sequence[StreamEvent] = ()
+    key = profile.whole_key if splits else profile.key
+    # What most framings return are frames already; that is seen here without a call for each chunk.
+    whole = cast(Sequence[Frame], frames) if frames and isinstance(frames[0], Frame) else as_frames(frames)
+    for frame in whole:
+        if not splits:
+            kind = profile.marks.kind(frame)
+        else:
+            kind, batch = taken_apart(profile, frame, now_ms)
+        count += not frame.is_comment
+        losses += kind is Kind.LOSS
+        if batch or (kind in _STORED and not frame.is_comment):
+            for event in batch or (to_event(frame, now_ms, key=key, cursor=profile.cursor),):
+                if profile.key == "each":
+                    event = event._replace(key=f"{place}-{first + len(events):09d}")
+                events.append(event)
+                cursor = event.cursor if event.cursor is not None else cursor
+        elif kind in _BESIDE and not frame.is_comment:
+            after = profile.cursor_beside(kind, frame, is_resumed=is_resumed)
+            cursor = after if after is not None else cursor
+        if kind in _STOPS:
+            oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
+            return Reading(tuple(events), cursor, count, losses, kind, oldest)
+    forget_parsed()
+    after = cursor_behind(last_id, profile.cursor)
+    cursor = after if after is not None else cursor
+    return Reading(tuple(events), cursor, count, losses)
+
+
+def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
+    """What `frame` is to a profile that splits, and the events of its elements; none where it is not a batch."""
+    # First, for it parses the frame as `kind` does, and notes besides where in it the elements stand.
+    batch = profile.events(frame, now_ms)
+    kind = profile.kind(frame)
+    if batch:
+        return (Kind.EVENT if kind is Kind.HEARTBEAT else kind), batch
+    is_empty = batch is not None and kind is Kind.EVENT
+    return (Kind.HEARTBEAT if is_empty else kind), ()
 
 
 # As many events as one Write holds: a chunk may hold thousands. The cursor moves on with each Write, and how long a
@@ -50,6 +122,7 @@ class Intake:
         self._discards = False
         self._told_unfinished = False
         self._waiting: Waiting | None = None  # None where each event is an item
+        self.due_ms: int | None = None  # when what waits is to be written; None where nothing waits
 
     def answer(self, now_ms: int, opened: Opened, record: Record, refused_ms: int) -> tuple[list[Effect], End | None]:
         """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so.
@@ -83,28 +156,18 @@ class Intake:
         if self._discards:
             return [], None
         frames, failure = self._decoded(data)
-        before_ms = record.liveness.heard()
-        last_id = self._decoder.last_event_id
-        reading = read(
-            self._profile,
-            frames,
-            last_id,
-            now_ms,
-            f"{record.fence:012d}",
-            record.events,
-            is_resumed=record.resumed,
-        )
+        last_id, is_inside = self._decoder.last_event_id, self._decoder.is_inside_frame
+        place = f"{record.fence:012d}"
+        reading = read(self._profile, frames, last_id, now_ms, place, record.events, is_resumed=record.resumed)
         goes_on = reading.stop is None and failure is None
-        is_inside = goes_on and self._decoder.is_inside_frame
-        record.liveness.framed(before_ms, ended_some=bool(frames), is_inside=is_inside)
-        record.frames += reading.frames
-        record.bytes += len(data)
+        before_ms = record.heard(len(data), reading.frames, ended_some=bool(frames), is_inside=goes_on and is_inside)
         writes = self._writes(now_ms, reading.events, record)
-        self.stored(record)
+        if self._budget is not None:
+            self.stored(record)
         if reading.cursor is not None:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
-        losses: list[Effect] = [record.lost(now_ms, before_ms) for _ in range(reading.losses)]
+        losses: list[Effect] = [record.lost(now_ms, before_ms) for _ in range(reading.losses)] if reading.losses else []
         if goes_on:
             return losses + writes, None
         self._discards = True
@@ -137,15 +200,7 @@ class Intake:
 
     def gathers(self, flush_ms: int) -> None:
         """From now on events wait for so long, to be written together: the stream's events lie in a log."""
-        # Few streams have a log, and what is imported lengthens each cold start.
-        from handlers.connection.waiting import Waiting
-
         self._waiting = Waiting(flush_ms)
-
-    @property
-    def due_ms(self) -> int | None:
-        """Returns when what waits is to be written; None where nothing waits."""
-        return None if self._waiting is None else self._waiting.due_ms
 
     def flush(self, now_ms: int, record: Record, *, is_leaving: bool) -> list[Effect]:
         """Returns the write of what waits, where it is due or the connection leaves."""
@@ -155,22 +210,24 @@ class Intake:
         is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
+        self.due_ms = None
         return [Write(record.fence, waiting.first, waiting.take())]
 
     def _writes(self, now_ms: int, read_events: tuple[StreamEvent, ...], record: Record) -> list[Effect]:
         """Returns the writes of what was read, as far as it does not wait for more."""
         if self._waiting is not None and read_events:
-            first, cursor = record.events, _last_cursor(read_events)
+            first, cursor = record.events, last_cursor(read_events)
             if self._waiting.add(now_ms, first, read_events):
                 record.joins(len(read_events), cursor)
             else:
                 record.sent(len(read_events), cursor)
+            self.due_ms = self._waiting.due_ms
             return self.flush(now_ms, record, is_leaving=False)
         writes: list[Effect] = []
         for first in range(0, len(read_events), MOST_EVENTS):
             events = read_events[first : first + MOST_EVENTS]
             writes.append(Write(record.fence, record.events, events))
-            record.sent(len(events), _last_cursor(events))
+            record.sent(len(events), last_cursor(events))
         return writes
 
     @property
@@ -226,6 +283,44 @@ class Intake:
         return End(ends.EXPIRED_CURSOR if oldest is None else ends.PARTLY_FORGOTTEN, CURSOR_EXPIRED)
 
 
-def _last_cursor(events: tuple[StreamEvent, ...]) -> str | None:
-    """Where to resume behind the events; None where none of them says."""
-    return next((event.cursor for event in reversed(events) if event.cursor is not None), None)
+class Waiting:
+    """The events of one connection whose stream's events lie in a log, until it is time to append them together.
+
+        0.0 s  two events arrive       they wait until 1.0 s
+        0.4 s  a third                 it waits with them
+        1.0 s  one write of three
+
+    They go earlier where they are as many as one segment holds, and at once when the connection leaves. Invariant: no
+    event waits longer than `flush_ms` after the first of those that wait.
+    """
+
+    def __init__(self, flush_ms: int) -> None:
+        # Few streams have a log, and what is imported lengthens each cold start.
+        from handlers.segments.codec import WAITING_BYTES, event_bytes
+
+        self._most_bytes, self._event_bytes = WAITING_BYTES, event_bytes
+        self._flush_ms = flush_ms
+        self._events: list[StreamEvent] = []
+        self._bytes = 0
+        self.first = 0
+        self.due_ms: int | None = None  # None while nothing waits
+
+    def add(self, now_ms: int, first: int, events: Iterable[StreamEvent]) -> bool:
+        """Adds events, of which the first is the connection's `first`; returns whether others waited before."""
+        had_some = self.due_ms is not None
+        if not had_some:
+            self.first, self.due_ms = first, now_ms + self._flush_ms
+        before = len(self._events)
+        self._events += events
+        self._bytes += sum(map(self._event_bytes, self._events[before:]))
+        return had_some
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether what waits is to be written now."""
+        return self.due_ms is not None and (now_ms >= self.due_ms or self._bytes >= self._most_bytes)
+
+    def take(self) -> tuple[StreamEvent, ...]:
+        """Returns what waits, in order; nothing waits any more."""
+        events, self._events = tuple(self._events), []
+        self._bytes, self.due_ms = 0, None
+        return events

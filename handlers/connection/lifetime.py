@@ -69,6 +69,7 @@ class Lifetime:
         self._separate_at_ms: int | None = None
         self._is_separating = False
         self._expires_at_ms = 0
+        self.alarm_ms = self._leave_at_ms  # when `looks_again`, `asks_lease`, or else `is_over`, is to be called
 
     def begins(self, now_ms: int) -> None:
         """Records the instant of the claim."""
@@ -81,19 +82,20 @@ class Lifetime:
         """
         overlap_ms = 0 if self._has_stayed and self.is_superseded(lease) else self._overlap_ms
         self.overlap_ends_ms = min(now_ms + overlap_ms, self._leave_at_ms)
+        self._set_alarm()
 
     def stays(self) -> None:
         """Records that whoever had taken over is gone again: it stays as if nobody had."""
         self.overlap_ends_ms, self._has_stayed = None, True
+        self._set_alarm()
 
-    @property
-    def alarm_ms(self) -> int:
-        """Returns when `looks_again`, `asks_lease`, or else `is_over`, is to be called."""
+    def _set_alarm(self) -> None:
+        first_ms = self._leave_at_ms
         if self.overlap_ends_ms is not None:
-            return min(self.overlap_ends_ms, self._leave_at_ms)
-        if self._separate_at_ms is not None and not self._is_separating:
-            return min(self._separate_at_ms, self._leave_at_ms)
-        return self._leave_at_ms
+            first_ms = min(self.overlap_ends_ms, first_ms)
+        elif self._separate_at_ms is not None and not self._is_separating:
+            first_ms = min(self._separate_at_ms, first_ms)
+        self.alarm_ms = first_ms
 
     def looks_again(self, now_ms: int) -> bool:
         """Returns whether one that overlaps has done so long enough, and time is left to look if it may leave."""
@@ -108,9 +110,11 @@ class Lifetime:
         if now_ms >= self._leave_at_ms and not self._is_expiring:
             self._is_expiring = True
             self._leave_at_ms = self._last_ms
+            self._set_alarm()
             return True
         asks = self._separate_at_ms is not None and not self._is_separating and now_ms >= self._separate_at_ms
         self._is_separating = self._is_separating or asks
+        self._set_alarm()
         return asks
 
     def may_leave(self, now_ms: int, lease: Lease, view: LeaseView) -> bool:
@@ -127,6 +131,7 @@ class Lifetime:
             self._beside = lease.connected_token
             self._separate_at_ms = separate_at_ms(self._claimed_ms, self._leave_at_ms, now_ms)
             self._is_separating = False
+            self._set_alarm()
         return self._is_expiring or (self._separate_at_ms is not None and now_ms >= self._separate_at_ms)
 
     def keeps(self, lease: Lease) -> bool:

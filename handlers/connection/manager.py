@@ -50,7 +50,6 @@ from typing import ClassVar
 
 from handlers.connection import ends, refusals
 from handlers.connection.backoff import NO_REST, TRY_MS, Rest
-from handlers.connection.draining import Draining
 from handlers.connection.effects import (
     Claim,
     CloseUpstream,
@@ -68,6 +67,7 @@ from handlers.connection.effects import (
     SaveRecord,
     TakeTurn,
 )
+from handlers.connection.ends import Draining
 from handlers.connection.inputs import (
     LOG,
     Chunk,
@@ -135,6 +135,7 @@ class Manager:
         )
         self._profile = profile
         self._intake = Intake(profile, budget)
+        self._budget = budget
         self._record = Record(deadline_ms)
         self._draining = Draining(profile.connect_timeout_ms if profile.overlap == "forbids" else 0)
         self._lease_every_ms = lease_every_ms
@@ -201,7 +202,8 @@ class Manager:
         `unread_ms` is when the oldest arrival had come that still waits: the heartbeat must not cover it.
         """
         self.lease_due_ms = None
-        self._record.liveness.begins_input(now_ms, None, unread_ms)
+        liveness = self._record.liveness
+        liveness.arrived_ms, liveness.unread_ms = now_ms, unread_ms
         if self.phase is Phase.OPENING:
             return [RenewTurn(self.fence, self.expires_at_ms(now_ms))]
         if self.phase in LIVE and self._is_holder and (due := self._progress_made(now_ms)):
@@ -218,7 +220,9 @@ class Manager:
         """
         if self.phase is Phase.FINISHED:
             return []
-        self._record.liveness.begins_input(now_ms, arrived_ms, unread_ms)
+        liveness = self._record.liveness
+        liveness.arrived_ms = now_ms if arrived_ms is None else min(arrived_ms, now_ms)
+        liveness.unread_ms = unread_ms
         phases, method = self._TABLE[type(input_)]
         if self.phase not in phases:
             if self.phase is Phase.DRAINING and isinstance(input_, Opened):
@@ -297,7 +301,8 @@ class Manager:
 
     def _written(self, now_ms: int, written: Written) -> list[Effect]:
         self._record.stored(written)
-        self._intake.stored(self._record)
+        if self._budget is not None:
+            self._intake.stored(self._record)
         return self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms)
 
     def _progress_made(self, now_ms: int) -> list[Effect]:
@@ -306,8 +311,11 @@ class Manager:
         The stream's very first cursor is saved at once. One that a newer connection relieved writes its record alone.
         """
         record = self._record
-        is_first = record.pending.is_first and self._is_holder
-        if record.opened_ms is None or not (now_ms - record.saved_at_ms >= self._progress_every_ms or is_first):
+        if record.opened_ms is None:
+            return []
+        # A kill has nothing to resume from before the first cursor is saved.
+        is_due = now_ms - record.saved_at_ms >= self._progress_every_ms
+        if not (is_due or (record.pending.saved is None and record.pending.is_first and self._is_holder)):
             return []
         # Who was silent before it must be dead by now, so the gap before it is known.
         is_known = now_ms - record.opened_ms > self.lease_ttl_ms

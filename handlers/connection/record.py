@@ -1,19 +1,143 @@
 """Decides what is written down of a connection: its record in the ledger, its cursor, and what the upstream lost.
 
-It joins until when the connection is known good (`liveness.py`) with the cursor that may be saved (`pending.py`), and
-counts the rest. It knows no phase,
-no lease and no clock. Invariants: an end is in the record only together with what was stored until then; each loss of a
-connection has a number of its own.
+It joins until when the connection is known good (`Liveness`) with the cursor that may be saved (`Pending`), and counts
+the rest. A quiet stream is connected all the same: what is seen is the connection, not its bytes. But what was read and
+is not stored, or has arrived and is not read, dies with the function. Of a connection that broke nobody knows what came
+after the last byte: the peer may have been gone since. And half a frame is an event that is missing unless its end
+comes: it happened after whatever was heard before its first byte, however late that came.
+
+    1.0 s  two events arrive        known good until 1.0 s while they are on their way to the store
+    1.4 s  they are stored          known good until 1.4 s
+    5.0 s  nothing has arrived      known good until 5.0 s
+    5.1 s  the connection breaks    known good until 1.0 s, when it was last heard
+
+    6.0 s  an event arrives, whole
+    9.0 s  half an event arrives    known good until 6.0 s, whenever and however it ends, until the other half is there
+
+It knows no phase, no lease, no clock and no event. Invariants: an end is in the record only together with what was
+stored until then; each loss of a connection has a number of its own; the cursor that is saved was reached when no write
+before it was unanswered, and is saved once; no connection is known good after the arrival of what is not stored.
 """
 
 from __future__ import annotations
 
-from handlers.connection.details import bounded
-from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss
+from collections import deque
+from collections.abc import Sequence
+
+from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, bounded
 from handlers.connection.inputs import Resumption, Written
 from handlers.connection.ledger import CATCH_UP
-from handlers.connection.liveness import Liveness
-from handlers.connection.pending import Pending
+from handlers.framing.events import StreamEvent
+
+
+class Pending:
+    """The writes of one connection that are not answered yet, and the cursors behind them."""
+
+    def __init__(self) -> None:
+        self._writes: deque[str | None] = deque()  # the last cursor of each, None where it has none
+        self._reached: str | None = None
+        self.saved: str | None = None
+        self.asked_from: str | None = None
+
+    def begins(self, cursor: str | None) -> None:
+        """Records the saved cursor: the upstream is asked to go on behind it."""
+        self.saved = self._reached = self.asked_from = cursor
+
+    def sent(self, cursor: str | None) -> None:
+        """Records that a write is on its way, `cursor` the last in it."""
+        self._writes.append(cursor)
+
+    def stored(self) -> None:
+        """Records that the oldest write is answered."""
+        cursor = self._writes.popleft()
+        self._reached = self._reached if cursor is None else cursor
+
+    def skipped(self, cursor: str) -> None:
+        """Records the cursor of what is not stored: it counts once all that came before it is."""
+        if self._writes:
+            self._writes[-1] = cursor
+        else:
+            self._reached = cursor
+
+    @property
+    def last(self) -> str | None:
+        """The cursor behind all that was read, whether it may be saved yet or not."""
+        return next((cursor for cursor in reversed(self._writes) if cursor is not None), self._reached)
+
+    def expired(self, cursor: str) -> None:
+        """Records that the upstream knows no cursor of this connection any more: `cursor` is saved in their place."""
+        self._reached = cursor
+        self._writes = deque(None for _ in self._writes)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether every write is answered."""
+        return not self._writes
+
+    @property
+    def is_unmoved(self) -> bool:
+        """Whether no cursor was reached but the one that was asked for, and no write is unanswered."""
+        return not self._writes and self._reached == self.asked_from
+
+    @property
+    def is_first(self) -> bool:
+        """Whether there is a cursor to be saved and none ever was: a kill has nothing to resume from."""
+        return self.saved is None and self._reached is not None
+
+    def take(self) -> str | None:
+        """Returns the cursor to be saved now; None where it is saved already."""
+        if self._reached == self.saved:
+            return None
+        self.saved = self._reached
+        return self.saved
+
+
+BROKEN = frozenset({"stalled", "reset", "truncated", "tls", "protocol"})
+
+
+class Liveness:
+    """Of one connection: when it heard what, and since when what of it is not stored."""
+
+    def __init__(self) -> None:
+        self.heard_ms = 0  # when the upstream last sent something; 0 before its answer
+        # Of the input of now, as the manager knows them: when it had come, and since when the oldest arrival waits.
+        self.arrived_ms = 0
+        self.unread_ms: int | None = None
+        self._unstored: deque[int] = deque()  # when the events of each unanswered write had arrived
+        # When it was heard last before the frame began that has not ended; None where none has.
+        self.whole_until_ms: int | None = None
+
+    def heard(self) -> int:
+        """Records that the input of now is something that the upstream sent; returns when it sent something before."""
+        before_ms, self.heard_ms = self.heard_ms, self.arrived_ms
+        return before_ms
+
+    def framed(self, before_ms: int, *, ended_some: bool, is_inside: bool) -> None:
+        """Records whether what was heard ended frames, and whether it ends inside one; before, it heard `before_ms`."""
+        if not is_inside:
+            self.whole_until_ms = None
+        elif ended_some or self.whole_until_ms is None:
+            self.whole_until_ms = before_ms
+
+    def sent(self) -> None:
+        """Records that events of the input of now are on their way to the store."""
+        self._unstored.append(self.arrived_ms)
+
+    def stored(self) -> None:
+        """Records that the oldest of them are stored."""
+        self._unstored.popleft()
+
+    def until_ms(self, ended_by: str, opened_ms: int) -> int:
+        """Returns until when a connection that is closed now heard all that the upstream sent."""
+        until_ms = self.heard_ms if ended_by in BROKEN else self.arrived_ms
+        # What arrives is handled later, the answer that opened it too: a close that came with it is not before it.
+        return max(until_ms, opened_ms)
+
+    def seen_ms(self, now_ms: int, before_ms: int) -> int:
+        """Returns until when an open connection is known good; it was until `before_ms`."""
+        unstored = [ms for ms in (*self._unstored, self.unread_ms, self.whole_until_ms) if ms is not None]
+        return max(before_ms, min([now_ms, *unstored]))
+
 
 # Where many connections in a row break off, one in so many looks for gaps; a look goes back further.
 LOOK_EVERY = 8
@@ -124,6 +248,14 @@ class Record:
             behind_ms = min(behind_ms, CATCH_UP * self._reach_ms)
         self._live_ms = now_ms + behind_ms
 
+    def heard(self, data_bytes: int, frames: int, *, ended_some: bool, is_inside: bool) -> int:
+        """Records bytes that came, and the frames in them; returns when the upstream had sent something before."""
+        before_ms = self.liveness.heard()
+        self.liveness.framed(before_ms, ended_some=ended_some, is_inside=is_inside)
+        self.frames += frames
+        self.bytes += data_bytes
+        return before_ms
+
     def sent(self, count: int, cursor: str | None) -> None:
         """Records that `count` events are on their way to the store."""
         self.events += count
@@ -214,3 +346,11 @@ class Record:
         self._revised = self.closed_ms is not None
         self._gaps_recorded = True
         return [RecordGaps(dead_after_ms)]
+
+
+def last_cursor(events: Sequence[StreamEvent]) -> str | None:
+    """Where to resume behind the events; None where none of them says."""
+    for event in reversed(events):
+        if event.cursor is not None:
+            return event.cursor
+    return None

@@ -154,6 +154,15 @@ def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
+def cursor_behind(last_id: str | None, rule: Rule | None) -> str | None:
+    """Where to resume behind all that was read; None where the last event ID says nothing about that.
+
+    WHATWG, "dispatch the event": it is set before it is seen that a block has no data, so a block that is no event
+    counts as well.
+    """
+    return cursor_after(Frame("", last_id=last_id), rule) if rule == "id" else None
+
+
 def cursor_at(body: Any, path: JsonPath) -> str | None:
     """Where to resume by what stands at `path`; None where nothing does that could be asked for."""
     cursor = text_at(body, path)

@@ -159,8 +159,12 @@ class Profile:
 
     def event(self, frame: Frame, received_at_ms: int) -> StreamEvent:
         """The event of `frame` with this profile's dedup key and cursor."""
-        key = self.key if self.split is None else self.split.key_of_whole(self.key)
-        return to_event(frame, received_at_ms, key=key, cursor=self.cursor)
+        return to_event(frame, received_at_ms, key=self.whole_key, cursor=self.cursor)
+
+    @property
+    def whole_key(self) -> Rule:
+        """What names the event of a frame that is no batch."""
+        return self.key if self.split is None else self.split.key_of_whole(self.key)
 
     def cursor_after(self, frame: Frame) -> str | None:
         """Where to resume after `frame`, whatever it is; None where it says nothing about that."""

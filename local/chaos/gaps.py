@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
-from handlers.connection.liveness import BROKEN
+from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
 from local.chaos.chaotic_upstream import LATE_MS
 from local.chaos.links import Link

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from handlers.connection.draining import WATCH_MS
+from handlers.connection.ends import WATCH_MS
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_record, typed_values

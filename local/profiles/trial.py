@@ -19,11 +19,11 @@ import boto3
 from handlers.api.problems import sentence
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.intake import taken_apart
 from handlers.connection.judging import is_confirmed, is_expired, judge
-from handlers.connection.reading import cursor_behind, taken_apart
 from handlers.errors import StreamkeeperError
 from handlers.framing.decoders import Frame, FramingError, Oversize, as_frames
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import StreamEvent, cursor_behind
 from handlers.framing.marks import Kind
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
@@ -119,7 +119,7 @@ class Trial:
 
     def chunk_ended(self, last_id: str | None) -> None:
         """Records the last event ID; a block without an event may set it."""
-        after = None if self.ended else cursor_behind(self.profile, last_id)
+        after = None if self.ended else cursor_behind(last_id, self.profile.cursor)
         self.cursor = self.cursor if after is None else after
 
     def summary(self) -> None:

@@ -5,7 +5,7 @@ Invariant: `steps` are all that were asked for, in order.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from handlers.aws.secret_values import SecretValues
@@ -17,9 +17,10 @@ from handlers.group.keeping import Kept, kept
 from handlers.profile.behaviour import Profile
 from handlers.run.performer import Performer
 from handlers.run.ports import STORE, Ports
-from handlers.run.threads import Answered, Bell
+from handlers.run.threads import Bell
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
+from local.simulation.virtual_ports import PromptPool
 from tests.handlers.aws import SECRETS
 
 T = TypeVar("T")
@@ -66,31 +67,6 @@ class Reader:
         self.is_closed = True
 
 
-class Prompt:
-    """Makes requests at once; each answer rings."""
-
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
-        self._answers: deque[tuple[str, Answered]] = deque()
-
-    def ask(self, stream: str, *requests: Callable[[], Any]) -> None:
-        """Makes the requests, one by one until one raises."""
-        try:
-            answer = Answered([request() for request in requests][-1])
-        except Exception as error:
-            answer = Answered(error=error)
-        self._answers.append((stream, answer))
-        self._bell.ring(STORE)
-
-    def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers."""
-        while self._answers:
-            yield self._answers.popleft()
-
-    def stop(self, wait_s: float) -> None:
-        """Nothing is under way."""
-
-
 class _Bell(Bell):
     def __init__(self, world: "World") -> None:
         super().__init__()
@@ -134,7 +110,7 @@ class World:
     def ports(self) -> Ports:
         """What a performer is given."""
         secrets = SecretValues(repr, SECRETS)
-        return Ports(_Clock(self), self.bell, Prompt(self.bell), self._open, secrets, lambda *_report: None)
+        return Ports(_Clock(self), self.bell, PromptPool(self.bell, STORE), self._open, secrets, lambda *_report: None)
 
     def run(self, profile: Profile, invocation: Invocation) -> Report:
         """How an invocation of one stream ended."""

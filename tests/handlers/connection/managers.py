@@ -15,6 +15,7 @@ from handlers.connection.effects import (
 from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
+from handlers.connection.record import Liveness
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 
@@ -82,3 +83,9 @@ def drained(manager: Manager, now_ms: int, effects: list[Effect]) -> list[Effect
 def event(number: int) -> bytes:
     """One server-sent event."""
     return b"id: %d\ndata: x\n\n" % number
+
+
+def arrives(liveness: Liveness, now_ms: int, arrived_ms: int | None, unread_ms: int | None) -> None:
+    """Says when the input of now had come, as the manager does."""
+    liveness.arrived_ms = now_ms if arrived_ms is None else min(arrived_ms, now_ms)
+    liveness.unread_ms = unread_ms

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from handlers.connection.draining import WATCH_MS
 from handlers.connection.effects import (
     CloseUpstream,
     Finish,
@@ -15,6 +14,7 @@ from handlers.connection.effects import (
     SaveRecord,
     Write,
 )
+from handlers.connection.ends import WATCH_MS
 from handlers.connection.inputs import (
     Chunk,
     Claimed,

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.liveness import BROKEN, Liveness
+from handlers.connection.record import BROKEN, Liveness
+from tests.handlers.connection.managers import arrives
 
 
 @given(st.lists(st.tuples(st.sampled_from(["sent", "stored", "unread", "quiet"]), st.integers(0, 50)), max_size=40))
@@ -16,7 +17,7 @@ def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[
         now_ms += 10
         unread_ms = max(seen_ms, now_ms - ms) if step == "unread" else None
         arrived_ms = max(seen_ms, now_ms - ms)
-        liveness.begins_input(now_ms, arrived_ms, unread_ms)
+        arrives(liveness, now_ms, arrived_ms, unread_ms)
         if step == "sent":
             liveness.sent()
             waiting.append(arrived_ms)
@@ -33,9 +34,9 @@ def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[
 def test_a_broken_connection_is_known_good_until_its_last_byte(reason: str) -> None:
     """A proper end is heard when it comes; of a break nobody knows when it was."""
     liveness = Liveness()
-    liveness.begins_input(1_000, 900, None)
+    arrives(liveness, 1_000, 900, None)
     assert liveness.heard() == 0
-    liveness.begins_input(5_000, 4_000, None)
+    arrives(liveness, 5_000, 4_000, None)
     assert liveness.until_ms(reason, 0) == (900 if reason in BROKEN else 4_000)
     assert liveness.until_ms(reason, 4_500) == 4_500
 
@@ -45,7 +46,7 @@ def test_half_an_event_is_missing_until_its_other_half_comes() -> None:
     liveness = Liveness()
 
     def hears(at_ms: int, *, ended_some: bool, is_inside: bool) -> int:
-        liveness.begins_input(at_ms, None, None)
+        arrives(liveness, at_ms, None, None)
         liveness.framed(liveness.heard(), ended_some=ended_some, is_inside=is_inside)
         return liveness.seen_ms(at_ms + 1, 0)
 
@@ -59,6 +60,6 @@ def test_half_an_event_is_missing_until_its_other_half_comes() -> None:
 def test_what_comes_is_never_later_than_now() -> None:
     """Clocks that are read twice may differ by a millisecond."""
     liveness = Liveness()
-    liveness.begins_input(1_000, 1_001, None)
+    arrives(liveness, 1_000, 1_001, None)
     liveness.heard()
     assert liveness.heard_ms == 1_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.pending import Pending
+from handlers.connection.record import Pending
 
 
 @given(st.lists(st.sampled_from(["sent", "sent without", "stored", "skipped", "take"]), max_size=40))

@@ -8,6 +8,7 @@ from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Resumption, Written
 from handlers.connection.reconnection import lived
 from handlers.connection.record import Record
+from tests.handlers.connection.managers import arrives
 
 LEFT = Outcome("ConnectionExpired", "", "its time is over")
 DEADLINE_MS = 900_000
@@ -24,7 +25,7 @@ def opened(
     record.begins(1_000)
     record.fence = 3
     record.resumes(1_100, Resumption("7", saved_ms, known_ms, behind_ms), is_asked=True, reach_ms=reach_ms)
-    record.liveness.begins_input(1_500, 1_400, None)
+    arrives(record.liveness, 1_500, 1_400, None)
     record.opened(1_500)
     return record
 
@@ -33,7 +34,7 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
     """Before it is saved the record says nothing of an end; then it has the reason and the instant."""
     record = opened()
     record.sent(2, "9")
-    record.liveness.begins_input(4_000, None, None)
+    arrives(record.liveness, 4_000, None, None)
     record.closes("expired", LEFT)
     assert (record.progress.ended_by, record.progress.closed_ms) == ("", 4_000)
     record.stored(Written(1, 1))
@@ -46,12 +47,12 @@ def test_an_end_is_written_down_with_what_was_stored_until_then() -> None:
 def test_a_close_that_came_before_the_leaving_counts() -> None:
     """The upstream may have gone while the connection was about to leave; a later close moves nothing."""
     record = opened()
-    record.liveness.begins_input(4_000, None, None)
+    arrives(record.liveness, 4_000, None, None)
     record.closes("expired", LEFT)
-    record.liveness.begins_input(4_200, 3_900, None)
+    arrives(record.liveness, 4_200, 3_900, None)
     record.closed("ended_by_upstream")
     assert record.closed_ms == 3_900
-    record.liveness.begins_input(4_300, None, None)
+    arrives(record.liveness, 4_300, None, None)
     record.closed("closed_here")
     assert record.closed_ms == 3_900
 
@@ -61,14 +62,14 @@ def test_one_that_ends_inside_a_frame_was_good_until_before_that(ended_by: str) 
     """Whoever ends it; what had arrived by then may bring the other half."""
     record = opened()
     for at_ms, ended_some in ((2_000, True), (4_000, False)):
-        record.liveness.begins_input(at_ms, None, None)
+        arrives(record.liveness, at_ms, None, None)
         record.liveness.framed(record.liveness.heard(), ended_some=ended_some, is_inside=not ended_some)
-    record.liveness.begins_input(4_100, None, None)
+    arrives(record.liveness, 4_100, None, None)
     record.closes(ended_by, LEFT)
     progress = record.save(4_100, is_open=False)
     assert (progress.closed_ms, progress.heard_ms, progress.seen_ms) == (2_000, 4_000, 1_500)
     assert lived(replace(progress, opened_ms=2_500))
-    record.liveness.begins_input(4_200, 4_050, None)
+    arrives(record.liveness, 4_200, 4_050, None)
     record.liveness.framed(record.liveness.heard(), ended_some=True, is_inside=False)
     record.closed("closed_here")
     assert record.closed_ms == (4_000 if ended_by == "reset" else 4_050)
@@ -78,7 +79,7 @@ def test_one_that_was_never_answered_has_no_close() -> None:
     """The ledger's record of it is a claim and no more."""
     record = Record(DEADLINE_MS)
     record.begins(1_000)
-    record.liveness.begins_input(2_000, None, None)
+    arrives(record.liveness, 2_000, None, None)
     record.closes("refused", LEFT)
     record.closed("refused")
     assert (record.progress.opened_ms, record.progress.closed_ms, record.progress.seen_ms) == (None, None, 1_000)
@@ -88,9 +89,9 @@ def test_when_the_upstream_was_heard_last_is_written_down() -> None:
     """Of one that was not answered nothing is."""
     record = opened()
     assert record.progress.heard_ms == 1_400
-    record.liveness.begins_input(2_000, 1_900, None)
+    arrives(record.liveness, 2_000, 1_900, None)
     record.liveness.heard()
-    record.liveness.begins_input(4_000, None, None)
+    arrives(record.liveness, 4_000, None, None)
     record.closes("let_go", LEFT)
     assert (record.progress.closed_ms, record.progress.heard_ms) == (4_000, 1_900)
     assert Record(DEADLINE_MS).progress.heard_ms is None
@@ -120,7 +121,7 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
     assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (False, 1_500, 1_600)
     record = opened()
     record.sent(1, "8")
-    record.liveness.begins_input(3_100, None, None)
+    arrives(record.liveness, 3_100, None, None)
     record.cursor_expired(3_100, "start", 2_500)
     record.closes("cursor_expired", LEFT)
     assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (True, 2_500, 3_100)
@@ -133,6 +134,6 @@ def test_gaps_are_looked_for_again_by_one_that_breaks_off_before_it_has_caught_u
     for closed_ms, looks in ((3_099, 1), (3_100, 0)):
         record = opened()
         assert len(record.gaps(10)) == 1
-        record.liveness.begins_input(closed_ms, None, None)
+        arrives(record.liveness, closed_ms, None, None)
         record.closes("ended_by_upstream", LEFT)
         assert [len(record.gaps(10)), len(record.gaps(10))] == [looks, 0]
