@@ -5,11 +5,11 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
@@ -18,29 +18,22 @@ import pytest
 from handlers.store import typed_values
 from local import cli
 from local.completion import SHELLS
-from tests import harness
 from tests.event_source import EventSource
-from tests.local import support
+from tests.harness import STAGE
 from tests.local.support import PROJECT, environment, until
+from tests.local_run import LocalRun
 
 # After how many messages a client of the event stream is cut off.
 CUTS = (3, 1, 17, 8)
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Service]:
-    """A running service without a stream."""
-    with harness.running(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
-def typed(service: harness.Service, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def typed(local_run: LocalRun, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command, run to its end in this process; those of the page are processes of their own."""
     said, wrong = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("STREAMKEEPER_")]:
             patch.delenv(name)
-        for name, value in {"PORT": str(service.port), **variables}.items():
+        for name, value in {"PORT": str(local_run.port), **variables}.items():
             patch.setenv(name, value)
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(wrong):
             try:
@@ -50,153 +43,151 @@ def typed(service: harness.Service, *arguments: str, **variables: str) -> subpro
     return subprocess.CompletedProcess(arguments, status, said.getvalue(), wrong.getvalue())
 
 
-def test_a_stream_from_its_start_to_its_stop(service: harness.Service, tmp_path: Path) -> None:
+def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun, tmp_path: Path) -> None:
     """Each verb in turn: its words, its JSON, its exit status; nothing is coloured where there is no terminal."""
     for verb in ("status", "events", "gaps", "follow", "stop", "start"):
-        done = typed(service, verb, "nobody")
+        done = typed(local_run, verb, "nobody")
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
         assert done.stderr.startswith("streamkeeper: 404 Not Found: There is no s")
-    assert typed(service, "status", "demo").returncode == 4
-    assert json.loads(typed(service, "start", "demo", "--json").stdout)["already_running"] is False
-    assert typed(service, "start", "demo").stdout == "demo runs already\n"
-    assert until(lambda: typed(service, "status", "demo").returncode == 0, 60)
-    status = typed(service, "status", "demo").stdout
-    assert (status.splitlines()[0], "\x1b" in status) == ("demo  running", False)
-    assert typed(service, "list").stdout == "running       demo\n"
-    assert json.loads(typed(service, "list", "--json").stdout)["stream"] == "demo"
-    assert typed(service, "gaps", "demo", "--from", "7d").returncode == 0
+    assert typed(local_run, "status", "demo:verbs").returncode == 4
+    assert json.loads(typed(local_run, "start", "demo:verbs", "--json").stdout)["already_running"] is False
+    assert typed(local_run, "start", "demo:verbs").stdout == "demo:verbs runs already\n"
+    assert until(lambda: typed(local_run, "status", "demo:verbs").returncode == 0, 60)
+    status = typed(local_run, "status", "demo:verbs").stdout
+    assert (status.splitlines()[0], "\x1b" in status) == ("demo:verbs  running", False)
+    assert "running       demo:verbs" in typed(local_run, "list").stdout.splitlines()
+    assert "demo:verbs" in [json.loads(one)["stream"] for one in typed(local_run, "list", "--json").stdout.splitlines()]
+    assert typed(local_run, "gaps", "demo:verbs", "--from", "7d").returncode == 0
 
-    assert until(lambda: len(service.events("demo")) >= 3, 60)
-    lines = typed(service, "events", "demo", "--limit", "3", "--json").stdout.splitlines()
+    assert until(lambda: len(local_run.events("demo:verbs")) >= 3, 60)
+    lines = typed(local_run, "events", "demo:verbs", "--limit", "3", "--json").stdout.splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["key"] for event in events] == sorted(event["key"] for event in events)
     assert len(events) == 3
     for kind in ("ndjson", "parquet"):
         file = tmp_path / f"events.{kind}"
         file.write_text("what was there")
-        done = typed(service, "events", "demo", "--limit", "3", "--format", kind, "--output", str(file))
+        done = typed(local_run, "events", "demo:verbs", "--limit", "3", "--format", kind, "--output", str(file))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", f"3 events in {file}\n")
     assert (tmp_path / "events.ndjson").read_text().splitlines() == lines
     table = pyarrow.parquet.read_table(tmp_path / "events.parquet").to_pylist()
     assert [(row["key"], row["data"]) for row in table] == [(event["key"], event["data"]) for event in events]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.ndjson", "events.parquet"]
 
-    done = typed(service, "stop", "demo")
-    assert (done.returncode, done.stdout.startswith("demo is stopp")) == (0, True)
-    assert until(lambda: typed(service, "status", "demo").returncode == 3, 60)
+    done = typed(local_run, "stop", "demo:verbs")
+    assert (done.returncode, done.stdout.startswith("demo:verbs is stopp")) == (0, True)
+    assert until(lambda: typed(local_run, "status", "demo:verbs").returncode == 3, 60)
 
 
-def test_the_commands_of_the_page_run(service: harness.Service, tmp_path: Path) -> None:
-    """Each command of docs/command-line.md, in its order, typed in a shell."""
+def commands_of_the_page(local_run: LocalRun) -> list[str]:
+    """Each command of docs/command-line.md, in its order, as it is typed here."""
     page = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    commands = [
-        line
-        for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-        for line in block.splitlines()
-    ]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) >= 11
-    program = str(Path(sys.executable).with_name("streamkeeper"))
-    for command in commands:
-        here = command.replace(".venv/bin/streamkeeper", program).replace(
-            "127.0.0.1:3002", f"127.0.0.1:{service.port + 2}"
-        )
+    return [command.replace("127.0.0.1:3002", f"127.0.0.1:{local_run.port + 2}") for command in commands]
 
-        def ran(line: str = here) -> bool:
-            known = environment(PORT=str(service.port))
-            done = subprocess.run(["bash", "-euc", line], cwd=tmp_path, env=known, capture_output=True, check=False)
-            return done.returncode == 0
+
+def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them, in their order."""
+    monkeypatch.chdir(tmp_path)
+    for command in commands_of_the_page(local_run):
+        program, *arguments = shlex.split(command.partition(" >")[0])
+        assert program == ".venv/bin/streamkeeper"
+        assert until(lambda: typed(local_run, *arguments).returncode == 0, 60), command  # noqa: B023
+
+
+@pytest.mark.long
+def test_the_commands_of_the_page_run_in_a_shell(local_run: LocalRun, tmp_path: Path) -> None:
+    """As they are, with what a shell does to them."""
+    program = str(Path(sys.executable).with_name("streamkeeper"))
+    known = environment(PORT=str(local_run.port))
+    for command in commands_of_the_page(local_run):
+        line = ["bash", "-euc", command.replace(".venv/bin/streamkeeper", program)]
+
+        def ran(line: list[str] = line) -> bool:
+            return subprocess.run(line, cwd=tmp_path, env=known, capture_output=True, check=False).returncode == 0
 
         assert until(ran, 60), command
 
 
-def test_an_export_that_fails_leaves_what_was_there(service: harness.Service, tmp_path: Path) -> None:
+def test_an_export_that_fails_leaves_what_was_there(local_run: LocalRun, tmp_path: Path) -> None:
     """The file of that name is as before, and no part lies beside it."""
     file = tmp_path / "events.ndjson"
     file.write_text("what was there")
-    done = typed(service, "events", "nobody", "--output", str(file))
+    done = typed(local_run, "events", "nobody", "--output", str(file))
     assert (done.returncode, file.read_text(), list(tmp_path.iterdir())) == (4, "what was there", [file])
-    done = typed(service, "events", "demo", "--format", "parquet")
+    done = typed(local_run, "events", "demo", "--format", "parquet")
     assert (done.returncode, "needs --output FILE" in done.stderr) == (2, True)
 
 
-def test_follow_goes_on_where_it_stood(service: harness.Service, tmp_path: Path) -> None:
-    """Ctrl-C exits with 130 and says how to go on; the next run begins behind the last event, and none is missing."""
-    typed(service, "start", "demo:follow")
+class Interrupting(io.StringIO):
+    """A terminal at which Ctrl-C is typed in the midst of a line."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self._left = lines
+
+    def write(self, text: str) -> int:
+        """Takes the text, and then the signal."""
+        written = super().write(text)
+        self._left -= text.count("\n")
+        if not self._left:
+            signal.raise_signal(signal.SIGINT)
+        return written
+
+
+def test_follow_goes_on_where_it_stood(local_run: LocalRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C exits with 130 and says how to go on: behind the line that was printed, and none is missing.
+
+    The next run begins there, and an event is printed and told as printed, or neither.
+    """
+    typed(local_run, "start", "demo:follow")
     keys: list[str] = []
     arguments = ["follow", "demo:follow", "--all", "--json"]
-    for number in range(2):
-        command = [sys.executable, "-m", "local.cli", *arguments]
-        says = tmp_path / f"said-{number}"
-        with says.open("w") as said:
-            process = subprocess.Popen(
-                command, cwd=PROJECT, env=environment(PORT=str(service.port)), text=True,
-                stdout=subprocess.PIPE, stderr=said, start_new_session=True,
-            )  # fmt: skip
-        assert process.stdout is not None
-        with process.stdout:
-            lines = [process.stdout.readline() for _ in range(15)]
-            os.kill(process.pid, signal.SIGINT)
-            lines += process.stdout.readlines()
-        keys += [json.loads(line)["key"] for line in lines]
-        assert process.wait(60) == 130, says.read_text()
-        match = re.search(r"go on with `streamkeeper follow demo:follow --after (\S+)`", says.read_text())
-        assert match is not None, says.read_text()
-        arguments = ["follow", "demo:follow", "--after", match[1], "--json"]
+    # A shell starts what runs in its background with the signal ignored.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    for lines in (15, 3, 15):
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(Interrupting(lines)) as terminal:
+            patch.setenv("PORT", str(local_run.port))
+            assert cli.main(arguments) == 130
+        events = [json.loads(line) for line in terminal.getvalue().splitlines()]
+        keys += [event["key"] for event in events]
+        place = max(event["position"] for event in events)
+        assert f"go on with `streamkeeper follow demo:follow --after {place}`" in capsys.readouterr().err
+        arguments = ["follow", "demo:follow", "--after", place, "--json"]
+    signal.signal(signal.SIGINT, former)
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
-    typed(service, "stop", "demo:follow")
+    typed(local_run, "stop", "demo:follow")
 
 
-def test_follow_ends_where_a_later_version_has_written(service: harness.Service) -> None:
+def test_follow_ends_where_a_later_version_has_written(local_run: LocalRun) -> None:
     """No retry helps: it names the layout, and exits as at any refusal."""
-    tables = support.client("dynamodb", f"http://127.0.0.1:{service.port + 1}")
     lease = typed_values.key("demo:later", "lease") | {"generation": {"N": "1"}, "layout": {"N": "3"}}
-    with contextlib.closing(tables):
-        tables.put_item(TableName=f"streamkeeper-{harness.STAGE}-control", Item=lease)
-    done = typed(service, "follow", "demo:later")
+    local_run.aws("dynamodb").put_item(TableName=f"streamkeeper-{STAGE}-control", Item=lease)
+    done = typed(local_run, "follow", "demo:later")
     words = "503 Service Unavailable: The control record has layout 3, and this version knows 2. Deploy the version"
     assert (done.returncode, done.stdout, words in done.stderr) == (1, "", True), done.stderr
 
 
-def test_an_event_is_printed_and_told_as_printed_or_neither(
-    service: harness.Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ctrl-C in the midst of a line: the position to go on from is that line's."""
-
-    class Interrupting(io.StringIO):
-        def write(self, text: str) -> int:
-            written = super().write(text)
-            if self.getvalue().count("\n") == 3:
-                signal.raise_signal(signal.SIGINT)
-            return written
-
-    typed(service, "start", "demo:follow")
-    terminal = Interrupting()
-    monkeypatch.setenv("PORT", str(service.port))
-    with contextlib.redirect_stdout(terminal):
-        assert cli.main(["follow", "demo:follow", "--all", "--json"]) == 130
-    *_, last = map(json.loads, terminal.getvalue().splitlines())
-    assert f"--after {last['position']}`" in capsys.readouterr().err
-    typed(service, "stop", "demo:follow")
-
-
-def test_an_event_stream_goes_on_where_it_was_cut(service: harness.Service) -> None:
+def test_an_event_stream_goes_on_where_it_was_cut(local_run: LocalRun) -> None:
     """A client that is cut off after any number of messages comes again with the last id: each event once, in order.
 
     The answer stays open: what is stored after it was asked for arrives on the same connection.
     """
-    typed(service, "start", "demo:tail")
-    assert until(lambda: service.ask("GET", "demo:tail")[1]["counts"]["stored"] >= 5, 30)
-    source = EventSource(f"http://127.0.0.1:{service.port}/connections/demo:tail/events?limit=4")
+    typed(local_run, "start", "demo:tail")
+    assert until(lambda: local_run.ask("GET", "demo:tail")[1]["counts"]["stored"] >= 5, 30)
+    source = EventSource(f"http://127.0.0.1:{local_run.port}/connections/demo:tail/events?limit=4")
     seen: list[str] = []
     for count in CUTS:
         messages = source.connect()
         seen += [json.loads(next(messages))["position"] for _ in range(count)]
         assert (source.last_id, source.retry_ms) == (seen[-1], 3000)
         messages.close()
-    typed(service, "stop", "demo:tail")
-    assert until(lambda: service.ask("GET", "demo:tail")[1]["status"] == "stopped", 30)
-    stored = service.events("demo:tail")
+    typed(local_run, "stop", "demo:tail")
+    assert until(lambda: local_run.ask("GET", "demo:tail")[1]["status"] == "stopped", 30)
+    stored = local_run.events("demo:tail")
     again = EventSource(source.url).connect()
     assert [json.loads(next(again)) for _ in stored] == stored
     again.close()
@@ -204,12 +195,12 @@ def test_an_event_stream_goes_on_where_it_was_cut(service: harness.Service) -> N
     assert source.opened == len(CUTS)
 
 
-def test_the_key_comes_from_the_environment_alone(service: harness.Service) -> None:
+def test_the_key_comes_from_the_environment_alone(local_run: LocalRun) -> None:
     """There is no argument for it; nobody there is one sentence and status 2, which does not quote the key."""
-    done = typed(service, "list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
+    done = typed(local_run, "list", "--url", "http://127.0.0.1:9", STREAMKEEPER_API_KEY="s3cret")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "streamkeeper: http://127.0.0.1:9 does not answer.\n"
-    assert typed(service, "list", "--key", "s3cret").returncode == 2
+    assert typed(local_run, "list", "--key", "s3cret").returncode == 2
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -252,6 +243,7 @@ print -r -- "$said"
 """
 
 
+@pytest.mark.long
 def test_other_shells_complete_verbs_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same typed in fish and in zsh, where they are installed."""
     for shell, name in (("fish", "streamkeeper.fish"), ("zsh", "_streamkeeper")):
