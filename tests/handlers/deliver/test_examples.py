@@ -1,13 +1,15 @@
 """Each consumer of examples/ prints what its sink was sent, once and, where the sink keeps one, in the order."""
 
 import contextlib
+import io
+import runpy
 import socket
 import subprocess
 import sys
-import threading
 import uuid
 from pathlib import Path
 
+import boto3
 import pytest
 
 from handlers.deliver import known_sinks
@@ -42,63 +44,58 @@ def send(target: Target, endpoint: str) -> dict[int, object]:
     return refused
 
 
-def printed(command: list[str], variables: dict[str, str], ready: threading.Event, count: int) -> list[str]:
-    """The first `count` lines that the consumer prints; `ready` is set once it runs."""
-    process = subprocess.Popen(
-        [sys.executable, *command], env=environment(**variables), stdout=subprocess.PIPE, text=True
-    )
-    lines: list[str] = []
+class Enough(Exception):
+    """As much was printed as was sent."""
 
-    def read() -> None:
-        assert process.stdout is not None
-        lines.extend(line.strip() for line in process.stdout)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    ready.set()
-    try:
-        until(lambda: len(lines) >= count or process.poll() is not None, 10)
-    finally:
-        process.kill()
-        process.wait()
-        reader.join()
-        assert process.stdout is not None
-        process.stdout.close()
-    return lines
+class Terminal(io.StringIO):
+    """Ends a consumer behind its last line: none ends by itself."""
+
+    def write(self, text: str) -> int:
+        """Takes the text."""
+        written = super().write(text)
+        if self.getvalue().count("\n") == len(EXPECTED):
+            raise Enough
+        return written
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"lambda", "webhook"}))
-def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str) -> None:
+def test_a_consumer_prints_what_was_sent(kind: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though each event was sent twice."""
     name = f"example-{uuid.uuid4().hex[:8]}"
     target, _ = rigs.AWS_RIGS[kind](endpoint, name)
     assert send(target, endpoint) == {}
-    variables = {
+    for variable, value in {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "x",
         "AWS_SECRET_ACCESS_KEY": "y",
-    }
+    }.items():
+        monkeypatch.setenv(variable, value)
     file = EXAMPLES / f"{'s3' if kind == 'firehose' else kind}.py"
-    lines = printed([str(file), target.name], variables, threading.Event(), len(EXPECTED))
+    monkeypatch.setattr(sys, "argv", [str(file), target.name])
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with contextlib.redirect_stdout(Terminal()) as terminal, pytest.raises(Enough):
+        runpy.run_path(str(file))
+    lines = terminal.getvalue().splitlines()
     assert (sorted(lines) if kind in ("eventbridge", "firehose") else lines) == EXPECTED
 
 
 def test_the_webhook_prints_what_was_sent() -> None:
     """Signed with its secret, and each twice."""
-    port, ready = free_port(1), threading.Event()
+    port = free_port(1)
     target = Target("webhook", f"http://127.0.0.1:{port}/", secret=Reference("secret", "x"), allow_private=True)
-
-    def post() -> None:
-        ready.wait()
-        assert until(lambda: is_open(port))
-        assert send(target, "") == {}
-
-    poster = threading.Thread(target=post)
-    poster.start()
-    lines = printed([str(EXAMPLES / "webhook.py"), str(port)], {"SECRET": rigs.SECRET}, ready, len(EXPECTED))
-    poster.join()
-    assert lines == EXPECTED
+    command = [sys.executable, str(EXAMPLES / "webhook.py"), str(port)]
+    with subprocess.Popen(
+        command, env=environment(SECRET=rigs.SECRET), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert until(lambda: is_open(port))
+            assert send(target, "") == {}
+            assert [process.stdout.readline().strip() for _ in EXPECTED] == EXPECTED
+        finally:
+            process.kill()
 
 
 def test_the_function_prints_what_it_was_called_with(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,7 @@ def test_a_queue_says_how_large_a_message_may_be(endpoint: str) -> None:
     assert send_to_a_small_queue(endpoint) == (TOO_LARGE, ["1"])
 
 
+@pytest.mark.long
 def test_a_queue_of_moto_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same of another who plays SQS."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
