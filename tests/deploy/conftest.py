@@ -12,7 +12,7 @@ import pytest
 from local import stages
 from local.service import osls
 from tests.deploy.account import copied
-from tests.projects import once
+from tests.projects import changed, once
 
 # Quicker than by npx.
 PACKAGE = ("node", str(osls.OSLS), "package")
@@ -22,23 +22,29 @@ ETCD = "https://etcd.example.org:2379"
 
 
 @pytest.fixture(scope="session")
-def package(run_folder: Path) -> Path:
+def whole_package(run_folder: Path) -> Path:
     """What `npx sls package` wrote for its default stage; the process that asks first makes it, the others wait."""
-    return once(run_folder / "package", packaged) / ".serverless"
+    return once(run_folder / "whole-package", packaged) / ".serverless"
+
+
+@pytest.fixture(scope="session")
+def package(run_folder: Path) -> Path:
+    """The same without the requirements and the compiled files in the zip, which take most of the time."""
+    return once(run_folder / "package", quickly_packaged) / ".serverless"
 
 
 @pytest.fixture(scope="session")
 def china(run_folder: Path) -> Path:
-    """What is written for a region of China and a stage with prod's settings and with logs; its name is `test`.
+    """What is written for a region of China and a stage with prod's settings, logs and an address for its alerts.
 
-    A stage of that name is packaged quickly.
+    Its name is `test`: a stage of that name is packaged quickly.
     """
     return once(run_folder / "china", in_china) / ".serverless"
 
 
 @pytest.fixture(scope="session")
 def govcloud(run_folder: Path) -> Path:
-    """What is written for a region of GovCloud and the stage `test` with an address for its alerts."""
+    """What is written for a region of GovCloud and the stage `test`."""
     return once(run_folder / "govcloud", in_govcloud) / ".serverless"
 
 
@@ -47,6 +53,7 @@ def in_china(folder: Path) -> Path:
     osls.snapshot(stages.ROOT, folder)
     settings = (folder / "env" / "prod.yml").read_text().replace("machine_log_level: OFF", "machine_log_level: ERROR")
     settings = settings.replace("api_access_log: false", "api_access_log: true")
+    settings = settings.replace('alert_email: ""', f'alert_email: "{MAIL}"')
     (folder / "env" / "test.yml").write_text(settings)
     return sls(folder, *PACKAGE, "--stage", "test", "--region", CHINA)
 
@@ -54,8 +61,6 @@ def in_china(folder: Path) -> Path:
 def in_govcloud(folder: Path) -> Path:
     """Returns the folder, packaged."""
     osls.snapshot(stages.ROOT, folder)
-    file = folder / "env" / "test.yml"
-    file.write_text(file.read_text().replace('alert_email: ""', f'alert_email: "{MAIL}"'))
     return sls(folder, *PACKAGE, "--stage", "test", "--region", GOVCLOUD)
 
 
@@ -64,10 +69,21 @@ def packaged(folder: Path) -> Path:
 
     Its stage has the address of one upstream, and of no other that a profile needs.
     """
-    settings_file = copied(folder) / "env" / "dev.yml"
-    upstreams = json.dumps({"UPSTREAM_ETCD": ETCD})
-    settings_file.write_text(settings_file.read_text().replace("upstreams: {}", f"upstreams: {upstreams}"))
-    return sls(folder, "npx", "--no", "sls", "package")
+    return sls(with_upstream(folder), "npx", "--no", "sls", "package")
+
+
+def quickly_packaged(folder: Path) -> Path:
+    """Returns the folder, packaged likewise by the plugins that write the template, and those that choose profiles."""
+    plugins = with_upstream(folder) / "packaging" / "plugins.cjs"
+    for plugin in ("'serverless-python-requirements'", "'./packaging/compile-pyc.cjs'"):
+        changed(plugins, (f"    {plugin},\n", ""))
+    return sls(folder, *PACKAGE)
+
+
+def with_upstream(folder: Path) -> Path:
+    """Returns the folder, with a copy of the project whose stage dev has the address of one upstream."""
+    changed(copied(folder) / "env" / "dev.yml", ("upstreams: {}", f"upstreams: {json.dumps({'UPSTREAM_ETCD': ETCD})}"))
+    return folder
 
 
 def sls(folder: Path, *command: str) -> Path:
@@ -80,7 +96,18 @@ def sls(folder: Path, *command: str) -> Path:
 
 @pytest.fixture(scope="session")
 def archive(package: Path) -> dict[str, bytes]:
+    """The files in the zip, by path, but for the requirements and the compiled files."""
+    return files_of(package)
+
+
+@pytest.fixture(scope="session")
+def whole_archive(whole_package: Path) -> dict[str, bytes]:
     """The files in the zip that Lambda gets, by path."""
+    return files_of(whole_package)
+
+
+def files_of(package: Path) -> dict[str, bytes]:
+    """Returns the files in the zip of a package, by path."""
     with zipfile.ZipFile(package / "streamkeeper.zip") as file:
         return {name: file.read(name) for name in file.namelist()}
 

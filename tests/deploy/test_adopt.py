@@ -90,8 +90,28 @@ EVERYTHING = {"tables": [CONTROL, EVENTS], "buckets": [BUCKET], "queues": [LETTE
 NOTHING: dict[str, Any] = {"tables": [], "buckets": [], "queues": []}
 
 
+@pytest.mark.cpu(8)
 def test_deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
     """A failed first deployment leaves nothing; a removed stack leaves its data, which the next one has again."""
+    _deployed_removed_and_deployed_again(account, project)
+
+
+@pytest.mark.long
+@pytest.mark.cpu(12)
+def test_protection_comes_back_with_the_next_deployment(account: Account, project: Path) -> None:
+    """And holds where the one that adopted is rolled back to, in whose template it is not."""
+    if kept(account) == NOTHING:
+        _deployed_removed_and_deployed_again(account, project)
+    last = account.sls(project, "deploy")
+    assert (last.code, protected(account)) == (0, [(True, True)] * 2), last.output
+    (bucket,) = (one["Name"] for one in account.client("s3").list_buckets()["Buckets"] if DEPLOYED in one["Name"])
+    objects = account.client("s3").list_objects_v2(Bucket=bucket)["Contents"]
+    first_kept = min(re.findall(r"/(\d+)-", " ".join(one["Key"] for one in objects)), key=int)
+    back = account.sls(project, "rollback", "--timestamp", first_kept)
+    assert (back.code, protected(account)) == (0, [(True, False)] * 2), back.output
+
+
+def _deployed_removed_and_deployed_again(account: Account, project: Path) -> None:
     wire(project, BROKEN)
     first = account.sls(project, "deploy")
     assert (first.code, "UPDATE_FAILED: Broken" in first.output) == (1, True), first.output
@@ -119,17 +139,8 @@ def test_deployed_removed_and_deployed_again(account: Account, project: Path) ->
     assert account.client("dynamodb").get_item(TableName=EVENTS, Key=ITEM)["Item"] == ITEM
     assert account.client("s3").get_object(Bucket=BUCKET, Key="body")["Body"].read() == b"large"
     assert protected(account) == [(True, False)] * 2
-    last = account.sls(project, "deploy")
-    assert (last.code, protected(account)) == (0, [(True, True)] * 2), last.output
     (message,) = account.client("sqs").receive_message(QueueUrl=queue)["Messages"]
     assert message["Body"] == "a letter"
-
-    # To the deployment that adopted: its template has no protection, and the tables have it all the same.
-    (bucket,) = (one["Name"] for one in account.client("s3").list_buckets()["Buckets"] if DEPLOYED in one["Name"])
-    objects = account.client("s3").list_objects_v2(Bucket=bucket)["Contents"]
-    first_kept = min(re.findall(r"/(\d+)-", " ".join(one["Key"] for one in objects)), key=int)
-    back = account.sls(project, "rollback", "--timestamp", first_kept)
-    assert (back.code, protected(account)) == (0, [(True, False)] * 2), back.output
 
 
 def api(deployment: str, stage: dict[str, Any] | None) -> str:
@@ -155,6 +166,7 @@ def api(deployment: str, stage: dict[str, Any] | None) -> str:
     return json.dumps(resources)[1:-1]
 
 
+@pytest.mark.long
 def test_a_stage_that_an_earlier_version_made_is_taken(account: Account, project: Path) -> None:
     """A deployment of the API made it, so CloudFormation could not make it again; it goes on at its address."""
     throttle = {"ResourcePath": "/*", "HttpMethod": "*", "ThrottlingRateLimit": 10, "ThrottlingBurstLimit": 20}
@@ -177,6 +189,7 @@ def test_a_stage_that_an_earlier_version_made_is_taken(account: Account, project
     assert (third.code, "Adopted" in third.output) == (0, False), third.output
 
 
+@pytest.mark.long
 def test_what_another_stack_has_is_not_taken(account: Account, project: Path) -> None:
     """The deployment ends with CloudFormation's reason in one sentence, and the table stays in its stack."""
     table = {

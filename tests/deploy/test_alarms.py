@@ -162,9 +162,9 @@ def test_nobody_is_mailed_unless_the_stage_says_so(stage: str) -> None:
     assert (topic["TopicName"], topic["Subscription"]) == (f"streamkeeper-{stage}-alerts", [])
 
 
-def test_an_address_of_the_stage_is_subscribed(govcloud: Path) -> None:
+def test_an_address_of_the_stage_is_subscribed(china: Path) -> None:
     """By e-mail, which SNS asks to be confirmed."""
-    (topic,) = resources(json.loads((govcloud / osls.COMPILED).read_text()), "AWS::SNS::Topic")
+    (topic,) = resources(json.loads((china / osls.COMPILED).read_text()), "AWS::SNS::Topic")
     assert topic["Subscription"] == [{"Protocol": "email", "Endpoint": "ops@example.org"}]
     assert "ops@example.org" not in json.dumps(osls.template("test"))
 

@@ -49,6 +49,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_python_packages_without_a_network(project: Path) -> None:
     """A line for each step that was begun; then one sentence and exit status 2, without minutes of retries."""
     status, said, wrong = installed(project, "python", ".venv")

@@ -21,17 +21,26 @@ MAGIC = struct.pack("<H", 3571) + b"\r\n"
 UNCHECKED_HASH = struct.pack("<I", 0b01)
 
 
-def test_the_zip_holds_the_handlers_the_profiles_and_the_requirements_alone(archive: dict[str, bytes]) -> None:
-    """Nothing of local, timeline, tests or settings ships, and boto3 is the runtime's own."""
+def test_the_zip_holds_the_handlers_and_the_profiles(archive: dict[str, bytes]) -> None:
+    """Nothing of local, timeline, tests or settings ships."""
+    assert {name.split("/")[0] for name in archive} == {"handlers", "env"}
+    assert {name.rpartition("/")[0] for name in archive if name.startswith("env/")} == {"env/streams"}
+
+
+@pytest.mark.long
+def test_the_zip_holds_the_requirements_besides(whole_archive: dict[str, bytes]) -> None:
+    """And nothing else; boto3 is the runtime's own."""
+    archive = whole_archive
     tops = {name.split("/")[0] for name in archive if ".dist-info/" not in name}
     installed = {"aws_lambda_powertools", "jmespath", "typing_extensions.py", "urllib3"}
     assert tops == {"handlers", "env", "__pycache__"} | installed
-    assert {name.rpartition("/")[0] for name in archive if name.startswith("env/")} == {"env/streams"}
     assert [name for name in archive if "boto" in name.split("/")[0]] == []
 
 
-def test_of_powertools_ships_what_the_functions_import(package: Path, archive: dict[str, bytes]) -> None:
+@pytest.mark.long
+def test_of_powertools_ships_what_the_functions_import(whole_package: Path, whole_archive: dict[str, bytes]) -> None:
     """Its event handler and its other utilities stay out, and what the functions import from it works from the zip."""
+    package, archive = whole_package, whole_archive
     folders = {name.split("/")[2] for name in archive if name.startswith("aws_lambda_powertools/utilities/")}
     assert folders == {"__init__.py", "__pycache__", "jmespath_utils", "parameters", "serialization.py", "typing"}
     assert [name for name in archive if "event_handler" in name] == []
@@ -168,11 +177,12 @@ def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
         assert (error in run.stderr, "secret" in run.stderr, run.returncode) == (True, False, int(bool(error)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reference", "sentence"),
     [
         ("${secret:/streamkeeper/x/token}", "refers to /streamkeeper/x/token, but the stage dev can read names under "),
-        pytest.param("${FOO}/x", "holds ${FOO}, which no stage sets: ", marks=pytest.mark.long),
+        ("${FOO}/x", "holds ${FOO}, which no stage sets: "),
     ],
 )
 def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: str) -> None:
@@ -186,17 +196,20 @@ def test_sls_ends_with_that_sentence(tmp_path: Path, reference: str, sentence: s
     assert not (folder / ".serverless" / "streamkeeper.zip").exists()
 
 
-def test_every_source_has_its_compiled_file(archive: dict[str, bytes]) -> None:
+@pytest.mark.long
+def test_every_source_has_its_compiled_file(whole_archive: dict[str, bytes]) -> None:
     """Each x.py has __pycache__/x.cpython-313.pyc beside it and no compiled file is without its source."""
+    archive = whole_archive
     compiled = {
         re.sub(r"([^/]+)\.py$", r"__pycache__/\1.cpython-313.pyc", name) for name in archive if name.endswith(".py")
     }
     assert {name for name in archive if name.endswith(".pyc")} == compiled
 
 
-def test_compiled_files_are_for_the_runtime_and_never_checked(archive: dict[str, bytes]) -> None:
+@pytest.mark.long
+def test_compiled_files_are_for_the_runtime_and_never_checked(whole_archive: dict[str, bytes]) -> None:
     """Each begins with CPython 3.13's magic number and the flags of an unchecked hash."""
-    headers = {content[:8] for name, content in archive.items() if name.endswith(".pyc")}
+    headers = {content[:8] for name, content in whole_archive.items() if name.endswith(".pyc")}
     assert headers == {MAGIC + UNCHECKED_HASH}
 
 

@@ -13,7 +13,11 @@ from local.service import osls
 
 @pytest.mark.parametrize(
     ("packaging", "region", "partition"),
-    [("china", "cn-north-1", "aws-cn"), ("govcloud", "us-gov-west-1", "aws-us-gov"), ("package", "us-east-1", "aws")],
+    [
+        ("china", "cn-north-1", "aws-cn"),
+        pytest.param("govcloud", "us-gov-west-1", "aws-us-gov", marks=pytest.mark.long),
+        ("package", "us-east-1", "aws"),
+    ],
 )
 def test_the_template_is_right_in_every_partition(
     request: pytest.FixtureRequest, packaging: str, region: str, partition: str
@@ -31,6 +35,7 @@ def test_the_template_is_right_in_every_partition(
     assert resources["ApiGatewayRestApi"]["Properties"]["EndpointConfiguration"]["Types"] == ["REGIONAL"]
 
 
+@pytest.mark.long
 def test_a_region_of_an_unknown_partition_is_refused(tmp_path: Path) -> None:
     """In one sentence, which names the region."""
     osls.snapshot(stages.ROOT, tmp_path)

@@ -38,7 +38,7 @@ def runtime_python() -> str:
 
 
 @pytest.mark.long
-def test_the_rooms_without_effects_pass_their_tests_under_the_runtimes_python(package: Path) -> None:
+def test_the_rooms_without_effects_pass_their_tests_under_the_runtimes_python(whole_package: Path) -> None:
     """All tests of framings, profiles and connections pass with the sources and compiled files of the zip.
 
     Without those that measure time, for WebAssembly has costs of its own, and those that plant defects into chaos.
@@ -46,7 +46,7 @@ def test_the_rooms_without_effects_pass_their_tests_under_the_runtimes_python(pa
     node = shutil.which("node")
     assert node is not None
     tests = [f"tests/handlers/{room}" for room in ROOMS]
-    command = [node, str(SCRIPT), str(package / "streamkeeper.zip"), str(ROOT), sysconfig.get_path("purelib")]
+    command = [node, str(SCRIPT), str(whole_package / "streamkeeper.zip"), str(ROOT), sysconfig.get_path("purelib")]
     run = subprocess.run(
         [*command, "-k", "not linear_time", "--ignore-glob=*_teeth.py", *tests],
         cwd=ROOT,

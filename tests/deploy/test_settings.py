@@ -208,7 +208,7 @@ def test_the_page_on_settings_has_the_bounds_of_the_schema() -> None:
             assert bounds == ", ".join(f"`{one}`" for one in rules["enum"])
 
 
-@pytest.mark.parametrize(("packaging", "stage"), [("package", "dev"), ("govcloud", "test"), ("china", "test")])
+@pytest.mark.parametrize(("packaging", "stage"), [("package", "dev"), ("china", "test")])
 def test_osls_resolves_what_this_machine_resolves(request: pytest.FixtureRequest, packaging: str, stage: str) -> None:
     """Settings and names of a stage are equal, whichever of the two resolved them; `china` has those of prod."""
     folder: Path = request.getfixturevalue(packaging)

@@ -23,6 +23,7 @@ def statements(template: dict[str, Any], role: str) -> list[tuple[Any, Any]]:
     return [(one["Action"], one["Resource"]) for one in policy["PolicyDocument"]["Statement"]]
 
 
+@pytest.mark.long
 def test_cfn_lint_finds_nothing_of_ours(package: Path) -> None:
     """cfn-lint is silent but for a doubled dependency that osls itself writes (W3005)."""
     command = [str(Path(sys.executable).with_name("cfn-lint")), "--ignore-checks", "W3005", "--"]

@@ -16,6 +16,8 @@ from tests.local.support import until
 from tests.projects import changed, copied
 from tests.real.upstream import serving
 
+# It repeats in a real run what tests/handlers/group shows, and what tests/real/test_redeploy.py does of a stream alone.
+pytestmark = pytest.mark.long
 CALM = ["demo:calm", "demo-exclusive:calm", "demo-log:calm"]
 NEW, MENDED = "mine:new", "worse:mended"
 # Nobody hands over before the test has ended.

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.local.support import PROJECT, environment
 from tests.projects import ROOMS, copy_rooms
 
@@ -18,6 +20,7 @@ FILES = (
 CHOSEN = "ship or can_be_started or refused_trial"
 
 
+@pytest.mark.long
 def test_profiles_of_ones_own_turn_no_test_red(tmp_path: Path) -> None:
     """Of a copy of the project with two of them in env/streams, the tests that know profiles pass."""
     copy_rooms(tmp_path, (*ROOMS, "tests", "env", "packaging", "statemachines"))
