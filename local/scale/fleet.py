@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 DAY_S = 86_400
@@ -58,43 +59,38 @@ def day(groups: int, cycle: Cycle, started_within_s: float, seed: int = 1) -> Da
     first = renews_after - round(DAY_S / cycle.length_s / 2)
     due = [(draws.uniform(0, started_within_s), group, first) for group in range(groups)]
     heapq.heapify(due)
-    opening: Counter[int] = Counter()
     begun: list[float] = []
-    by_connection: Counter[tuple[int, int]] = Counter()
+    # Connections of all streams that were started together have one number, and so one key in the index.
+    by_connection: dict[int, list[int]] = {}
     starts: Counter[int] = Counter()
-    handovers = renewals = 0
     lasts_s = max(1, round(cycle.streams / cycle.opens_per_s))
     mean_wait_s = cycle.length_s + cycle.jitter_s / 2
     while due:
         at_s, group, number = heapq.heappop(due)
         if at_s >= DAY_S:
             continue
-        handovers += 1
         begun.append(at_s)
-        for second in range(int(at_s), int(at_s) + lasts_s):
-            opening[second] += 1
-            # Connections of all streams that were started together have one number, and so one key in the index.
-            by_connection[second, number] += 1
+        by_connection.setdefault(number, []).append(int(at_s))
         if number % renews_after == 0:
-            renewals += 1
             starts[int(at_s)] += 1
         heapq.heappush(due, (at_s + mean_wait_s - draws.uniform(0, cycle.jitter_s), group, number + 1))
-    steady = cycle.control_units * groups / cycle.length_s
+    most_opening = _together([int(at_s) for at_s in begun], lasts_s)
+    most_of_a_number = max(_together(seconds, lasts_s) for seconds in by_connection.values())
     return Day(
         groups,
-        handovers,
-        renewals,
-        most_opening=max(opening.values()),
-        transitions_per_s=cycle.transitions * handovers / DAY_S,
+        handovers=len(begun),
+        renewals=starts.total(),
+        most_opening=most_opening,
+        transitions_per_s=cycle.transitions * len(begun) / DAY_S,
         most_starts=max(starts.values(), default=0),
-        control_units_per_s=steady,
-        most_control_units=max(opening.values()) * cycle.control_units / lasts_s,
-        most_partition_units=max(by_connection.values()) * cycle.ledger_index_units / lasts_s,
+        control_units_per_s=cycle.control_units * groups / cycle.length_s,
+        most_control_units=most_opening * cycle.control_units / lasts_s,
+        most_partition_units=most_of_a_number * cycle.ledger_index_units / lasts_s,
         most_functions=groups + _together(begun, (cycle.functions - 1) * cycle.length_s),
     )
 
 
-def _together(begun: list[float], lasts_s: float) -> int:
+def _together(begun: Sequence[float], lasts_s: float) -> int:
     """How many of what has begun at these instants, in their order, and lasts for so long are under way at a time."""
     most = first = 0
     for last, at_s in enumerate(begun):

@@ -35,8 +35,9 @@ def quoted() -> Quoted:
 
 @cache
 def counted(load: Load) -> Usage:
-    """What the load requests."""
-    return COUNTED(SOURCE, load)
+    """What the load requests; the stream without events is counted once for all that are stored alike."""
+    still = replace(load, events_per_s=0, event_bytes=200)
+    return COUNTED(SOURCE, load, None if load == still else counted(still))
 
 
 def costs(settings: dict[str, Any] | None = None, *, streams: int = 1, **load: Any) -> Costs:
@@ -104,7 +105,7 @@ def test_a_stage_costs_two_dollars_at_the_most() -> None:
 
 def test_an_event_is_an_item_and_an_index_entry() -> None:
     """Two units of 1 KB each, and a third from 1 KB on; of one that is alone, as of many."""
-    million = [costs(events_per_s=rate, event_bytes=size) for rate, size in ((0.1, 200), (20, 1200), (0.001, 200))]
+    million = [costs(events_per_s=rate, event_bytes=size) for rate, size in ((0.1, 200), (0.1, 1200), (0.001, 200))]
     events = [(found.million_events or {})["events"] for found in million]
     assert events == [pytest.approx(1.25, rel=0.02), pytest.approx(1.875, rel=0.01), pytest.approx(1.25, rel=0.1)]
     assert million[0].stream_month["events"] == pytest.approx(1.25 * 0.1 * month.MONTH_S / MILLION, rel=0.01)
@@ -114,10 +115,12 @@ def test_an_event_is_an_item_and_an_index_entry() -> None:
 @pytest.mark.parametrize(("size", "units"), [pytest.param(200, 1, marks=pytest.mark.long), (1200, 2)])
 def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
     """Half as many units below 1 KB, and one for each KB begun; all else is as with an order, but the entry's bytes."""
-    asked: dict[str, Any] = {"events_per_s": 20, "event_bytes": size}
+    asked: dict[str, Any] = {"events_per_s": 0.1, "event_bytes": size}
     flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
-    assert flow.counts.write_units(NAMES["events_table"]) == units * flow.events
-    assert ordered.counts.write_units(NAMES["events_table"]) == (units + 1) * ordered.events
+    written, with_index = (one.counts.write_units(NAMES["events_table"]) for one in (flow, ordered))
+    # At a handover some are read twice, and refused at the price of what is there.
+    assert units * flow.events <= written <= units * flow.events * 1.02
+    assert with_index - written == flow.events == ordered.events
     assert flow.counts.by_kind.keys() == ordered.counts.by_kind.keys()
     assert flow.counts.stored_bytes[NAMES["control_table"]] == ordered.counts.stored_bytes[NAMES["control_table"]]
     half = (costs(**asked, order="none").million_events or {})["events"]
@@ -199,23 +202,23 @@ def test_both_forms_of_the_answer_say_the_same(
 ) -> None:
     """For a program with all parts, for a person with the sums; a hot stream is said to need partitions."""
     monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
-    monkeypatch.setattr(model, "counted", lambda _, load: counted(load))
-    options = ["--events-per-s", "350", "--event-bytes", "3000", "--streams", "3"]
+    monkeypatch.setattr(model, "counted", lambda _, load: counted(replace(load, streams=1, events_per_s=0.1)))
+    options = ["--events-per-s", "1200", "--streams", "3"]
     assert main(["cost", *options, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["stage"], found["streams"], found["events_per_s"], found["store"]) == ("prod", 3, 350, "items")
+    assert (found["stage"], found["streams"], found["events_per_s"], found["store"]) == ("prod", 3, 1200, "items")
     assert found["fixed_month"] == pytest.approx(found["fixed_month_parts"]["sum"])
     assert found["million_events"] == pytest.approx(found["million_events_parts"]["sum"])
     assert found["stage_month"] == pytest.approx(found["fixed_month"] + 3 * found["stream_month"]["sum"])
     assert found["beside"]["fargate"] == pytest.approx(10.86, abs=0.005)
-    assert "about 333 such events a second" in found["notes"][0]
+    assert "about 1000 such events a second" in found["notes"][0]
     assert main(["cost", *options]) == 0
     written = capsys.readouterr()
     lines = {line[:20].strip(): line[20:].split()[0] for line in written.out.splitlines() if line[20:32].strip()}
     assert lines["a stream"] == f"{found['stream_month']['sum']:.2f}"
     assert lines["together"] == f"{found['stage_month']:.2f}"
     assert lines["a million events"] == f"{found['million_events']:.2f}"
-    assert "about 333 such events a second" in written.err
+    assert "about 1000 such events a second" in written.err
 
 
 def test_streams_share_functions_as_evenly_as_can_be(
