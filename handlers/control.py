@@ -22,12 +22,11 @@ import time
 import tomllib
 from collections.abc import Mapping
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 from aws_lambda_powertools import Logger
 
 from handlers.api import event_pages, gaps, problems, routes, status, status_words
-from handlers.api.answers import at, conditional, laid_out
+from handlers.api.answers import at, conditional, said, text_answer
 from handlers.api.connection_records import Connections, Records
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
@@ -50,12 +49,7 @@ PAGE_S = 8
 REDRIVE_S, REDRIVE_HELD_S = 8, 30
 # What a caller is told to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
 RETRY_AFTER_S = 5
-# RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
-# (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
-CACHE_CONTROL = "no-cache, no-store"
-INDEX, OPENAPI, ALL, STREAM = "/", "/openapi.json", "/connections", "/connections/{streamId}"
-EVENTS, GAPS, REDRIVE = "/events", "/gaps", "/redrive"
-CONSOLE = "/console"
+STREAM, EVENTS, GAPS, REDRIVE = "/connections/{streamId}", "/events", "/gaps", "/redrive"
 
 Answer = dict[str, Any]
 
@@ -63,10 +57,14 @@ logger = Logger()
 settings = load_control(os.environ)
 
 
+def _objects() -> Objects:
+    return Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket)
+
+
 def _fetch(key: str) -> bytes | None:
     """An object's bytes; None where it cannot be read: it may be gone for good, but the next events are not."""
     try:
-        return Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket).get(key)
+        return _objects().get(key)
     except StoreUnavailable as error:
         logger.warning(str(error))
         return None
@@ -76,7 +74,8 @@ client = dynamodb(plain_aws(os.environ), tries=TRIES)
 store = StreamRecords(client, settings.control_table, settings.events_table)
 reader = EventReader(client, settings.events_table, _fetch)
 # The same as the manager's: a holder counts as dead after this many of its renewals have failed to come.
-DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
+RENEWED_MS = max(settings.lease_every_ms, settings.progress_every_ms)
+DEAD_AFTER_MS = LEASE_TTL_READS * RENEWED_MS
 RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
 views = Views(
     lambda: boto3_client("stepfunctions", TRIES), lambda: boto3_client("sqs", TRIES), settings.dead_letter_queue_url,
@@ -97,12 +96,12 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
     such stream; 405: another method; 429: DynamoDB throttles; 503: it does not answer.
     """
     fields = event if isinstance(event, Mapping) else {}
-    method, stream_id = read_event(event)
-    api_request_id = read_request_id(fields)
+    method, stream_id = routes.read_event(event)
+    api_request_id = routes.read_request_id(fields)
     logger.append_keys(request_id=lambda_context.aws_request_id, api_request_id=api_request_id)
     try:
         answer = _answer(method, stream_id, fields)
-        return conditional(answer, read_header(fields, "if-none-match")) if method == "GET" else answer
+        return conditional(answer, routes.read_header(fields, "if-none-match")) if method == "GET" else answer
     except ProfileError as error:
         problem = Problem("bad-stream-id", str(error), "streamId")
     except BadQuery as error:
@@ -112,9 +111,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
         problem = _of_store(error)
     except Problem as error:
         problem = error
-    return _said(
-        problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE}
-    )
+    return said(problem.status, problem.body(api_request_id), problem.headers | {"Content-Type": problems.CONTENT_TYPE})
 
 
 def _of_store(error: StoreUnavailable) -> Problem:
@@ -137,23 +134,23 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if method == "POST" and resource == f"{STREAM}{REDRIVE}":
         return _redrive(stream_id, profile)
     if f"{method} {resource}" not in routes.ROUTES:
-        raise _bad_method(method, resource)
-    if resource == INDEX:
-        return _said(200, routes.index(path.stem for path in settings.streams_dir.glob("*.toml")))
-    if resource == OPENAPI:
+        raise routes.bad_method(method, resource)
+    if resource == routes.INDEX:
+        return said(200, routes.index(path.stem for path in settings.streams_dir.glob("*.toml")))
+    if resource == routes.OPENAPI:
         # Few ask for it, and what is imported lengthens each cold start.
         from handlers.api.openapi import document
 
-        return _said(200, document.document(_base(fields)))
-    if resource == ALL:
+        return said(200, document.document(routes.base(fields)))
+    if resource == routes.ALL:
         return _streams(status.LISTING.read(query))
-    if resource == CONSOLE or resource.startswith(f"{CONSOLE}/"):
-        return _console(resource, fields.get("pathParameters"))
+    if resource.startswith(routes.CONSOLE):
+        return routes.console(resource, fields.get("pathParameters"))
     view = resource.rpartition("/")[2]
     if view in views.by_name:
         return _view(view, stream_id, profile)
     if resource.endswith(EVENTS):
-        accept, last_event_id = (read_header(fields, name) for name in ("accept", "last-event-id"))
+        accept, last_event_id = (routes.read_header(fields, name) for name in ("accept", "last-event-id"))
         request = event_pages.LISTING.read(query, last_event_id)
         return _events(stream_id, profile, request, event_pages.representation(accept))
     if resource.endswith(GAPS):
@@ -161,69 +158,15 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     return _get(stream_id, profile)
 
 
-def _base(fields: Mapping[str, Any]) -> str:
-    """What stands before each path of the API: the stage, where it is deployed."""
-    context = fields.get("requestContext")
-    path = str(context.get("path", "")) if isinstance(context, Mapping) else ""
-    return path.removesuffix(OPENAPI)
-
-
-def _bad_method(method: str, resource: str) -> Problem:
-    # RFC 9110, section 15.5.6: a 405 says in Allow which methods there are.
-    allowed = routes.methods(resource)
-    return Problem(
-        "bad-method",
-        f"there is no {method} of {resource} here",
-        fix=f"Use one of {', '.join(allowed)}.",
-        headers={"Allow": ", ".join(allowed)},
-    )
-
-
-def read_header(event: Mapping[str, Any], name: str) -> str:
-    """The header of the request with this name, in lower case; "" where it has none."""
-    headers = event.get("headers")
-    pairs = headers.items() if isinstance(headers, Mapping) else ()
-    return next((str(value) for key, value in pairs if str(key).lower() == name), "")
-
-
-def read_request_id(event: Mapping[str, Any]) -> str:
-    """API Gateway's id of the request, "" where it was not API Gateway that called.
-
-    `requestId` is not it: "clients can override this request ID", says the reference of its variables.
-    """
-    context = event.get("requestContext")
-    return str(context.get("extendedRequestId", "")) if isinstance(context, Mapping) else ""
-
-
-def read_event(event: object) -> tuple[str, str]:
-    """The method and the stream id of a Lambda proxy's event, "" for what it lacks."""
-    fields = event if isinstance(event, Mapping) else {}
-    parameters = fields.get("pathParameters")
-    stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
-    # A REST API leaves the parameters of a path as the client wrote them. What a query holds comes decoded.
-    return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""
-
-
-def _console(resource: str, parameters: object) -> Answer:
-    """200 with a file of the page."""
-    named = parameters.get("file") if isinstance(parameters, Mapping) else None
-    answer = routes.console_file(routes.PAGE if resource == CONSOLE else str(named))
-    if answer is None:
-        raise Problem("no-such-file", "the page has no such file", "file")
-    return answer
-
-
 def _view(view: str, stream_id: str, profile: str) -> Answer:
     """200 with what handlers/api/views.py computes."""
     records = _read(stream_id, profile)
-    return _said(200, views.by_name[view](stream_id, records, _now_ms()))
+    return said(200, views.by_name[view](stream_id, records, _now_ms()))
 
 
 def _read(stream_id: str, profile: str) -> Records:
     """The stream's records; raises StoreUnavailable where their layout is not known: only a status says that itself."""
-    records = store.read(stream_id)
-    if records is None:
-        raise _unknown(stream_id, profile)
+    records = _records(stream_id, profile)
     if "layout" in records.damage:
         store.layout(stream_id)
     return records
@@ -231,11 +174,16 @@ def _read(stream_id: str, profile: str) -> Records:
 
 def _get(stream_id: str, profile: str) -> Answer:
     """200 with what handlers/api/status.py computes."""
+    answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
+    return said(200, {**answer, **_delivery(stream_id, profile)})
+
+
+def _records(stream_id: str, profile: str) -> Records:
+    """The stream's records as they are."""
     records = store.read(stream_id)
     if records is None:
         raise _unknown(stream_id, profile)
-    answer = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES)
-    return _said(200, {**answer, **_delivery(stream_id, profile)})
+    return records
 
 
 def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
@@ -264,7 +212,7 @@ def _streams(request: PageRequest) -> Answer:
     page = status.page(
         ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s
     )
-    return _said(200, page)
+    return said(200, page)
 
 
 def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> Answer:
@@ -287,7 +235,7 @@ def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> An
     wanted = event_pages.within(entries, request, layout)
     page = event_pages.page(stream_id, wanted, request.limit, lambda: time.monotonic() > late_at_s, order=layout.order)
     headers, text = event_pages.answer(kind, page, request)
-    return _text(200, text, headers)
+    return text_answer(200, text, headers)
 
 
 def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
@@ -296,7 +244,7 @@ def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
     connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
     written = store.gaps(stream_id, gaps.sort_key(request.after), request.limit + 1)
     word = status_words.status(connections)
-    return _said(200, gaps.gap_page(stream_id, word, connections, written, request))
+    return said(200, gaps.gap_page(stream_id, word, connections, written, request))
 
 
 def _delete(stream_id: str, profile: str) -> Answer:
@@ -306,13 +254,10 @@ def _delete(stream_id: str, profile: str) -> Answer:
     if store.stop(stream_id, requested_at, may_start=_has_profile(profile)) is None:
         raise _unknown(stream_id, profile)
     logger.info("stop requested", extra={"stream_id": stream_id})
-    records = store.read(stream_id)
-    if records is None:  # somebody has deleted the records just now
-        raise _unknown(stream_id, profile)
-    stream = status.answer(stream_id, records, _now_ms(), DEAD_AFTER_MS, RETRIES)
+    stream = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
     names = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
     shown = {name: stream[name] for name in names}
-    return _said(202, {**shown, "message": _what_follows(stream)})
+    return said(202, {**shown, "message": status_words.what_follows(stream, RENEWED_MS // 1000)})
 
 
 def _redrive(stream_id: str, profile: str) -> Answer:
@@ -324,8 +269,7 @@ def _redrive(stream_id: str, profile: str) -> Answer:
     from handlers.redrive.restore import Events
 
     late_at_s = time.monotonic() + REDRIVE_S
-    tables = boto3_client("dynamodb", TRIES)
-    objects = Objects(lambda: boto3_client("s3", TRIES), settings.events_bucket)
+    tables, objects = boto3_client("dynamodb", TRIES), _objects()
     stage = Stage(
         boto3_client("sqs", TRIES),
         settings.dead_letter_queue_url,
@@ -337,24 +281,7 @@ def _redrive(stream_id: str, profile: str) -> Answer:
         REDRIVE_HELD_S,
         lambda: time.monotonic() > late_at_s,
     )
-    return _said(200, redriven(stage, stream_id))
-
-
-def _what_follows(stream: Mapping[str, Any]) -> str:
-    """What the caller may expect after the stop request."""
-    if stream["generation"] == stream["fence"] == 0:
-        return "The stream was never started; a POST that came before this request starts nothing, one after it does."
-    if stream["status"] in ("ended", "rejected", "broken"):
-        return f"Nobody is connected: {stream['reason']}."
-    if stream["status"] == "stopped":
-        return "Nobody is connected and no lane may connect; a POST starts the stream again."
-    if stream["holder"] is None:
-        return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
-    within_s = max(settings.lease_every_ms, settings.progress_every_ms) // 1000
-    return (
-        f"The connection sees the stop request within {within_s} s, stores what it has read and closes; "
-        "the execution ends."
-    )
+    return said(200, redriven(stage, stream_id))
 
 
 def _unknown(stream_id: str, profile: str) -> Problem:
@@ -367,14 +294,6 @@ def _unknown(stream_id: str, profile: str) -> Problem:
 
 def _has_profile(profile: str) -> bool:
     return (settings.streams_dir / f"{profile}.toml").is_file()
-
-
-def _said(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Answer:
-    return _text(code, f"{laid_out(body)}\n", {"Content-Type": event_pages.JSON, **(headers or {})})
-
-
-def _text(code: int, body: str, headers: Mapping[str, str]) -> Answer:
-    return {"statusCode": code, "headers": {"Cache-Control": CACHE_CONTROL, **headers}, "body": body}
 
 
 def _now_ms() -> int:

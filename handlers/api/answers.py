@@ -1,4 +1,4 @@
-"""Writes what every answer has in common: instants, its layout, and the tag by which a client asks for it again.
+"""Writes what answers have in common: instants, layout, headers, and the tag by which a client requests one again.
 
 An instant is ISO 8601 in UTC with milliseconds. The JSON can be read by a person in a terminal, and by a program as any
 other: what fits stands on one line, else each member has a line of its own, two blanks further in:
@@ -25,6 +25,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+JSON = "application/json"
+# RFC 9111, section 5.2.2: what is stored is used only after it was asked for again (no-cache), and nothing is stored
+# (no-store). A status of a minute ago is wrong, and an event is the reader's alone.
+CACHE_CONTROL = "no-cache, no-store"
 # A gap and a lane, with their instants, are rows of a table on a wide terminal, and two lines on one of 80 columns.
 WIDTH = 200
 
@@ -77,3 +81,13 @@ def conditional(answer: Mapping[str, Any], if_none_match: str) -> dict[str, Any]
 def _tag(body: str) -> str:
     digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).digest()[:18]
     return f'"{base64.urlsafe_b64encode(digest).decode()}"'
+
+
+def said(code: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The answer with this status and JSON, as the Lambda proxy takes it."""
+    return text_answer(code, f"{laid_out(body)}\n", {"Content-Type": JSON, **(headers or {})})
+
+
+def text_answer(code: int, body: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The answer with this status and text."""
+    return {"statusCode": code, "headers": {"Cache-Control": CACHE_CONTROL, **headers}, "body": body}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from handlers.api.answers import at, laid_out
+from handlers.api.answers import JSON, at, laid_out
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, Order
@@ -39,7 +39,7 @@ LONGEST_WAIT_MS = 900_000 + 60_000
 BY_KEY = "by key, not by arrival"
 
 
-JSON, NDJSON, EVENT_STREAM = "application/json", "application/x-ndjson", "text/event-stream"
+NDJSON, EVENT_STREAM = "application/x-ndjson", "text/event-stream"
 CONTENT_TYPES = {JSON: JSON, NDJSON: NDJSON, EVENT_STREAM: f"{EVENT_STREAM}; charset=utf-8"}
 # After how long a client comes again where more is there, and where nothing more was there.
 MORE_MS, NO_MORE_MS = 100, 3000

@@ -1,5 +1,7 @@
 """Answers what is no stream's: `GET /`, the list of routes and profiles, and `GET /console`, the files of the page.
 
+It also reads what API Gateway's proxy says of a request.
+
 The page's files lie in handlers/console/ and are the same for everybody: what the page shows it requests from the API,
 with the key that its user typed in. Invariants: ROUTES has every route of the API, a test compares them with the
 deployed ones; a file is found by its name among those that are there, never by a path; a browser that obeys the policy
@@ -8,11 +10,15 @@ sends nothing to another host, runs no other script, and puts the page into no f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+from handlers.api.problems import Problem
+
+INDEX, OPENAPI, ALL, CONSOLE = "/", "/openapi.json", "/connections", "/console"
 FOLDER = Path(__file__).parent.parent / "console"
 PAGE = "index.html"
 TYPES = {
@@ -82,3 +88,56 @@ def console_file(name: str) -> dict[str, Any] | None:
         "headers": {"Content-Type": TYPES[path.suffix], **HEADERS},
         "body": path.read_text(encoding="utf-8"),
     }
+
+
+def bad_method(method: str, resource: str) -> Problem:
+    """405: there is no such method of this path."""
+    # RFC 9110, section 15.5.6: a 405 says in Allow which methods there are.
+    allowed = methods(resource)
+    return Problem(
+        "bad-method",
+        f"there is no {method} of {resource} here",
+        fix=f"Use one of {', '.join(allowed)}.",
+        headers={"Allow": ", ".join(allowed)},
+    )
+
+
+def console(resource: str, parameters: object) -> dict[str, Any]:
+    """200 with a file of the page."""
+    named = parameters.get("file") if isinstance(parameters, Mapping) else None
+    answer = console_file(PAGE if resource == CONSOLE else str(named))
+    if answer is None:
+        raise Problem("no-such-file", "the page has no such file", "file")
+    return answer
+
+
+def base(fields: Mapping[str, Any]) -> str:
+    """What stands before each path of the API: the stage, where it is deployed."""
+    context = fields.get("requestContext")
+    path = str(context.get("path", "")) if isinstance(context, Mapping) else ""
+    return path.removesuffix(OPENAPI)
+
+
+def read_header(event: Mapping[str, Any], name: str) -> str:
+    """The header of the request with this name, in lower case; "" where it has none."""
+    headers = event.get("headers")
+    pairs = headers.items() if isinstance(headers, Mapping) else ()
+    return next((str(value) for key, value in pairs if str(key).lower() == name), "")
+
+
+def read_request_id(event: Mapping[str, Any]) -> str:
+    """API Gateway's id of the request, "" where it was not API Gateway that called.
+
+    `requestId` is not it: "clients can override this request ID", says the reference of its variables.
+    """
+    context = event.get("requestContext")
+    return str(context.get("extendedRequestId", "")) if isinstance(context, Mapping) else ""
+
+
+def read_event(event: object) -> tuple[str, str]:
+    """The method and the stream id of a Lambda proxy's event, "" for what it lacks."""
+    fields = event if isinstance(event, Mapping) else {}
+    parameters = fields.get("pathParameters")
+    stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
+    # A REST API leaves the parameters of a path as the client wrote them. What a query holds comes decoded.
+    return str(fields.get("httpMethod", "")), unquote(stream_id) if isinstance(stream_id, str) else ""

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.connection_records import UNHEARD, Connection, Connections
@@ -150,3 +152,19 @@ def of_cause(cause: str) -> str:
     """The function's own message out of the Cause of its error; a Cause that is no such JSON as it is."""
     message = _MESSAGE.match(cause)
     return bounded(json.loads(message[1], strict=False) if message else cause)
+
+
+def what_follows(stream: Mapping[str, Any], within_s: int) -> str:
+    """What the caller may expect after the stop request, which a connection sees within this time."""
+    if stream["generation"] == stream["fence"] == 0:
+        return "The stream was never started; a POST that came before this request starts nothing, one after it does."
+    if stream["status"] in ("ended", "rejected", "broken"):
+        return f"Nobody is connected: {stream['reason']}."
+    if stream["status"] == "stopped":
+        return "Nobody is connected and no lane may connect; a POST starts the stream again."
+    if stream["holder"] is None:
+        return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
+    return (
+        f"The connection sees the stop request within {within_s} s, stores what it has read and closes; "
+        "the execution ends."
+    )

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
-from handlers.api import event_pages
+from handlers.api.answers import JSON
 from handlers.api.problems import Problem
 from local.api_client import live_tail
 from local.service import lambda_proxy
@@ -116,7 +116,7 @@ class Gateway:
         query = event["queryStringParameters"] or {}
 
         async def page(after: str) -> Response:
-            headers = {"Accept": event_pages.JSON}
+            headers = {"Accept": JSON}
             return await self._proxied(
                 route, event | {"headers": headers, "queryStringParameters": query | {"after": after}}
             )

@@ -7,6 +7,7 @@ Invariant: it describes what is deployed and what runs on a laptop alike.
 from typing import Any
 
 from handlers.api import event_pages, gaps, problems, routes, status
+from handlers.api.answers import JSON
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.queries import Listing
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -88,7 +89,7 @@ def _operation(route: str, summary: str) -> dict[str, Any]:
     refusals += [400] if listing is not None else []
     parameters = [_stream_id()] if has_stream else []
     parameters += _query(listing) if listing is not None else []
-    content = {event_pages.JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
+    content = {JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
     if path.startswith("/console"):
         kinds = [routes.TYPES[".html"]] if "{file}" not in path else routes.TYPES.values()
         content = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in kinds}

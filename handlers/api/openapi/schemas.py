@@ -14,9 +14,17 @@ Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
-FLAG: Schema = {"type": "boolean"}
 INSTANT: Schema = {"type": "string", "format": "date-time", "examples": ["2026-11-21T06:25:19.403Z"]}
-STATUSES = (*CLAIMED, "stopped", "ended", "rejected", "broken")
+_KINDS: dict[str, Schema] = {
+    "": TEXT,
+    "count": COUNT,
+    "flag": {"type": "boolean"},
+    "instant": INSTANT,
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "usd": {"type": "number", "minimum": 0},
+    "status": {"type": "string", "enum": [*CLAIMED, "stopped", "ended", "rejected", "broken"]},
+}
 
 
 def ref(name: str) -> Schema:
@@ -34,97 +42,58 @@ def _list(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
-def _object(members: dict[str, Schema], optional: dict[str, Schema] | None = None, **more: Any) -> Schema:
-    properties = members | (optional or {})
+def _map(schema: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": schema}
+
+
+def _members(text: str) -> dict[str, Schema]:
+    """Members by their names: each `name:kind`, a text where no kind stands; with ? where it may be null.
+
+    A kind that begins with a capital letter is a schema of the document.
+    """
+    members = {}
+    for word in text.split():
+        name, _, kind = word.rstrip("?").partition(":")
+        schema = ref(kind) if kind[:1].isupper() else _KINDS[kind]
+        members[name] = _or_null(schema) if word.endswith("?") else schema
+    return members
+
+
+def _object(members: dict[str, Schema] | str, optional: dict[str, Schema] | str = "", **more: Any) -> Schema:
+    required, others = (_members(each) if isinstance(each, str) else each for each in (members, optional))
     return {
         "type": "object",
-        "properties": properties,
-        "required": list(members),
+        "properties": required | others,
+        "required": list(required),
         "additionalProperties": False,
         **more,
     }
 
 
-_ERROR = {
-    "message": TEXT,
-    "cause": TEXT,
-    "http_status": _or_null(COUNT),
-    "detail": _or_null(TEXT),
-    "at": _or_null(INSTANT),
-    "since": _or_null(INSTANT),
-    "failures": COUNT,
-    "lane": _or_null(TEXT),
-    "fence": _or_null(COUNT),
-    "tried_again_at": _or_null(INSTANT),
-    "tried_again_by": _or_null(INSTANT),
-    "final_at": _or_null(INSTANT),
-    "over_at": _or_null(INSTANT),
-}
-_HOLDER = {"lane": TEXT, "fence": COUNT, "request_id": TEXT}
-_GAP = {
-    "from_at": _or_null(INSTANT),
-    "to_at": _or_null(INSTANT),
-    "length_ms": {"type": "integer"},
-    "cause": TEXT,
-    "closed_by_cursor": FLAG,
-}
+_GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause closed_by_cursor:flag")
 # What a stream in the list has; its own answer has more.
-_BRIEF = {
-    "stream": TEXT,
-    "status": {"type": "string", "enum": list(STATUSES)},
-    "reason": _or_null(TEXT),
-    "execution": _or_null(TEXT),
-    "generation": COUNT,
-    "fence": COUNT,
-    "started_at": _or_null(INSTANT),
-    "stop_requested_at": _or_null(INSTANT),
-    "ended_at": _or_null(INSTANT),
-    "holder": _or_null(ref("Holder")),
-    "last_error": _or_null(ref("LastError")),
-}
-# Of a stream that shares a function with others.
-_IN_GROUP = {"group": TEXT}
-_LANE = _object(
-    {"phase": TEXT},
-    {
-        "fence": COUNT,
-        "opened_at": _or_null(INSTANT),
-        "seen_at": _or_null(INSTANT),
-        "closed_at": _or_null(INSTANT),
-        "ended_by": _or_null(TEXT),
-    },
+_BRIEF = _members(
+    "stream status:status reason? execution? generation:count fence:count started_at:instant? "
+    "stop_requested_at:instant? ended_at:instant? holder:Holder? last_error:LastError?"
 )
+# Of a stream that shares a function with others.
+_IN_GROUP = _members("group")
+_LANE = _object("phase", "fence:count opened_at:instant? seen_at:instant? closed_at:instant? ended_by?")
 _COVERAGE = _object(
-    {
-        "from_at": _or_null(INSTANT),
-        "to_at": _or_null(INSTANT),
-        "reaches_start": FLAG,
-        "connected_since_at": _or_null(INSTANT),
-        "connections": COUNT,
-        "percent": {"type": "number"},
-        "overlap_ms": COUNT,
-        "gap_ms": COUNT,
-        "gaps": _list(_object(_GAP)),
-    }
+    _members("from_at:instant? to_at:instant? reaches_start:flag connected_since_at:instant?")
+    | _members("connections:count percent:number overlap_ms:count gap_ms:count")
+    | {"gaps": _list(_object(_GAP))}
 )
 _COUNTS = _object(
-    {
-        **dict.fromkeys(("connections", "stored", "duplicates", "conflicts", "dead_lettered"), COUNT),
-        "at_least": FLAG,
-        "ends": {"type": "object", "additionalProperties": COUNT},
-    }
+    _members("connections:count stored:count duplicates:count conflicts:count dead_lettered:count at_least:flag")
+    | {"ends": _map(COUNT)}
 )
 _DELIVERY = _object(
-    {
-        "sink": TEXT,
-        **dict.fromkeys(("delivered", "failed", "dead_lettered", "lag_ms"), COUNT),
-        "waits": _or_null(TEXT),
-        **dict.fromkeys(("seen_at", "newest_received_at"), _or_null(INSTANT)),
-    }
+    "sink delivered:count failed:count dead_lettered:count lag_ms:count waits? seen_at:instant? "
+    "newest_received_at:instant?"
 )
-_STUCK = _object({"value": _or_null(TEXT), "same_ends": COUNT, "ended_by": _or_null(TEXT)})
 _EVENT = _object(
-    {"position": TEXT, "received_at": _or_null(INSTANT), "id": _or_null(TEXT), "name": _or_null(TEXT), "key": TEXT},
+    _members("position received_at:instant? id? name? key"),
     {
         "conflict_of": TEXT,
         "data": TEXT | {"description": "The body, where it is text."},
@@ -134,61 +103,31 @@ _EVENT = _object(
     },
     oneOf=[{"required": [name]} for name in ("data", "data_base64", "left_out", "dead_letter")],
 )
-_DEAD_LETTER = _object(
-    {
-        "id": TEXT,
-        "sent_at": _or_null(INSTANT),
-        "is_event": FLAG,
-        "key": _or_null(TEXT),
-        "part": _or_null(TEXT),
-        "reason": TEXT,
-    }
-)
 _REDRIVEN = _object(
-    {
-        "stream": TEXT,
-        "key": _or_null(TEXT),
-        "reason": TEXT,
+    _members("stream key? reason")
+    | {
         "messages": _list(TEXT),
         "outcome": {"type": "string", "enum": ["stored", "known", "started", "runs already", "left"]},
         "detail": TEXT,
     }
 )
 _CONNECTION = _object(
-    {
-        "lane": TEXT,
-        "fence": COUNT,
-        "claimed_at": _or_null(INSTANT),
-        "opened_at": _or_null(INSTANT),
-        "until_at": _or_null(INSTANT),
-        "is_open": FLAG,
-        "ended_by": _or_null(TEXT),
-        **dict.fromkeys(("stored", "duplicates", "dead_lettered"), COUNT),
-    },
+    "lane fence:count claimed_at:instant? opened_at:instant? until_at:instant? is_open:flag ended_by? stored:count "
+    "duplicates:count dead_lettered:count",
     description="What a lane had: until its end, or until it was last heard of, or now while it is open.",
 )
 _STATE = _object(
-    {"type": TEXT, "comment": _or_null(TEXT), "next": _list(_object({"to": TEXT, "caught": FLAG}))},
-    {"branches": _list(ref("Graph"))},
+    _members("type comment?") | {"next": _list(_object("to caught:flag"))}, {"branches": _list(ref("Graph"))}
 )
-_GRAPH = _object({"start": TEXT, "states": {"type": "object", "additionalProperties": _STATE}})
-_USD: Schema = {"type": "number", "minimum": 0}
 _COST = _object(
     {
-        "stream": TEXT,
-        "from_at": _or_null(INSTANT),
-        "to_at": _or_null(INSTANT),
-        "about_usd": _USD,
-        "parts": _object({"connected_usd": _USD, "events_usd": _USD}),
+        **_members("stream from_at:instant? to_at:instant? about_usd:usd"),
+        "parts": _object("connected_usd:usd events_usd:usd"),
         "hours": {"type": "number", "minimum": 0},
         "events": COUNT,
         "stored_as": {"type": "string", "enum": ["items", "items without an order", "log"]},
         "rates": _object(
-            {
-                **dict.fromkeys(("stage", "region", "prices_as_of"), TEXT),
-                "stream_hour_usd": _USD,
-                "million_events_usd": {"type": "object", "additionalProperties": _USD},
-            }
+            _members("stage region prices_as_of stream_hour_usd:usd") | {"million_events_usd": _map(_KINDS["usd"])}
         ),
     },
     description="An estimate, by the rates of the cost model.",
@@ -209,74 +148,61 @@ _PROBLEM = _object(
 
 def schemas() -> dict[str, Schema]:
     """Each schema of the document, by its name."""
-    cursor = _object({"value": TEXT, "saved_at": _or_null(INSTANT)})
     stopped = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
+    parts = {
+        "cursor": _object("value saved_at:instant?"),
+        "coverage": _COVERAGE,
+        "stuck_at_cursor": _object("value? same_ends:count ended_by?"),
+    }
+    known = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in parts.items()}
+    stream = _BRIEF | {"lanes": _map(_LANE)} | known | {"counts": _COUNTS}
     return {
         "Index": _object(
             {
                 "service": {"const": "streamkeeper"},
-                "routes": {"type": "object", "additionalProperties": TEXT},
+                "routes": _map(TEXT),
                 "profiles": _list(TEXT),
                 "documentation": TEXT,
             }
         ),
         "Streams": _object({"streams": _list(ref("BriefStream")), "next": _or_null(TEXT)}),
         "BriefStream": _object(_BRIEF, _IN_GROUP),
-        "Stream": _object(
-            _BRIEF
-            | {
-                "lanes": {"type": "object", "additionalProperties": _LANE},
-                "cursor": {"anyOf": [cursor, {"type": "null"}]},
-                "coverage": {"anyOf": [_COVERAGE, {"type": "null"}]},
-                "stuck_at_cursor": {"anyOf": [_STUCK, {"type": "null"}]},
-                "counts": _COUNTS,
-            },
-            _IN_GROUP | {"delivery": _list(_DELIVERY)},
+        "Stream": _object(stream, _IN_GROUP | {"delivery": _list(_DELIVERY)}),
+        "Holder": _object("lane fence:count request_id", description="The open connection that holds the lease."),
+        "LastError": _object(
+            "message cause http_status:count? detail? at:instant? since:instant? failures:count lane? fence:count? "
+            "tried_again_at:instant? tried_again_by:instant? final_at:instant? over_at:instant?"
         ),
-        "Holder": _object(_HOLDER, description="The open connection that holds the lease."),
-        "LastError": _object(_ERROR),
         "Event": _EVENT,
         "Events": _object(
             {"stream": TEXT, "events": _list(ref("Event")), "next": _or_null(TEXT)}, {"order": {"const": BY_KEY}}
         ),
-        "Gap": _object(_GAP | {"position": _or_null(TEXT)}, description="Without a position: nobody has ended it yet."),
+        "Gap": _object(_GAP | _members("position?"), description="Without a position: nobody has ended it yet."),
         "Gaps": _object({"stream": TEXT, "gaps": _list(ref("Gap")), "next": _or_null(TEXT)}),
         "Started": _object(
-            {"executionArn": TEXT, "startDate": {"type": "number"}, "already_running": FLAG},
+            _members("executionArn startDate:number already_running:flag"),
             # The local run's alone.
-            {"streams": _object({"running": COUNT, "most": COUNT})},
+            {"streams": _object("running:count most:count")},
         ),
-        "Stopped": _object({name: _BRIEF[name] for name in stopped} | {"message": TEXT}),
+        "Stopped": _object({name: _BRIEF[name] for name in stopped} | _members("message")),
         "Timeline": _object(
-            {
-                "stream": TEXT,
-                "from_at": INSTANT,
-                "to_at": INSTANT,
-                "connections": _list(ref("Connection")),
-                "gaps": _list(_object(_GAP)),
-            }
+            _members("stream from_at:instant to_at:instant")
+            | {"connections": _list(ref("Connection")), "gaps": _list(_object(_GAP))}
         ),
         "Connection": _CONNECTION,
-        "Machine": _object(
-            {
-                "stream": TEXT,
-                "execution": _or_null(TEXT),
-                "execution_status": _or_null(TEXT),
-                "graph": _or_null(ref("Graph")),
-                "current": _list(TEXT),
-            }
-        ),
-        "Graph": _GRAPH,
+        "Machine": _object(_members("stream execution? execution_status? graph:Graph?") | {"current": _list(TEXT)}),
+        "Graph": _object(_members("start") | {"states": _map(_STATE)}),
         "Cost": _COST,
-        "Latest": _object({"stream": TEXT, "after": _or_null(TEXT)}),
+        "Latest": _object("stream after?"),
         "Redriven": _object(
+            {"stream": TEXT, "dead_letters": _list(_REDRIVEN), "counts": _map(COUNT), "is_all": _KINDS["flag"]}
+        ),
+        "DeadLetters": _object(
             {
                 "stream": TEXT,
-                "dead_letters": _list(_REDRIVEN),
-                "counts": {"type": "object", "additionalProperties": COUNT},
-                "is_all": FLAG,
+                "dead_letters": _list(_object("id sent_at:instant? is_event:flag key? part? reason")),
+                "is_all": _KINDS["flag"],
             }
         ),
-        "DeadLetters": _object({"stream": TEXT, "dead_letters": _list(_DEAD_LETTER), "is_all": FLAG}),
         "Problem": _PROBLEM,
     }
