@@ -151,7 +151,7 @@ def local_run(_run_of_this_process: "LocalRun") -> "Iterator[LocalRun]":
         yield run
 
 
-pytest_plugins = ["cpu_budget"]
+pytest_plugins = ["cpu_budget", "time_limit"]
 
 permission_edges.begin()
 _asked: list[permission_edges.Line] = []

@@ -87,9 +87,9 @@ def test_help_and_version_need_nothing_more(product: Environment) -> None:
     assert (status, mistake) == (0, "")
     verbs = (
         "run profile request start stop status list events follow console gaps "
-        "replay compare timeline chaos cost redrive upgrade asl"
+        "replay compare timeline chaos cost redrive upgrade completion asl"
     )
-    assert re.findall(r"^    (\w+) +\w", said, re.MULTILINE) == verbs.split()
+    assert re.findall(r"^    (\w+)\s+\w", said, re.MULTILINE) == verbs.split()
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert product.run("streamkeeper", "--version") == (0, f"streamkeeper {version[1]}\n", "")

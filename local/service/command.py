@@ -157,7 +157,10 @@ def _listen_to_signals(end: "asyncio.Future[int]") -> None:
         _end(end, 0)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, on_signal)
+        # nohup(1) has SIGHUP ignored, so that the service outlives its terminal. A script's shell has SIGINT ignored
+        # for what it starts in the background; Ctrl-C there is meant for all, and nothing is to be left behind.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, on_signal)
 
 
 def _end(end: "asyncio.Future[int]", status: int) -> None:

@@ -13,7 +13,7 @@ for name in [name for name in os.environ if name.startswith("AWS_")]:
 # What is collected is walked again at each collection of garbage.
 gc.set_threshold(50_000, 20, 20)
 
-pytest_plugins = ["cpu_budget"]
+pytest_plugins = ["cpu_budget", "time_limit"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from handlers.run.group_function import BEAT_EVERY_MS, YOUNG_MS
 from handlers.store import typed_values
 from tests.examples import examples
-from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, MARGIN_MS, World
+from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, MARGIN_MS, START_MS, World
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
 STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
@@ -124,6 +124,8 @@ def test_a_join_and_a_leave_take_effect_and_disturb_nobody(during: bool) -> None
 )
 @settings(max_examples=examples(60))
 @example(3_001, 0, None, True)  # the record is read while the stream is told what was known before
+@example(5_000, 2, 500, False)  # the bound falls into the stream's own handover, as it does here
+@example(9_000, 2, 500, False)
 def test_a_join_and_a_leave_take_effect_within_a_beat(
     after_ms: int, number: int, handover_ms: int | None, leaves: bool
 ) -> None:
@@ -145,6 +147,11 @@ def test_a_join_and_a_leave_take_effect_within_a_beat(
     world.run(asked_ms - 1)
     links = {stream: [*world.upstreams[stream].links] for stream in others}
     world.run(asked_ms + EVERY_MS)
+    upstream = world.upstreams[moved]
+    if not leaves and "forbids" in moved and handover_ms is not None and upstream.bare_since is not None:
+        # It was connected since it was asked for. It is just being handed over, where no two connections are allowed.
+        assert upstream.bare_since > START_MS + asked_ms
+        world.run(upstream.bare_since - START_MS + 300)
     assert world.holders(moved) in (([],) if leaves else (["r1"], ["r2"], ["r1", "r2"]))
     if handover_ms is None:
         assert {stream: world.upstreams[stream].links for stream in others} == links

@@ -42,6 +42,7 @@ class Run:
     seen: set[int] = field(default_factory=set)
     variables: dict[str, str] = field(default_factory=dict)
     clients: dict[str, Any] = field(default_factory=dict)
+    starter: tuple[str, ...] = ()
 
     @property
     def log(self) -> Path:
@@ -58,7 +59,7 @@ class Run:
         self.lives += 1
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "local.cli", "run"],
+                [*self.starter, sys.executable, "-m", "local.cli", "run"],
                 cwd=PROJECT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -325,7 +326,11 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
 
 
 def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
-    """One line says at once what it waits for, no port is held, and the start continues."""
+    """One line says at once what it waits for, no port is held, and the start continues.
+
+    In the background of a script, by nohup: the end of the terminal ends nothing, Ctrl-C does.
+    """
+    service.starter = ("bash", "-c", 'trap "" INT HUP; exec "$@"', "bash")
     held = lock(service.data)
     try:
         service.launch()
@@ -336,7 +341,10 @@ def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
     finally:
         held.close()
     assert until(service.answers, 30), service.log.read_text()
-    assert service.end(signal.SIGTERM) == 0
+    assert service.process is not None
+    service.process.send_signal(signal.SIGHUP)
+    assert service.answers()
+    assert service.end(signal.SIGINT) == 0
 
 
 @pytest.mark.parametrize(
