@@ -19,11 +19,10 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
 from handlers.deliver import delivery_records
-from handlers.deliver.batch import Delivered, Hands, Letter, deliver
-from handlers.deliver.contract import Tools
+from handlers.deliver.batch import Delivered, Letter, Ports, deliver
+from handlers.deliver.contract import Tools, sending
 from handlers.deliver.delivery_metrics import documents
 from handlers.deliver.delivery_records import Count, Place
-from handlers.deliver.known_sinks import sending
 from handlers.deliver.sinks.lambda_function import INVOKE_S
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
@@ -57,14 +56,14 @@ delivered = Delivered()
 def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str, Any]:
     """{"batchItemFailures": [...]}: the sequence number of the first record that is not done, or none."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
-    hands = Hands(
+    ports = Ports(
         targets=targets_of,
         sending=lambda target: sending(target, TOOLS),
-        bury=bury,
+        dead_letter=dead_letter,
         now_ms=now_ms,
         left_ms=lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS,
     )
-    result = deliver(event["Records"], hands, delivered)
+    result = deliver(event["Records"], ports, delivered)
     report(result.counts)
     return {"batchItemFailures": [{"itemIdentifier": result.failed_at}] if result.failed_at else []}
 
@@ -110,7 +109,7 @@ def client(service: str) -> Any:
 TOOLS = Tools(client, secret, now_ms)
 
 
-def bury(letter: Letter) -> bool:
+def dead_letter(letter: Letter) -> bool:
     """Whether the dead-letter queue took the message; the event itself is in the table."""
     said = {"stream": letter.stream_id, "sink": letter.label, "key": letter.key, "position": letter.position}
     try:

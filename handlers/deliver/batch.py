@@ -65,17 +65,16 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class Ports:
     """What an invocation works with: where a stream's events go, what sends there, and the dead-letter queue.
 
-    `targets` raises ValueError where the profile is wrong; `bury` returns False where the queue does not take it, and
-    is not asked again then.
-    `left_ms` is the time for what is sent.
+    `targets` raises ValueError where the profile is wrong; `dead_letter` returns False where the queue does not take a
+    letter, and is not called again then; `left_ms` is the time for what is sent.
     """
 
     targets: Callable[[str], Sequence[Target]]
     sending: Sending
-    bury: Callable[[Letter], bool]
+    dead_letter: Callable[[Letter], bool]
     now_ms: Callable[[], int]
     left_ms: Callable[[], int]
 
@@ -83,9 +82,9 @@ class Hands:
 class _Work:
     """The records of one invocation, and which of them are not done."""
 
-    def __init__(self, records: Sequence[Record], hands: Hands, delivered: Delivered) -> None:
+    def __init__(self, records: Sequence[Record], ports: Ports, delivered: Delivered) -> None:
         self.records = records
-        self.hands = hands
+        self.ports = ports
         self.delivered = delivered
         self.numbers = [rules.sequence_number(record) for record in records]
         self.undone: set[int] = set()
@@ -98,7 +97,7 @@ class _Work:
         for place, record in enumerate(self.records):
             stream_id = rules.stream_id(record)
             try:
-                targets = self.hands.targets(stream_id)
+                targets = self.ports.targets(stream_id)
             except ValueError as problem:
                 self._wait(place, stream_id, "", str(problem))
                 continue
@@ -109,7 +108,7 @@ class _Work:
             except (ValueError, KeyError, TypeError) as problem:
                 sort_key = record["dynamodb"]["Keys"]["SK"]["S"]
                 reason = f"the record cannot be read: {type(problem).__name__}"
-                self._bury(place, Letter(stream_id, "", sort_key, "", reason), "")
+                self._dead_letter(place, Letter(stream_id, "", sort_key, "", reason), "")
                 continue
             for target in targets:
                 left = [one for one in messages if not self.delivered.has(self.numbers[place], one, target.label)]
@@ -117,22 +116,22 @@ class _Work:
 
     def send(self, target: Target, messages: Iterable[Message]) -> None:
         """Sends what goes to one sink."""
-        promises, send = self.hands.sending(target)
+        promises, send = self.ports.sending(target)
 
         def is_late() -> bool:
-            return self.hands.left_ms() < promises.longest_ms
+            return self.ports.left_ms() < promises.longest_ms
 
         outcomes = send_all(messages, promises, send, is_late, in_order=target.in_order)
         for message in outcomes.taken:
             self.delivered.add(self.numbers[message.place], message, target.label)
         self._count(target.label, outcomes)
         for message, reason in outcomes.poison:
-            self._bury(message.place, _letter(message, target.label, reason), target.label, message)
+            self._dead_letter(message.place, _letter(message, target.label, reason), target.label, message)
         for message, reason in outcomes.waiting:
             self._wait(message.place, message.stream_id, target.label, reason, message)
 
     def _count(self, label: str, outcomes: Outcomes) -> None:
-        now_ms = self.hands.now_ms()
+        now_ms = self.ports.now_ms()
         for message in outcomes.taken:
             count = self._of(message.stream_id, label)
             count.delivered += 1
@@ -148,21 +147,21 @@ class _Work:
         """The record is not done; one that DynamoDB is about to forget goes to the dead-letter queue instead."""
         count = self._of(stream_id, label)
         record = self.records[place]
-        is_old = self.hands.now_ms() - rules.created_at_ms(record) >= GIVE_UP_MS
+        is_old = self.ports.now_ms() - rules.created_at_ms(record) >= GIVE_UP_MS
         if is_old and reason != LATE.reason:
             why = f"not delivered in 23 hours: {reason}"
             key = message.key if message is not None else record["dynamodb"]["Keys"]["SK"]["S"]
             position = message.position if message is not None else ""
-            self._bury(place, Letter(stream_id, label, key, position, why), label, message)
+            self._dead_letter(place, Letter(stream_id, label, key, position, why), label, message)
             return
         count.failed += 1
         count.reason = count.reason or reason
         self.undone.add(place)
 
-    def _bury(self, place: int, letter: Letter, label: str, message: Message | None = None) -> None:
+    def _dead_letter(self, place: int, letter: Letter, label: str, message: Message | None = None) -> None:
         count = self._of(letter.stream_id, label)
         # To find out takes seconds: once for all of a call.
-        self.is_queue_away = self.is_queue_away or not self.hands.bury(letter)
+        self.is_queue_away = self.is_queue_away or not self.ports.dead_letter(letter)
         if not self.is_queue_away:
             count.dead_lettered += 1
             if message is not None:
@@ -176,9 +175,9 @@ class _Work:
         return self.result.counts.setdefault(Place(stream_id, label), Count())
 
 
-def deliver(records: Sequence[Record], hands: Hands, delivered: Delivered) -> Result:
+def deliver(records: Sequence[Record], ports: Ports, delivered: Delivered) -> Result:
     """Delivers the records; the result says from which on Lambda is to send them again."""
-    work = _Work(records, hands, delivered)
+    work = _Work(records, ports, delivered)
     work.read()
     for target, messages in work.waiting.items():
         work.send(target, messages)

@@ -1,16 +1,21 @@
-"""What a sink is: a table of what it promises, `PROMISES`, and one function, `send`.
+"""What a sink is: a module of handlers/deliver/sinks with a table of what it promises, `PROMISES`, and one function.
 
     def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]
 
 It sends the batch in one request, and returns which of its messages were refused, by their place in the batch; none
-where all were taken. What a client raises it lets through: handlers/deliver/sending.py finds by `PROMISES.final`
-whether that passes. Invariant: a batch is never larger than the sink promises, and has one message at least.
+where all were taken. It lets through what a client raises: `sending` makes a refusal of that, final where
+`PROMISES.final` has its code. A module is imported when the first profile needs it. Invariants: a batch is never larger
+than the sink promises, and has one message at least; no refusal holds what a service said in its own words, which may
+quote an event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
+from handlers.errors import StreamkeeperError
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
@@ -18,6 +23,8 @@ from handlers.profile.secret_references import Reference
 # "request": one is taken whole or not at all, in its order. "message": one may be refused in part, so that it holds one
 # message of each stream, unless the profile does without the order. "none": the sink itself keeps no order.
 Order = Literal["request", "message", "none"]
+# Of each kind the module: `lambda` is a word of Python's.
+_MODULES = {"lambda": "lambda_function"}
 
 
 class Message(NamedTuple):
@@ -83,3 +90,31 @@ class Sink(Protocol):
 
     def send(self, batch: Sequence[Message], target: Target, tools: Tools, /) -> Mapping[int, Refusal]:
         """Which messages of the batch were refused, by their place in it."""
+
+
+@cache
+def sink(kind: str) -> Sink:
+    """The module of a kind of sink."""
+    return cast(Sink, import_module(f"handlers.deliver.sinks.{_MODULES.get(kind, kind)}"))
+
+
+def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]:
+    """What the target promises, and what sends a batch to it and raises nothing."""
+    module = sink(target.kind)
+
+    def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return module.send(batch, target, tools)
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", "Unknown"))
+            refusal = Refusal(code, code in module.PROMISES.final)
+        except BotoCoreError as error:
+            refusal = Refusal(f"no answer: {type(error).__name__}")
+        except StreamkeeperError as error:
+            # The secret that signs cannot be read; the sentence names it, and not its value.
+            refusal = Refusal(str(error))
+        return dict.fromkeys(range(len(batch)), refusal)
+
+    return module.PROMISES, send

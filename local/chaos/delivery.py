@@ -13,8 +13,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from handlers.deliver import known_sinks
-from handlers.deliver.batch import Delivered, Hands, Letter, deliver
+from handlers.deliver import contract
+from handlers.deliver.batch import Delivered, Letter, Ports, deliver
 from handlers.deliver.contract import Tools
 from local.chaos.delivery_plan import DeliveryPlan
 from local.chaos.virtual_webhook import SECRET, VirtualWebhook
@@ -147,17 +147,17 @@ class Lambda:
         # The one that is called last stands last.
         self._sandboxes.append(self._sandboxes.pop(self._draws.randrange(len(self._sandboxes))))
         tools = Tools(sinks.client, lambda _reference: SECRET, lambda: sinks.now_ms, self._webhook.post)
-        hands = Hands(
+        ports = Ports(
             targets=lambda _stream_id: self._of.plan.targets,
-            sending=lambda target: known_sinks.sending(target, tools),
-            bury=self._bury,
+            sending=lambda target: contract.sending(target, tools),
+            dead_letter=self._dead_letter,
             now_ms=lambda: sinks.now_ms,
             left_ms=lambda: self._limit_ms - sinks.now_ms,
         )
-        result = deliver([write.record() for write in batch], hands, self._sandboxes[-1])
+        result = deliver([write.record() for write in batch], ports, self._sandboxes[-1])
         return _place(batch, result.failed_at)
 
-    def _bury(self, letter: Letter) -> bool:
+    def _dead_letter(self, letter: Letter) -> bool:
         sinks = self._sinks
         sinks.step()
         if sinks.holds("no queue", 6):

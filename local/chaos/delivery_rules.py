@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from handlers.deliver import known_sinks
+from handlers.deliver import contract
 from handlers.deliver.batch import GIVE_UP_MS
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
@@ -46,7 +46,7 @@ def broken(delivery: Delivery) -> list[tuple[str, str]]:
                 if not _is_whole(event, stored.get(name)):
                     texts.append(("forged", f"{label} has another {name} than the table"))
         texts += _missing(delivery, target, stored, arrived)
-        if known_sinks.sink(target.kind).PROMISES.order != "none" and target.in_order:
+        if contract.sink(target.kind).PROMISES.order != "none" and target.in_order:
             texts += _overtaken(target, stored, arrived)
     return texts
 

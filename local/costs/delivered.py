@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.deliver import delivery_metrics, known_sinks
-from handlers.deliver.batch import Delivered, Hands, deliver
+from handlers.deliver import contract, delivery_metrics
+from handlers.deliver.batch import Delivered, Ports, deliver
 from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.framing.events import StreamEvent
 from handlers.profile.deliver_field import Target
@@ -172,7 +172,7 @@ def _hours_usd(kind: str, prices: Prices) -> float:
 def _batches(kind: str, made: Sequence[Record]) -> list[list[int]]:
     """The requests that become of a call, each the sizes of its messages."""
     target, sent = Target(kind, "counted"), []
-    promises = known_sinks.sink(kind).PROMISES
+    promises = contract.sink(kind).PROMISES
 
     def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
         sent.append([message.size_bytes for message in batch])
@@ -181,8 +181,8 @@ def _batches(kind: str, made: Sequence[Record]) -> list[list[int]]:
     def sending(_target: Target) -> tuple[Promises, Any]:
         return promises, send
 
-    hands = Hands(lambda _stream: [target], sending, lambda _letter: False, lambda: _AT_MS, lambda: 100_000)
-    result = deliver(made, hands, Delivered())
+    ports = Ports(lambda _stream: [target], sending, lambda _letter: False, lambda: _AT_MS, lambda: 100_000)
+    result = deliver(made, ports, Delivered())
     assert not result.failed_at
     return sent
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.deliver.batch import GIVE_UP_MS, Delivered, Hands, Letter, Result, deliver
+from handlers.deliver.batch import GIVE_UP_MS, Delivered, Letter, Ports, Result, deliver
 from handlers.deliver.contract import Message, Order, Promises, Refusal
 from handlers.deliver.delivery_records import Place
 from handlers.deliver.table_records import messages
@@ -42,7 +42,7 @@ class World:
         self.taken += [message for at, message in enumerate(batch) if at not in refused]
         return refused
 
-    def bury(self, letter: Letter) -> bool:
+    def dead_letter(self, letter: Letter) -> bool:
         """Whether the dead-letter queue took it."""
         self.buried += 1
         if self.is_queue_open:
@@ -51,14 +51,14 @@ class World:
 
     def run(self, records: Sequence[dict[str, Any]]) -> Result:
         """One invocation."""
-        hands = Hands(
+        ports = Ports(
             lambda _: self.targets,
             lambda _: (self.promises, self.send),
-            self.bury,
+            self.dead_letter,
             lambda: self.now_ms,
             lambda: self.left_ms,
         )
-        return deliver(records, hands, self.delivered)
+        return deliver(records, ports, self.delivered)
 
     def run_all(self, records: Sequence[dict[str, Any]], most: int = 1000) -> int:
         """Calls again as Lambda does, from the record that was reported; returns how often."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from handlers.deliver import known_sinks
-from handlers.deliver.batch import Delivered, Hands, Letter, Result, deliver
+from handlers.deliver import contract
+from handlers.deliver.batch import Delivered, Letter, Ports, Result, deliver
 from handlers.deliver.contract import Tools
 from handlers.deliver.table_records import messages
 from handlers.profile.deliver_field import KINDS
@@ -41,18 +41,18 @@ class Deliverer:
         """Begins a new sandbox, as a redeployment or a kill does: it remembers nothing."""
         self.delivered = Delivered()
 
-    def _bury(self, letter: Letter) -> bool:
+    def _dead_letter(self, letter: Letter) -> bool:
         self.letters.append(letter)
         return True
 
     def run(self, records: list[dict[str, Any]]) -> Result:
         """One invocation."""
         tools = Tools(self.rig.client, lambda _: rigs.SECRET, lambda: round(self.now_s * 1000))
-        hands = Hands(
-            lambda _: [self.rig.target], lambda target: known_sinks.sending(target, tools), self._bury,
+        ports = Ports(
+            lambda _: [self.rig.target], lambda target: contract.sending(target, tools), self._dead_letter,
             lambda: round(self.now_s * 1000), lambda: 100_000,
         )  # fmt: skip
-        return deliver(records, hands, self.delivered)
+        return deliver(records, ports, self.delivered)
 
     def run_all(self, records: list[dict[str, Any]], until_s: float = 0) -> Result:
         """Calls until all is done; Lambda doubles the rest between two calls, up to a minute."""
@@ -89,7 +89,7 @@ def by_stream(rig: Rig, *, once: bool) -> dict[str, list[str]]:
         keys.setdefault(one["stream"], []).append(one["key"])
     if not once:
         keys = {stream_id: list(dict.fromkeys(several)) for stream_id, several in keys.items()}
-    if known_sinks.sink(rig.target.kind).PROMISES.order == "none":
+    if contract.sink(rig.target.kind).PROMISES.order == "none":
         keys = {stream_id: sorted(several) for stream_id, several in keys.items()}
     return dict(sorted(keys.items()))
 
@@ -170,7 +170,7 @@ def test_moto_takes_what_is_sent(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
         def client(service: str) -> Any:
             return clients.setdefault(service, rigs.client(service, None))
 
-        _, send = known_sinks.sending(target, Tools(client, str, lambda: NOW_MS))
+        _, send = contract.sending(target, Tools(client, str, lambda: NOW_MS))
         batch = [messages(item_record("rig:a", event(key), n), n)[0] for n, key in enumerate("12")]
         assert send(batch) == {}
         assert sorted(one["key"] for one in received()) == ["1", "2"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from handlers.deliver import known_sinks
+from handlers.deliver import contract
 from handlers.deliver.contract import Tools
 from handlers.deliver.table_records import messages
 from handlers.profile.deliver_field import KINDS, Target
@@ -37,7 +37,7 @@ def is_open(port: int) -> bool:
 def send(target: Target, endpoint: str) -> dict[int, object]:
     """Sends the events, one a request, and all of them again; returns what was refused."""
     tools = Tools(lambda service: rigs.client(service, endpoint), lambda _: rigs.SECRET, lambda: NOW_MS)
-    _, sending = known_sinks.sending(target, tools)
+    _, sending = contract.sending(target, tools)
     refused: dict[int, object] = {}
     for message in BATCH * 2:
         refused |= sending([message])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from handlers.deliver.known_sinks import sink
+from handlers.deliver.contract import sink
 from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import KINDS, Target, targets
 from handlers.profile.secret_references import Reference
