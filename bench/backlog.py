@@ -5,7 +5,6 @@ throttles. The upstream also reports how long it could not send: that is back-pr
 between the two holds bytes.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -13,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.ingest import PROFILE, environment, process
+from bench.harness import options, process, show, table
+from bench.ingest import PROFILE, environment
 
 # The memory of Lambda's smallest function.
 GOAL_MB = 128
@@ -49,25 +49,18 @@ def measure(events: int, event_bytes: int, items_per_s: int) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.backlog", description="Measures memory behind a slow store.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--events", type=int, default=20_000, help="how many events are sent (default 20000)")
-    parser.add_argument("--event-bytes", type=int, default=3000, help="bytes of JSON in an event (default 3000)")
-    parser.add_argument("--items-per-s", type=int, default=2000, help="what the slow endpoint accepts (default 2000)")
-    options = parser.parse_args(argv)
-    figures = measure(options.events, options.event_bytes, options.items_per_s)
-    if options.json:
-        print(json.dumps(figures, indent=1))
-        return 0
-    print(f"{figures['sent_mb']} MB sent as fast as they are read")
-    print(f"{'endpoint':<22}{'stored':>8}{'events/s':>10}{'max RSS':>10}{'upstream stood still':>23}")
-    for name, words in (("fast", "accepts all"), ("slow", f"accepts {figures['items_per_s']}/s")):
-        row = figures[name]
-        held = f"{row['max_rss_mb']:>7.1f} MB{row['stood_still_s']:>21.1f} s"
-        print(f"{words:<22}{row['events']:>8}{row['events_per_s']:>10}{held}")
-    verdict = "ok" if figures["slow"]["max_rss_mb"] < GOAL_MB else "missed"
-    print(f"goal: less than {GOAL_MB} MB: {verdict}")
-    return 0
+    asked = options(
+        argv, __doc__, events=(20_000, "how many events are sent"), event_bytes=(3000, "bytes of JSON in an event"),
+        items_per_s=(2000, "what the slow endpoint accepts"),
+    )  # fmt: skip
+    figures = measure(asked.events, asked.event_bytes, asked.items_per_s)
+    names = ("events", "events_per_s", "max_rss_mb", "stood_still_s")
+    rows = [
+        (words, *(figures[name][column] for column in names))
+        for name, words in (("fast", "accepts all"), ("slow", f"accepts {asked.items_per_s}/s"))
+    ]
+    head = f"{figures['sent_mb']} MB sent as fast as they are read; the goal is to stay below {GOAL_MB} MB"
+    return show(asked, figures, [head, *table(("endpoint", *names), rows)])
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@ when every stream that was added connects in time, and no handover of any stream
 does not hold ends the run. The upstream measures, as in bench.handover.
 """
 
-import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Iterable
@@ -15,11 +13,10 @@ from dataclasses import asdict, dataclass
 
 from bench import processes
 from bench.gaps import Gauge
-from bench.goals import Goal
+from bench.harness import Goal, at_least, options, run, say, show, so
 from bench.stage import Stage, open_stage
 from bench.streams import CONNECTIONS, Stream
 from local.service import capacity
-from local.user_error import UserError
 
 STAGE = "local"
 # A stream that was asked for is connected within this time.
@@ -109,7 +106,7 @@ def held(rows: Iterable[Row]) -> int:
 def goal(rows: list[Row], promised: int) -> Goal:
     """Return the goal: the machine holds what the service says at its start; missed where so many were not tried."""
     words = f"the {promised} streams that `make run` promises are held (held: {held(rows)})"
-    return Goal("capacity", words, None, None, held(rows) >= promised)
+    return so("capacity", words, held(rows) >= promised)
 
 
 def head() -> str:
@@ -126,41 +123,25 @@ def line(row: Row) -> str:
     )
 
 
-def _positive(text: str) -> int:
-    """The whole number, 1 or more; argparse reports another text."""
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 where the service cannot start."""
-    parser = argparse.ArgumentParser(prog="python -m bench.capacity", description="Finds how many streams are held.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--first", type=_positive, default=40, help="how many streams to begin with (default 40)")
-    parser.add_argument("--step", type=_positive, default=20, help="how many to add at a time (default 20)")
-    parser.add_argument("--most", type=_positive, default=400, help="where to end (default 400)")
-    parser.add_argument("--seconds", type=_positive, default=90, help="how long to watch each number (default 90)")
-    parser.add_argument("--stage", default=STAGE, help=f"whose settings to use (default {STAGE})")
-    options = parser.parse_args(argv)
-    if options.first > options.most:
-        parser.error(f"--first ({options.first}) must be at most --most ({options.most})")
+    asked = options(
+        argv, __doc__, first=(40, "how many streams to begin with", at_least(1)),
+        step=(20, "how many to add at a time", at_least(1)), most=(400, "where to end", at_least(1)),
+        seconds=(90, "how long to watch each number", at_least(1)), stage=(STAGE, "whose settings to use"),
+    )  # fmt: skip
+    if asked.first > asked.most:
+        say(__doc__, f"error: --first ({asked.first}) must be at most --most ({asked.most})")
+        raise SystemExit(2)
     promised = capacity.read({})
     print(head(), file=sys.stderr)
-    try:
-        rows = asyncio.run(find(options.first, options.step, options.most, options.seconds, options.stage))
-    except UserError as mistake:
-        print(f"bench.capacity: {mistake}", file=sys.stderr)
-        return 2
-    judged = goal(rows, promised.most)
-    if options.json:
-        about = {"seconds": options.seconds, "stage": options.stage, "because": promised.because}
-        tried = [asdict(row) | {"holds": row.holds} for row in rows]
-        print(json.dumps(about | {"rows": tried, "held": held(rows), "goals": [asdict(judged)]}, indent=1))
-        return 0
-    print(f"held: {held(rows)} ({promised.because})")
-    print(judged.line)
-    return 0
+    rows = run(__doc__, find(asked.first, asked.step, asked.most, asked.seconds, asked.stage))
+    figures = {
+        "seconds": asked.seconds, "stage": asked.stage, "because": promised.because,
+        "rows": [asdict(row) | {"holds": row.holds} for row in rows], "held": held(rows),
+    }  # fmt: skip
+    words = f"held: {held(rows)} ({promised.because})"
+    return show(asked, figures, [words], [goal(rows, promised.most)], judge=False)
 
 
 if __name__ == "__main__":

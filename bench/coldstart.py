@@ -6,8 +6,6 @@ powertools, urllib3), and the stream at once. The least of several starts counts
 only add.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -16,11 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.ingest import PROFILE, environment, process
+from bench.harness import Goal, options, process, show, table
+from bench.ingest import PROFILE, environment
+from local.checkout import ROOT
 
 KINDS = ("bare", "ours", "peer")
 GOAL_MS = 130
-ROOT = Path(__file__).parent.parent
 
 
 def start(kind: str, variables: dict[str, str]) -> float:
@@ -57,24 +56,20 @@ def _least(kind: str, variables: dict[str, str], times: int) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.coldstart", description="Measures the CPU of a cold start.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--times", type=int, default=9, help="how many starts of each (default 9)")
-    parser.add_argument("--uncompiled-times", type=int, default=2, help="the same without .pyc files (default 2)")
-    options = parser.parse_args(argv)
-    figures = measure(options.times, options.uncompiled_times)
-    if options.json:
-        print(json.dumps({"times": options.times, **figures}, indent=1))
-        return 0
-    print(f"{'CPU ms to the first byte':<28}{'ours':>8}{'peer':>8}{'ratio':>8}")
-    print(f"{'compiled':<28}{figures['ours_ms']:>8.1f}{figures['peer_ms']:>8.1f}{figures['ratio']:>8.2f}")
-    if options.uncompiled_times:
+    asked = options(
+        argv, __doc__, times=(9, "how many starts of each"),
+        uncompiled_times=(2, "the same without .pyc files"),
+    )  # fmt: skip
+    figures = measure(asked.times, asked.uncompiled_times)
+    rows: list[tuple[object, ...]] = [("compiled", figures["ours_ms"], figures["peer_ms"], figures["ratio"])]
+    if asked.uncompiled_times:
         ours, peer = figures["ours_uncompiled_ms"], figures["peer_uncompiled_ms"]
-        print(f"{'without compiled files':<28}{ours:>8.1f}{peer:>8.1f}{peer / ours:>8.2f}")
-    print(f"{'the interpreter alone':<28}{figures['bare_ms']:>8.1f}")
-    verdict = "ok" if figures["ours_ms"] <= GOAL_MS else "missed"
-    print(f"goal: {GOAL_MS} ms or less: {verdict}")
-    return 0
+        rows.append(("without compiled files", ours, peer, round(peer / ours, 2)))
+    lines = table(
+        ("CPU ms to the first byte", "ours", "peer", "ratio"), [*rows, ("Python", figures["bare_ms"], "", "")]
+    )
+    goal = Goal("ours", "CPU to the first byte", GOAL_MS, figures["ours_ms"], figures["ours_ms"] <= GOAL_MS)
+    return show(asked, {"times": asked.times, **figures}, lines, [goal], judge=False)
 
 
 if __name__ == "__main__":

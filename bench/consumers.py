@@ -17,10 +17,10 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.processes import resident_mb
 from bench.source import data
 
 BATCH = 25
@@ -137,12 +137,6 @@ def used() -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, time.monotonic()
 
 
-def _most_bytes() -> int:
-    """Return the most memory that this process has held; getrusage's figure begins with the parent's."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-
-
 def main(who: str) -> dict[str, Any]:
     """Run one kind and return its figures."""
     run = {"ours": ours, "log": ours, "unordered": ours, "peer": peer, "floor": floor}[who]()
@@ -153,7 +147,7 @@ def main(who: str) -> dict[str, Any]:
         "events": events,
         "cpu_us": round((cpu_to_s - cpu_s) / events * 1e6, 1),
         "events_per_s": round(events / (until - since)),
-        "max_rss_mb": round(_most_bytes() / 2**20, 1),
+        "max_rss_mb": round(resident_mb(), 1),
     }
 
 

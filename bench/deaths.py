@@ -8,9 +8,7 @@ next. The time for which a function is stopped does not count, for it is not ove
 its error: where the machine has lost sight of a function nothing proves the death, and the lease decides.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import signal
 import sys
@@ -21,11 +19,10 @@ from typing import Any
 
 from bench.death_parts import Death, Parts, parts
 from bench.gaps import KILL, Gauge, summary
-from bench.goals import DEATH_MS, Goal, death_goals
+from bench.harness import Goal, at_most, options, run, show, so, table
 from bench.stage import STAGE, Stage, open_stage
 from bench.streams import CONNECTIONS, Stream
 from local import stages
-from local.user_error import UserError
 
 KILLED, TIMED_OUT = "Runtime.ExitError", "Sandbox.Timedout"
 # How a function dies, and how the machine is to hear of it.
@@ -35,6 +32,10 @@ DEATHS = {KILLED: signal.SIGKILL, TIMED_OUT: signal.SIGSTOP}
 ALONE_S = (2.0, 4.0)
 AT_ONCE = 4
 DEATHS_BY_DEFAULT = 220
+# From the end of a function to the lane's next request, where two are forbidden and the error proves the end.
+DEATH_MS = 1500
+# So many deaths of a kind at least: of fewer a p99 is the greatest alone.
+ENOUGH = 100
 
 
 @dataclass(frozen=True)
@@ -136,51 +137,43 @@ async def measure(deaths: int, seed: int) -> list[Row]:
         return await run.measure(stage)
 
 
-def table(rows: Iterable[Row]) -> list[str]:
+def lines(rows: Iterable[Row]) -> list[str]:
     """Return the lines of the table, with a line for each part of the gaps and for each slow death."""
-    lines = [f"{'':<18}{'count':>7}{'p50':>7}{'p99':>7}{'most':>7}{'unproved':>10}{'lost':>6}"]
-    for figures in rows:
-        gaps = f"{figures.policy:<18}{figures.gaps['count']:>7}{_times(figures.gaps)}"
-        lines.append(f"{gaps}{figures.unproved:>10}{figures.lost:>6}")
-        lines += [f"  {name:<23}{_times(of)}" for name, of in figures.parts.items()]
-        lines += [f"  {text}" for text in figures.slow]
-    return lines
+    cells: list[tuple[object, ...]] = []
+    slow: list[str] = []
+    for one in rows:
+        cells.append((one.policy, one.gaps["count"], *_times(one.gaps), one.unproved, one.lost))
+        cells += [(f"  {name}", "", *_times(of), "", "") for name, of in one.parts.items()]
+        slow += [f"{one.policy}: {text}" for text in one.slow]
+    return [*table(("", "count", "p50", "p99", "most", "unproved", "lost"), cells), *slow]
 
 
-def _times(of: dict[str, Any]) -> str:
-    return "".join(f"{_ms(of[name]):>7}" for name in ("p50_ms", "p99_ms", "most_ms"))
+def _times(of: dict[str, Any]) -> list[str]:
+    return ["" if of[name] is None else f"{of[name]:.0f}" for name in ("p50_ms", "p99_ms", "most_ms")]
 
 
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"
-
-
-def judged(rows: Iterable[Row]) -> list[Goal]:
-    """Return the goals with their verdicts."""
-    return [goal for row in rows for goal in death_goals(row)]
+def goals(rows: Iterable[Row]) -> list[Goal]:
+    """Return every goal of each kind of death with its verdict."""
+    return [
+        goal
+        for row in rows
+        for goal in (
+            at_most(row.policy, "p99 to the next request", DEATH_MS, row.gaps["p99_ms"]),
+            so(row.policy, f"{ENOUGH} deaths that the machine was told of", row.gaps["count"] >= ENOUGH),
+            so(row.policy, "no event lost", row.lost == 0),
+        )
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 where the service cannot start."""
-    parser = argparse.ArgumentParser(prog="python -m bench.deaths", description="Measures gaps after deaths.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--deaths", type=int, default=DEATHS_BY_DEFAULT, help="how many, half of each kind (default %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="seed of the moments of the deaths")
-    options = parser.parse_args(argv)
-    try:
-        rows = asyncio.run(measure(options.deaths, options.seed))
-    except UserError as mistake:
-        print(f"bench.deaths: {mistake}", file=sys.stderr)
-        return 2
-    if options.json:
-        goals = [asdict(goal) for goal in judged(rows)]
-        about = {"deaths": options.deaths, "seed": options.seed, "stage": STAGE}
-        print(json.dumps(about | {"rows": [asdict(row) for row in rows], "goals": goals}, indent=1))
-        return 0
-    print("\n".join([*table(rows), "", *(goal.line for goal in judged(rows))]))
-    return 0
+    asked = options(
+        argv, __doc__, deaths=(DEATHS_BY_DEFAULT, "how many, half of each kind"),
+        seed=(1, "seed of the moments of the deaths"),
+    )  # fmt: skip
+    rows = run(__doc__, measure(asked.deaths, asked.seed))
+    figures = {"deaths": asked.deaths, "seed": asked.seed, "stage": STAGE, "rows": [asdict(row) for row in rows]}
+    return show(asked, figures, [*lines(rows), ""], goals(rows), judge=False)
 
 
 if __name__ == "__main__":

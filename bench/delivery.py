@@ -8,12 +8,12 @@ with one event makes, and nothing else. Invariant: every event was sent before a
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import multiprocessing
 import os
 import statistics
+import sys
 import tempfile
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from bench.harness import options, show
 from local.costs.delivered import records
 
 CALLS, FEW, MANY = 24, 1, 100
@@ -145,17 +146,13 @@ def _call_ms(profile: str, count: int, calls: int, event_bytes: int) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Prints the three figures, and a call with one event beside its peer."""
-    parser = argparse.ArgumentParser(prog="python -m bench.delivery", description="Measures the delivery's CPU.")
-    parser.add_argument("--calls", type=int, default=CALLS, help=f"calls of each size ({CALLS})")
-    parser.add_argument("--event-bytes", type=int, default=200, help="of an event's body (200)")
-    options = parser.parse_args(argv)
-    figures = measure(options.calls, options.event_bytes)
-    one, peer = figures.pop("one_event"), figures.pop("boto3_alone")
-    for name, value in figures.items():
-        print(f"{name} = {value:.3f}")
-    print(f"a call with one event {one:.2f} ms, boto3's two requests alone {peer:.2f} ms: {one / peer:.2f} times")
-    return 0
+    asked = options(argv, __doc__, calls=(CALLS, "calls of each size"), event_bytes=(200, "of an event's body"))
+    figures = measure(asked.calls, asked.event_bytes)
+    one, peer = figures["one_event"], figures["boto3_alone"]
+    lines = [f"{name} = {value:.3f}" for name, value in figures.items() if name.startswith("delivery_")]
+    words = f"a call with one event {one:.2f} ms, boto3's two requests alone {peer:.2f} ms: {one / peer:.2f} times"
+    return show(asked, figures, [*lines, words])
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

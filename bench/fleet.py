@@ -27,7 +27,7 @@ import yaml
 
 from bench import processes
 from bench.fleet_peers import data
-from bench.goals import fleet_goals
+from bench.harness import Goal, at_least, options, run, say, show, so
 from bench.stage import service_of
 from handlers.store.segment_reader import SegmentReader
 from local import stages
@@ -52,6 +52,8 @@ TRIES = 10
 # For how long it waits for the last stream to connect, and for the last event to be stored.
 CONNECTED_S, STORED_S = 600, 120
 LOOK_EVERY_S = 10.0
+# So often its streams are handed over while they are watched.
+HANDOVERS = 2
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ async def _start_all(streams: int, port: int) -> None:
                 raise UserError(f"{PROFILE}:{number} could not be started: {refusal}")
         begun += 1
         if begun % 100 == 0:
-            _says(f"{begun} of {streams} streams are started")
+            say(__doc__, f"{begun} of {streams} streams are started")
 
     tasks = [asyncio.create_task(start(number)) for number in range(streams)]
     try:
@@ -250,7 +252,7 @@ async def _connected(peers: Peers, streams: int) -> int:
         connected: int = (await peers.ask("look"))["connected"]
         if connected == streams or time.monotonic() > until_s:
             return connected
-        _says(f"{connected} of {streams} streams are connected")
+        say(__doc__, f"{connected} of {streams} streams are connected")
         await asyncio.sleep(2)
 
 
@@ -263,10 +265,11 @@ async def _watched(peers: Peers, seconds: float) -> dict[str, Any]:
         memory.append(await asyncio.to_thread(lambda: processes.memory_mb(processes.functions())))
         spent.look()
         now = await peers.ask("look")
-        _says(
+        say(
+            __doc__,
             f"{time.monotonic() - begun_s:.0f} of {seconds:g} s: {now['connected']} connected, "
             f"{now['openings'] - before['openings']} openings, {now['sent'] - before['sent']} events, "
-            f"{now['gaps']} gaps"
+            f"{now['gaps']} gaps",
         )
     requests = Counter(now["requests"])
     requests.subtract(before["requests"])
@@ -324,7 +327,7 @@ async def _compared(peers: Peers, client: Any) -> tuple[int, int, int, int]:
             if missing[number] == set() and strange == twice == 0:
                 del missing[number]
         if missing:
-            _says(f"{sum(map(len, missing.values()))} events are not stored yet")
+            say(__doc__, f"{sum(map(len, missing.values()))} events are not stored yet")
             await asyncio.sleep(2)
     lost = sum(map(len, missing.values()))
     return lost, strange, twice, sum(len(numbers) for numbers, _ in report)
@@ -349,10 +352,6 @@ def _usd_month(options: argparse.Namespace) -> float:
 # --- what is printed --------------------------------------------------------------------------------------------------
 
 
-def _says(text: str) -> None:
-    print(f"bench.fleet: {text}", file=sys.stderr, flush=True)
-
-
 def lines(row: Row) -> list[str]:
     """The figures as a person reads them."""
     requests = ", ".join(f"{name} {count:g}" for name, count in row.requests.items())
@@ -367,40 +366,30 @@ def lines(row: Row) -> list[str]:
     ]
 
 
-def _at_least(least: float) -> Any:
-    def number(text: str) -> float:
-        value = float(text) if text.replace(".", "", 1).isdigit() and text.isascii() else -1.0
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be a number of at least {least:g}, not {text!r}")
-        return int(value) if value == int(value) else value
-
-    return number
+def goals(row: Row) -> list[Goal]:
+    """Return the goals with their verdicts."""
+    name = f"{row.streams} streams"
+    return [
+        so(name, "each was handed over, several times", row.handovers >= HANDOVERS),
+        so(name, "no stream without a connection", row.gaps == 0),
+        so(name, "no event lost", row.lost == 0),
+        so(name, "each event stored once and as it was sent", row.strange == row.twice == 0),
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 where it cannot run, 130 where somebody ends it."""
-    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description="Keeps a fleet of streams connected.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--streams", type=_at_least(1), default=1000, help="how many (default 1000)")
-    parser.add_argument("--per-function", type=_at_least(1), default=100, help="how many share a function (100)")
-    parser.add_argument("--seconds", type=_at_least(1), default=240, help="how long to watch them (default 240)")
-    parser.add_argument("--every", type=_at_least(1), default=10, help="seconds from event to event (default 10)")
-    parser.add_argument("--function-s", type=_at_least(LEAST_FUNCTION_S), default=135, help="a function's limit (135)")
-    options = parser.parse_args(argv)
+    asked = options(
+        argv, __doc__, streams=(1000, "how many", at_least(1)), per_function=(100, "how many share one", at_least(1)),
+        seconds=(240, "how long to watch them", at_least(1)), every=(10, "seconds from event to event", at_least(1)),
+        function_s=(135, "a function's limit", at_least(LEAST_FUNCTION_S)),
+    )  # fmt: skip
     try:
-        row = asyncio.run(measure(options))
-    except UserError as mistake:
-        print(f"bench.fleet: {mistake}", file=sys.stderr)
-        return 2
+        row = run(__doc__, measure(asked))
     except KeyboardInterrupt:
-        _says("ended before the figures were known; nothing is left")
+        say(__doc__, "ended before the figures were known; nothing is left")
         return 130
-    judged = fleet_goals(row)
-    if options.json:
-        print(json.dumps(asdict(row) | {"goals": [asdict(goal) for goal in judged]}, indent=1))
-        return 0
-    print("\n".join([*lines(row), "", *(goal.line for goal in judged)]))
-    return 0
+    return show(asked, asdict(row), [*lines(row), ""], goals(row), judge=False)
 
 
 if __name__ == "__main__":

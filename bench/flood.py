@@ -6,18 +6,18 @@ function without the other. Each run is a function, an upstream and a table of i
 of no stream is an event missing or twice.
 """
 
-import argparse
 import asyncio
-import json
 import sys
 from dataclasses import asdict, dataclass, replace
 
 from bench.gaps import Summary, summary
-from bench.goals import Goal, fates_goals
 from bench.group import Plan, running
+from bench.harness import Goal, below, live, options, show, so
 
 ALONE = "none"
 FAULTS = ("flood", "large", "drip", "stall", "lies", "ends", "refuses")
+# From a stream's upstream to the table, whatever another stream of its function does.
+FRESH_MS = 1000
 HEAD = "other      events   p50 ms   p99 ms  most ms   times   stored requests/s   cores      MB"
 
 
@@ -68,40 +68,33 @@ async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: 
         )
 
 
-def goals_of(rows: list[Row]) -> list[Goal]:
-    """Return the goals with their verdicts."""
-    return [goal for row in rows for goal in fates_goals(row.fault, row.lags.p99_ms, row.silent)]
+def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
+    """Return the goals of the calm streams of a function of which another has that fault; `silent` stored nothing."""
+    return [
+        below(fault, "p99 of the others, from upstream to table", FRESH_MS, p99_ms),
+        so(fault, "each of the others stores events", silent == 0),
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the rows and return 0, 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.flood", description="Measures the fates of streams apart.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--calm", type=int, default=99, metavar="N", help="calm streams (default 99)")
-    parser.add_argument("--seconds", type=float, default=10, help="how long each run is measured (default 10)")
-    parser.add_argument("--events-per-s", type=float, default=1, help="of each calm stream (default 1)")
-    parser.add_argument("--event-bytes", type=int, default=200, help="bytes of JSON in an event (default 200)")
-    parser.add_argument("--store", choices=("items", "log"), default="items", help="which store (default items)")
-    parser.add_argument("--faults", nargs="*", choices=FAULTS, default=list(FAULTS), help="what the other does")
-    parser.add_argument("--share", type=int, default=0, metavar="MB", help="as much of a core as so many MB have")
-    options = parser.parse_args(argv)
+    asked = options(
+        argv, __doc__, calm=(99, "calm streams"), seconds=(10.0, "how long each run is measured"),
+        events_per_s=(1.0, "of each calm stream"), event_bytes=(200, "bytes of JSON in an event"),
+        store=("items", "which store", ("items", "log")), faults=(FAULTS, "what the other does", FAULTS),
+        share=(0, "as much of a core as so many MB have"),
+    )  # fmt: skip
     # What waits for more to come is no lag: a log is written at once.
-    fields = "flush_s = 0\n" if options.store == "log" else ""
-    plan = Plan({}, "sse", options.store, options.events_per_s, options.event_bytes, fields=fields)
-    if not options.json:
-        print(HEAD)
+    fields = "flush_s = 0\n" if asked.store == "log" else ""
+    plan = Plan({}, "sse", asked.store, asked.events_per_s, asked.event_bytes, fields=fields)
+    live(asked, HEAD)
     rows: list[Row] = []
-    for fault in (ALONE, *options.faults):
+    for fault in (ALONE, *asked.faults):
         beside_ms = rows[0].lags.p99_ms or 0 if rows else 0
-        rows.append(asyncio.run(measure(fault, options.calm, options.seconds, plan, beside_ms, options.share)))
-        if not options.json:
-            print(rows[-1].line, flush=True)
-    goals = goals_of(rows)
-    if options.json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], "goals": [asdict(goal) for goal in goals]}, indent=1))
-    else:
-        print(*(goal.line for goal in goals), sep="\n")
-    return 0 if all(goal.met for goal in goals) else 1
+        rows.append(asyncio.run(measure(fault, asked.calm, asked.seconds, plan, beside_ms, asked.share)))
+        live(asked, rows[-1].line)
+    judged = [goal for row in rows for goal in goals(row.fault, row.lags.p99_ms, row.silent)]
+    return show(asked, {"rows": [asdict(row) for row in rows]}, [], judged)
 
 
 if __name__ == "__main__":

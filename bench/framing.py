@@ -6,7 +6,6 @@ environment of their own, in which the benchmark runs.
 Invariant: a reader is timed only on wires that it reads correctly, and in turns with the others.
 """
 
-import argparse
 import io
 import json
 import logging
@@ -17,18 +16,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bench import peers_ndjson, peers_sse, rules
-from bench.environments import python_of
+from bench.harness import options, python_of, say, show
+from local.checkout import ROOT
 
 OURS = "streamkeeper"
 SIZES = (100, 10_000)
 READ_BYTES = 16_384
 WIRE_BYTES = 2_000_000
 ROUNDS = 7
-ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "bench" / "requirements.txt"
 
 T = TypeVar("T")
@@ -175,30 +173,21 @@ def behind(rows: list[Row]) -> list[Row]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; readers that are ahead of ours are listed on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m bench.framing", description="Measures decoders of SSE and NDJSON.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often each reads; the least counts ({ROUNDS})")
-    parser.add_argument("--here", action="store_true", help="install nothing: compare with what this Python has")
-    options = parser.parse_args(argv)
-    if not options.here:
-        again = [
-            str(python_of("framing", LOCK)),
-            "-m",
-            "bench.framing",
-            "--here",
-            *(sys.argv[1:] if argv is None else argv),
-        ]
+    asked = options(
+        argv, __doc__, rounds=(ROUNDS, "how often each reads; the least counts"),
+        here=(False, "install nothing: compare with what this Python has"),
+    )  # fmt: skip
+    if not asked.here:
+        more = sys.argv[1:] if argv is None else argv
+        again = [str(python_of("framing", LOCK)), "-m", "bench.framing", "--here", *more]
         return subprocess.run(again, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode
     logging.disable()  # the readers' logs are not part of the comparison
     warnings.simplefilter("ignore")
-    rows, verdicts = measure(rounds=options.rounds), kept()
-    if options.json:
-        print(json.dumps({"rows": [row._asdict() | {"ratio": round(row.ratio, 2)} for row in rows], "rules": verdicts}))
-    else:
-        print("\n".join(table(rows, verdicts)))
+    rows, verdicts = measure(rounds=asked.rounds), kept()
     for row in behind(rows):
-        print(f"bench.framing: behind {row.reader}: {row}", file=sys.stderr)
-    return 0
+        say(__doc__, f"behind {row.reader}: {row}")
+    shown = [row._asdict() | {"ratio": round(row.ratio, 2)} for row in rows]
+    return show(asked, {"rows": shown, "rules": verdicts}, table(rows, verdicts))
 
 
 if __name__ == "__main__":

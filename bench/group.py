@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.ingest import environment, process
-from bench.memory_parts import certificate, deployed, resident_mb, share, used_s
+from bench.harness import process
+from bench.ingest import environment
+from bench.memory_parts import certificate, deployed, share
+from bench.processes import own_spent_s, resident_mb
 from bench.tables import TABLES, Connection, Tables
 from handlers.store import typed_values
 from handlers.store.event_items import body_of
@@ -131,7 +133,7 @@ class Running:
     def cpu_s(self) -> float:
         """What the function has used of a processor."""
         assert self._sandbox.pid is not None
-        return used_s(self._sandbox.pid)
+        return own_spent_s(self._sandbox.pid)
 
     @property
     def most_mb(self) -> float:

@@ -5,28 +5,29 @@ at once, with the same function, settings and upstream. Each stream has faults o
 the time, then resets, then SIGKILL.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.gaps import DROP, HANDOVER, KILL, Gauge, summary
-from bench.goals import goals
+from bench.harness import Goal, at_most, options, run, show, so, table
 from bench.stage import STAGE, Stage, open_stage
-from bench.streams import STREAMS, Stream
+from bench.streams import CONNECTIONS, STREAMS, Stream
 from local import stages
 from local.upstreams.clockwork import Clockwork
-from local.user_error import UserError
 
 # Between two faults of one stream: long enough for the lanes to alternate again.
 FAULT_EVERY_S = (4.0, 8.0)
 # At the end, the time to fetch the events that were missed.
 CATCH_UP_S = 3.0
+DROP_MS = 2000
+# The time for a reconnection in place besides the connect: drain, save, release, claim.
+IN_PLACE_MS = 50
+IN_PLACE = "reconnects"
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,37 @@ async def _row(stage: Stage, stream: Stream, gauge: Gauge, elapsed_s: float) -> 
     )
 
 
-def table(rows: Iterable[Row]) -> list[str]:
-    """Return the lines of the table."""
-    lines = [f"{'':<25}{'gaps: count / p50 / p99 / most, in ms':<72}", f"{'machine':<13}{'policy':<12}"]
-    lines[1] += "".join(f"{kind:<24}" for kind in (HANDOVER, DROP, KILL, "(connect)"))
-    lines[1] += f"{'missed':>7}{'stored':>7}{'lost':>5}{'dupl.':>6}{'conn./h':>8}"
-    for row in rows:
-        cells = "".join(f"{_cell(gaps):<24}" for gaps in (*row.gaps.values(), row.connect))
-        counts = f"{row.happened_unconnected:>7}{row.stored:>7}{row.lost:>5}{row.duplicates:>6}"
-        lines.append(f"{row.machine:<13}{row.policy:<12}{cells}{counts}{row.connections_per_hour:>8}")
-    return lines
+def goals(rows: Iterable[Row]) -> list[Goal]:
+    """Return every goal with its verdict; the plain machine is the peer and has none."""
+    return [goal for row in rows if row.machine == CONNECTIONS for goal in _goals_of(row)]
+
+
+def _goals_of(row: Row) -> Iterator[Goal]:
+    # Where an overlap is forbidden a handover takes a release and a connect, for which there is no goal.
+    if row.policy != "forbids":
+        yield at_most(row.policy, "no gap at a handover", 0, row.gaps[HANDOVER]["most_ms"])
+    if row.policy == IN_PLACE:
+        for rank in ("p50", "p99"):
+            connect_ms = row.connect[f"{rank}_ms"]
+            limit_ms = None if connect_ms is None else connect_ms + IN_PLACE_MS
+            words = f"{rank} after a drop is the connect's {rank} and {IN_PLACE_MS} ms"
+            yield at_most(row.policy, words, limit_ms, row.gaps[DROP][f"{rank}_ms"])
+    else:
+        yield at_most(row.policy, "p99 after a drop", DROP_MS, row.gaps[DROP]["p99_ms"])
+    yield so(row.policy, "no event lost", row.lost == 0)
+
+
+def lines(rows: Iterable[Row]) -> list[str]:
+    """Return the lines of the table; gaps as count / p50 / p99 / most, in milliseconds."""
+    heads = ("machine", "policy", HANDOVER, DROP, KILL, "(connect)", "missed", "stored", "lost", "dupl.", "conn./h")
+    cells = (
+        (
+            row.machine, row.policy, *map(_cell, (*row.gaps.values(), row.connect)), row.happened_unconnected,
+            row.stored, row.lost, row.duplicates, row.connections_per_hour,
+        )
+        for row in rows
+    )  # fmt: skip
+    return table(heads, cells, left=6)
 
 
 def _cell(gaps: dict[str, Any]) -> str:
@@ -121,28 +143,15 @@ def _cell(gaps: dict[str, Any]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 2 where the service cannot start."""
-    parser = argparse.ArgumentParser(prog="python -m bench.handover", description="Measures gaps on real sockets.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--seconds", type=float, default=120, help="how long to measure (default 120)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the moments of the faults")
-    options = parser.parse_args(argv)
-    try:
-        rows = asyncio.run(measure(options.seconds, options.seed))
-    except UserError as mistake:
-        print(f"bench.handover: {mistake}", file=sys.stderr)
-        return 2
+    asked = options(
+        argv, __doc__, seconds=(120.0, "how long to measure"), seed=(1, "seed of the moments of the faults")
+    )  # fmt: skip
+    rows = run(__doc__, measure(asked.seconds, asked.seed))
     limits = {name: stages.load(STAGE)[name] for name in ("function_timeout_s", "wait_s", "margin_s")}
-    if options.json:
-        about = {"seconds": options.seconds, "seed": options.seed, "limits": limits}
-        judged = [asdict(goal) for goal in goals(rows)]
-        print(json.dumps(about | {"rows": [asdict(row) for row in rows], "goals": judged}, indent=1))
-        return 0
-    print(
-        f"{options.seconds:g} s, limits scaled down: {', '.join(f'{name} {limit}' for name, limit in limits.items())}"
-    )
-    print("\n".join(table(rows)))
-    print("\n".join(["", *(goal.line for goal in goals(rows))]))
-    return 0
+    figures = {"seconds": asked.seconds, "seed": asked.seed, "limits": limits, "rows": [asdict(row) for row in rows]}
+    scaled = ", ".join(f"{name} {limit}" for name, limit in limits.items())
+    head = f"{asked.seconds:g} s, limits scaled down: {scaled}; gaps: count / p50 / p99 / most, in ms"
+    return show(asked, figures, [head, *lines(rows), ""], goals(rows), judge=False)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@ Each run is a process of its own, so that only its CPU counts; upstream and Dyna
 for all. The kinds run in turn, so that other work on the machine disturbs all alike, and the median is reported.
 """
 
-import argparse
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from bench.harness import options, process, show, so, table
 
 PROFILE = """
 address = "${UPSTREAM_BENCH}"
@@ -30,19 +29,6 @@ GOAL_BYTES, GOAL_PER_S, GOAL_SHARE = 200, 1000, 0.5
 PACED_SHARE = 4
 # The plain handler is so much slower that it gets only a part of the events.
 PEERS_SHARE = 10
-
-
-@contextlib.contextmanager
-def process(*command: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run a module that prints its port; yield its address and its process, and end it afterwards."""
-    running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
-    assert running.stdout is not None
-    try:
-        yield f"http://127.0.0.1:{running.stdout.readline().strip()}", running
-    finally:
-        running.terminate()
-        running.wait()
-        running.stdout.close()
 
 
 def environment(folder: Path, endpoint: str, upstream: str, events: int, event_bytes: int) -> dict[str, str]:
@@ -126,34 +112,33 @@ def paced_share(events: int, times: int) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; 1 where the goal is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.ingest", description="Measures CPU per stored event.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--events", type=int, default=20_000, help="how many events a run stores (default 20000)")
-    parser.add_argument("--times", type=int, default=3, help="how many runs of each (default 3)")
-    parser.add_argument("--event-bytes", type=int, nargs="+", default=[200, 1000], help="bytes of JSON in an event")
-    parser.add_argument("--per-s", type=int, default=0, help="events a second (default: as fast as they are read)")
-    options = parser.parse_args(argv)
-    rows = [measure(options.events, event_bytes, options.times, options.per_s) for event_bytes in options.event_bytes]
-    share = paced_share(max(1, options.events // PACED_SHARE), options.times)
-    status = 0 if share < GOAL_SHARE else 1
-    if options.json:
-        goal = {"event_bytes": GOAL_BYTES, "per_s": GOAL_PER_S, "log_share": share, "below": GOAL_SHARE}
-        print(json.dumps({"events": options.events, "times": options.times, "rows": rows, "goal": goal}, indent=1))
-        return status
-    heads = ("ours", "unordered", "log", "peer", "floor")
-    names = "".join(f"{name:>10}" for name in heads)
-    print(f"{'event':>8}{names}{'ratio':>8}{'floors':>8}{'log':>8}{'ours':>12}{'unordered':>12}{'log':>12}{'peer':>12}")
-    units = f"{'µs':>10}" * len(heads)
-    print(
-        f"{'bytes':>8}{units}{'':>8}{'':>8}{'share':>8}{'events/s':>12}{'events/s':>12}{'events/s':>12}{'events/s':>12}"
+    asked = options(
+        argv, __doc__, events=(20_000, "how many events a run stores"), times=(3, "how many runs of each"),
+        event_bytes=([200, 1000], "bytes of JSON in an event"),
+        per_s=(0, "events a second, 0 for as many as are read"),
+    )  # fmt: skip
+    rows = [measure(asked.events, event_bytes, asked.times, asked.per_s) for event_bytes in asked.event_bytes]
+    share = paced_share(max(1, asked.events // PACED_SHARE), asked.times)
+    goal = {"event_bytes": GOAL_BYTES, "per_s": GOAL_PER_S, "log_share": share, "below": GOAL_SHARE}
+    kinds = ("ours", "unordered", "log", "peer", "floor")
+    heads = (
+        "bytes",
+        *(f"{kind} µs" for kind in kinds),
+        "ratio",
+        "floors",
+        "log share",
+        *(f"{kind}/s" for kind in kinds[:4]),
     )
-    for row in rows:
-        cpu = "".join(f"{row[f'{kind}_us']:>10.1f}" for kind in heads)
-        per_s = "".join(f"{row['events_per_s'][kind]:>12}" for kind in heads[:4])
-        print(f"{row['event_bytes']:>8}{cpu}{row['ratio']:>8.1f}{row['floors']:>8.2f}{row['log_share']:>8.2f}{per_s}")
-    words = f"goal: of {GOAL_BYTES} bytes at {GOAL_PER_S} a second a log takes below {GOAL_SHARE} of what items take"
-    print(f"{words}: {'missed' if status else 'ok'}, {share}")
-    return status
+    cells = [
+        (
+            row["event_bytes"], *(row[f"{kind}_us"] for kind in kinds), row["ratio"], row["floors"], row["log_share"],
+            *(row["events_per_s"][kind] for kind in kinds[:4]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    words = f"of {GOAL_BYTES} bytes at {GOAL_PER_S} a second a log takes {share}, below {GOAL_SHARE} of what items take"
+    figures = {"events": asked.events, "times": asked.times, "rows": rows, "goal": goal}
+    return show(asked, figures, table(heads, cells, left=0), [so("log", words, share < GOAL_SHARE)])
 
 
 if __name__ == "__main__":

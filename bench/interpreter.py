@@ -5,7 +5,6 @@ the history grows, so it is stopped after `--moto-seconds` and its rate until th
 one after the other, on the same lengths.
 """
 
-import argparse
 import cProfile
 import json
 import logging
@@ -25,6 +24,7 @@ from unittest.mock import patch
 import boto3
 from moto import mock_aws
 
+from bench.harness import options, show
 from local.stages import ROOT
 from states_language import load
 
@@ -183,30 +183,15 @@ def _rates(title: str, rates: dict[tuple[str, int], float], cut: set[tuple[str, 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.interpreter", description="Measures transitions a second.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--moto-seconds", type=float, default=20, help="after how long moto is stopped (20)")
-    parser.add_argument(
-        "--lengths", type=int, nargs="+", default=LENGTHS, metavar="N", help="rounds of the loop (1000 10000 100000)"
+    asked = options(
+        argv, __doc__, moto_seconds=(20.0, "after how long moto is stopped"), lengths=(LENGTHS, "rounds of the loop")
     )
-    options = parser.parse_args(argv)
-    lengths = tuple(options.lengths)
-    rows = [*ours(lengths), *npm(lengths), *moto(lengths, options.moto_seconds)]
+    lengths = tuple(asked.lengths)
+    rows = [*ours(lengths), *npm(lengths), *moto(lengths, asked.moto_seconds)]
     profile = hottest()
-    if options.json:
-        print(
-            json.dumps(
-                {
-                    "rows": [asdict(row) | {"rate": round(row.rate), "cpu_rate": round(row.cpu_rate)} for row in rows],
-                    "ratios": ratios(rows),
-                    "profile": profile,
-                }
-            )
-        )
-        return 0
-    print("\n".join(table(rows)))
-    print("* stopped before its end\nmost time of their own: " + ", ".join(profile))
-    return 0
+    shown = [asdict(row) | {"rate": round(row.rate), "cpu_rate": round(row.cpu_rate)} for row in rows]
+    lines = [*table(rows), "* stopped before its end", "most time of their own: " + ", ".join(profile)]
+    return show(asked, {"rows": shown, "ratios": ratios(rows), "profile": profile}, lines)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.group import Plan, running
-from bench.ingest import environment, process
-from bench.memory_parts import FRAMES, certificate, content_type, deployed, resident_mb, share, used_s
+from bench.harness import live, options, process, show, so
+from bench.ingest import environment
+from bench.memory_parts import FRAMES, certificate, content_type, deployed, share
+from bench.processes import own_spent_s, resident_mb
 from bench.source import data
 from local.checkout import ROOT
 from local.functions.sandbox import Sandbox
@@ -111,7 +113,7 @@ class Upstream:
                 if data:
                     handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
-        self.cpu_s = (used_s(self.pid), 0.0)
+        self.cpu_s = (own_spent_s(self.pid), 0.0)
         self._steady(send, self._load.seconds)
         self.steady_s = time.monotonic() - self.asked_s
         for size in self._load.sizes * (1 if self._load.large else 0):
@@ -203,7 +205,7 @@ async def run(load: Load, memory_mb: int) -> dict[str, Any]:
         try:
             answer = await sandbox.invoke(json.dumps({"pathParameters": {"streamId": STREAM}}).encode())
             end_s = time.monotonic()
-            cpu_s, most_mb = used_s(sandbox.pid), resident_mb(sandbox.pid)
+            cpu_s, most_mb = own_spent_s(sandbox.pid), resident_mb(sandbox.pid)
         finally:
             await sandbox.close()
     returned = json.loads(answer.payload)
@@ -243,65 +245,47 @@ async def run_group(behaviour: str, large_bytes: int, framing: str, store: str, 
         return function.most_mb
 
 
-def measure_groups(options: argparse.Namespace) -> int:
+def measure_groups(asked: argparse.Namespace) -> int:
     """Print what a function takes that keeps so many streams, and return 0; 1 where the goal is missed."""
     rows = []
-    if not options.json:
-        print(f"{'framing':<10}{'store':<7}{'all streams':<22}{'most_mb':>9}")
-    for framing, store in itertools.product(options.framing, options.store):
+    live(asked, f"{'framing':<10}{'store':<7}{'all streams':<22}{'most_mb':>9}")
+    for framing, store in itertools.product(asked.framing, asked.store):
         for behaviour, large_bytes in GROUP_KINDS:
             what = f"{behaviour} {large_bytes or ''}".strip()
-            most_mb = asyncio.run(run_group(behaviour, large_bytes, framing, store, options.streams, options.seconds))
+            most_mb = asyncio.run(run_group(behaviour, large_bytes, framing, store, asked.streams, asked.seconds))
             rows.append({"framing": framing, "store": store, "all": what, "most_mb": round(most_mb, 1)})
-            if not options.json:
-                print(f"{framing:<10}{store:<7}{what:<22}{most_mb:>9.1f}", flush=True)
+            live(asked, f"{framing:<10}{store:<7}{what:<22}{most_mb:>9.1f}")
+    return _shown(asked, rows, f"{asked.streams} streams", GROUP_GOAL_MB)
+
+
+def _shown(asked: argparse.Namespace, rows: list[dict[str, Any]], what: str, goal_mb: int) -> int:
     most_mb = max(row["most_mb"] for row in rows)
-    if options.json:
-        about = {"goal_mb": GROUP_GOAL_MB, "most_mb": most_mb, "streams": options.streams}
-        print(json.dumps(about | {"rows": rows}, indent=1))
-    else:
-        verdict = "ok" if most_mb < GROUP_GOAL_MB else "missed"
-        print(f"goal: {options.streams} streams below {GROUP_GOAL_MB} MB: {verdict}, {most_mb} MB")
-    return 0 if most_mb < GROUP_GOAL_MB else 1
+    goal = so(what, f"below {goal_mb} MB: {most_mb} MB", most_mb < goal_mb)
+    return show(asked, {"goal_mb": goal_mb, "most_mb": most_mb, "streams": asked.streams, "rows": rows}, [], [goal])
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0, 1 where one of them misses the goal."""
-    parser = argparse.ArgumentParser(prog="python -m bench.memory", description="Measures the function's memory.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--framing", nargs="+", choices=FRAMES, default=[*FRAMES], help="which framings (default: all)")
-    parser.add_argument("--store", nargs="+", choices=STORES, default=STORES, help="which stores (default: both)")
-    parser.add_argument("--events-per-s", type=int, default=0, help="how many (default 0: all that go)")
-    parser.add_argument("--seconds", type=float, default=4, help="for how long before the large events (default 4)")
-    parser.add_argument("--event-bytes", type=int, default=200, help="bytes of JSON in an event (default 200)")
-    parser.add_argument("--large", type=int, default=3, help="how many large events of each size (default 3)")
-    most = f"the profile's bound (default the greatest, {MOST_FRAME_BYTES})"
-    parser.add_argument("--max-frame-bytes", type=int, default=MOST_FRAME_BYTES, help=most)
-    parser.add_argument("--share", type=int, default=0, metavar="MB", help="as much of a core as so many MB have")
-    together = "measure a group of so many streams instead, all of which do the same at once"
-    parser.add_argument("--streams", type=int, default=1, metavar="N", help=together)
-    options = parser.parse_args(argv)
-    if options.streams > 1:
-        return measure_groups(options)
+    asked = options(
+        argv, __doc__, framing=([*FRAMES], "which framings", [*FRAMES]), store=(STORES, "which stores", STORES),
+        events_per_s=(0, "how many, 0 for all that go"), seconds=(4.0, "for how long before the large events"),
+        event_bytes=(200, "bytes of JSON in an event"), large=(3, "how many large events of each size"),
+        max_frame_bytes=(MOST_FRAME_BYTES, "the profile's bound"), share=(0, "as much of a core as so many MB have"),
+        streams=(1, "measure a group of so many streams instead, all of which do the same at once"),
+    )  # fmt: skip
+    if asked.streams > 1:
+        return measure_groups(asked)
     rows = []
     names = ("events", "cold_start_s", "cpu_us", "events_per_s", "most_mb")
-    if not options.json:
-        print(f"{'framing':<10}{'store':<7}{'body':<7}" + "".join(f"{name:>14}" for name in names))
-    for framing, store, is_compressed in kinds(options.framing, options.store):
-        rates = options.events_per_s, options.seconds, options.event_bytes, options.large, options.max_frame_bytes
+    live(asked, f"{'framing':<10}{'store':<7}{'body':<7}" + "".join(f"{name:>14}" for name in names))
+    for framing, store, is_compressed in kinds(asked.framing, asked.store):
+        rates = asked.events_per_s, asked.seconds, asked.event_bytes, asked.large, asked.max_frame_bytes
         load = Load(framing, store, is_compressed, *rates)
-        figures = asyncio.run(run(load, options.share))
-        rows.append(asdict(load) | {"share_mb": options.share} | figures)
-        if not options.json:
-            body = "gzip" if is_compressed else "plain"
-            print(f"{framing:<10}{store:<7}{body:<7}" + "".join(f"{figures[name]:>14}" for name in names), flush=True)
-    most_mb = max(row["most_mb"] for row in rows)
-    is_met = most_mb < GOAL_MB
-    if options.json:
-        print(json.dumps({"goal_mb": GOAL_MB, "most_mb": most_mb, "rows": rows}, indent=1))
-    else:
-        print(f"goal: below {GOAL_MB} MB: {'ok' if is_met else 'missed'}, {most_mb} MB")
-    return 0 if is_met else 1
+        figures = asyncio.run(run(load, asked.share))
+        rows.append(asdict(load) | {"share_mb": asked.share} | figures)
+        body = "gzip" if is_compressed else "plain"
+        live(asked, f"{framing:<10}{store:<7}{body:<7}" + "".join(f"{figures[name]:>14}" for name in names))
+    return _shown(asked, rows, "a function", GOAL_MB)
 
 
 if __name__ == "__main__":

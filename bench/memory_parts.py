@@ -1,4 +1,4 @@
-"""Reads what a process has used, bounds its share of a core, makes TLS for 127.0.0.1, and spells texts as on the wire.
+"""Bounds a process's share of a core, makes TLS for 127.0.0.1, and spells texts as on the wire.
 
 Invariant: a share ends with its block, and nothing of it is left.
 """
@@ -28,7 +28,6 @@ FRAMES: dict[str, Callable[[int, str], str]] = {
 MB_PER_CORE = 1769
 PERIOD_US = 100_000
 CGROUP = Path("/sys/fs/cgroup/cpu")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def content_type(framing: str) -> str:
@@ -59,17 +58,6 @@ def deployed() -> dict[str, str]:
     text = (ROOT / "serverless.yml").read_text(encoding="utf-8").replace("!", "")
     variables: dict[str, str] = yaml.safe_load(text)["functions"]["connectionManager"]["environment"]
     return variables
-
-
-def used_s(pid: int) -> float:
-    """Return the CPU seconds of a process, user and system; source: proc(5), stat."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def resident_mb(pid: int) -> float:
-    """Return the most memory that a process had resident."""
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 @contextlib.contextmanager

@@ -65,6 +65,11 @@ def memory_mb(pids: Iterable[int]) -> list[float]:
     return found
 
 
+def resident_mb(pid: int | str = "self") -> float:
+    """The most memory that a process had resident; of this program alone, where getrusage begins with its parent's."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def _times(pid: int) -> list[int]:
     """Ticks: its own as user and as system, and those of its children that have ended."""
     try:

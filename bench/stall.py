@@ -6,32 +6,24 @@ DescribeStateMachine and runs a small Express machine in turn, every `PAUSE_S`. 
 reported beside the times, so that one that failed to begin shows.
 """
 
-import argparse
-import asyncio
 import json
 import multiprocessing
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from botocore.config import Config
 
-from bench.goals import STALL_MS, stall_goal
-from local.aws_endpoints import Endpoints, plain_session
-from local.functions.function_pool import Pool
-from local.listener import Listener, bind
-from local.service.aws_server import AwsServer
-from states_language.clock import RealClock
-from states_language.server import StepFunctions, TaskPerformer, settle
+from bench.harness import Goal, below, live, options, show
+from bench.local_states import endpoint
+from local.aws_endpoints import plain_session
 
 PAUSE_S = 0.02
+# No other answer of the local Step Functions takes so long while somebody's expressions are evaluated.
+STALL_MS = 100
 _SPAWN = multiprocessing.get_context("spawn")
 ROLE = "arn:aws:iam::000000000000:role/bench"
 _ENDLESS = "($f := function($n) { $f($n + 1) }; $f(0))"
@@ -105,36 +97,6 @@ class Row:
         times = f"{self.median_ms:>8.1f}{self.p99_ms:>8.1f}{self.slowest_ms:>9.1f}"
         ended = f"{self.attacks:>8}{self.attack_ms:>9.0f}  {self.outcome}"
         return f"{self.attack:<20}{self.clients:>4}{self.answers:>8}{times}{ended}"
-
-
-async def _serve(folder: Path, port: Connection) -> None:
-    clock, endpoints = RealClock(), Endpoints({}, "http://127.0.0.1:9")
-    pool = Pool([], {}, folder, folder / "logs")
-    states = StepFunctions(folder, clock)
-    states.executions.perform = TaskPerformer(pool.invoke, endpoints.client, states).perform
-    listener = Listener(AwsServer(states, pool, endpoints).app, bind(0, "a benchmark"))
-    await listener.start()
-    settle()
-    port.send(listener.port)
-    await asyncio.Event().wait()
-
-
-def _process(folder: str, port: Connection) -> None:
-    asyncio.run(_serve(Path(folder), port))
-
-
-@contextmanager
-def endpoint() -> Iterator[str]:
-    """Yield the URL of an endpoint in a process of its own."""
-    ours, theirs = _SPAWN.Pipe()
-    with tempfile.TemporaryDirectory() as folder:
-        server = _SPAWN.Process(target=_process, args=(folder, theirs))
-        server.start()
-        try:
-            yield f"http://127.0.0.1:{ours.recv()}"
-        finally:
-            server.terminate()
-            server.join()
 
 
 def _client(url: str) -> Any:
@@ -245,30 +207,28 @@ def _times(client: Any, arn: str, seconds: float) -> list[float]:
     return times
 
 
+def goal(attack: str, clients: int, slowest_ms: float) -> Goal:
+    """Return the goal of the other answers during an attack by so many clients."""
+    return below(attack, f"the slowest other answer, attacked by {clients}", STALL_MS, slowest_ms)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print the rows; return 1 where a goal was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.stall", description="Measures answers under attack.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--seconds", type=float, default=5, help="how long each attack is measured (5)")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4], metavar="N", help="attackers at once (1 4)")
-    parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=list(ATTACKS), metavar="NAME")
-    options = parser.parse_args(argv)
-    if not options.json:
-        print(f"{'attack':<20}{'by':>4}{'answers':>8}{'median':>8}{'p99':>8}{'slowest':>9}{'attacks':>8}{'each ms':>9}")
+    asked = options(
+        argv, __doc__, seconds=(5.0, "how long each attack is measured"), clients=([1, 4], "attackers at once"),
+        attacks=([*ATTACKS], "which", [*ATTACKS]),
+    )  # fmt: skip
+    live(
+        asked, f"{'attack':<20}{'by':>4}{'answers':>8}{'median':>8}{'p99':>8}{'slowest':>9}{'attacks':>8}{'each ms':>9}"
+    )
     rows = []
-    with endpoint() as url:
-        for attack in options.attacks:
-            for count in options.clients if attack != "none" else [0]:
-                rows.append(measure(url, attack, count, options.seconds))
-                if not options.json:
-                    print(rows[-1].line, flush=True)
-    goals = [stall_goal(row.attack, row.clients, row.slowest_ms) for row in rows]
-    if options.json:
-        found = {"rows": [asdict(row) for row in rows], "goals": [asdict(goal) for goal in goals]}
-        print(json.dumps(found | {"limit_ms": STALL_MS}))
-    else:
-        print(*(goal.line for goal in goals), sep="\n")
-    return 0 if all(goal.met for goal in goals) else 1
+    with endpoint() as (url, _):
+        for attack in asked.attacks:
+            for count in asked.clients if attack != "none" else [0]:
+                rows.append(measure(url, attack, count, asked.seconds))
+                live(asked, rows[-1].line)
+    figures = {"rows": [asdict(row) for row in rows], "limit_ms": STALL_MS}
+    return show(asked, figures, [], [goal(row.attack, row.clients, row.slowest_ms) for row in rows])
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ additions that the same run measures before and after it. The goals are two fift
 Invariant: what the command uses without waiting for it is no part of it.
 """
 
-import argparse
-import json
 import os
 import shlex
 import subprocess
 import sys
 import time
+
+from bench.harness import Goal, options, show
 
 ADDITIONS = 10_000_000
 GOAL = 420
@@ -37,36 +37,27 @@ def children_s() -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; the exit status is 0, 1 where the goal is missed, that of the command where it fails."""
-    parser = argparse.ArgumentParser(prog="python -m bench.tests", description=__doc__)
-    parser.add_argument("--command", default="make test", help="what runs the tests (default: make test)")
-    parser.add_argument(
-        "--goal", type=float, default=GOAL,
-        help=f"the most that the ratio may be (default {GOAL}; of the interpreter's own tests {INTERPRETER_GOAL})",
+    asked = options(
+        argv, __doc__, command=("make test", "what runs the tests"),
+        goal=(float(GOAL), f"the most that the ratio may be, {INTERPRETER_GOAL} of the interpreter's own tests"),
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(argv)
     before_s, begun_s, used_s = loop_s(), time.monotonic(), children_s()
     # What the tests print is no part of the JSON.
-    done = subprocess.run(shlex.split(options.command), stdout=sys.stderr if options.json else None, check=False)
+    done = subprocess.run(shlex.split(asked.command), stdout=sys.stderr if asked.json else None, check=False)
     cpu_s, wall_s = children_s() - used_s, time.monotonic() - begun_s
     additions_s = (before_s + loop_s()) / 2
     ratio = cpu_s / additions_s
-    found = {
-        "command": options.command,
+    figures = {
+        "command": asked.command,
         "status": done.returncode,
         "cpu_s": round(cpu_s, 1),
         "wall_s": round(wall_s, 1),
         "loop_s": round(additions_s, 3),
         "ratio": round(ratio),
-        "goal": options.goal,
-        "met": ratio <= options.goal,
     }
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        print(f"{cpu_s:.1f} s of CPU in {wall_s:.1f} s; ten million small additions take {additions_s:.3f} s of CPU")
-        print(f"{'ok    ' if found['met'] else 'missed'}  ratio {ratio:.0f}, at most {options.goal:g}")
-    return done.returncode or int(not found["met"])
+    words = f"{cpu_s:.1f} s of CPU in {wall_s:.1f} s; ten million small additions take {additions_s:.3f} s of CPU"
+    goal = Goal(asked.command, f"a ratio of {ratio:.0f}, at most {asked.goal:g}", None, None, ratio <= asked.goal)
+    return done.returncode or show(asked, figures, [words], [goal])
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ processor time that was measured here, on the share of a processor that Lambda g
 look needs in memory is the largest resident set of that process, also where every stream is away.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 from typing import Any
 
+from bench.harness import options, say, show
 from bench.watch_table import database, fill
 from handlers.watching.lease_rounds import AT_ONCE
 from local.service import osls
@@ -78,19 +78,18 @@ def capacity(figures: dict[str, Any], memory_mb: int) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures; 1 where the watch does not hold GOAL streams."""
-    parser = argparse.ArgumentParser(prog="python -m bench.watch", description="How many streams the watch holds.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--streams", type=int, default=20_000, help="streams that were ever started (default 20000)")
-    parser.add_argument("--held", type=int, default=10_000, help="of them, streams that are held (default 10000)")
-    parser.add_argument("--sample", type=int, default=2_000, help="streams read the plain way (default 2000)")
-    options = parser.parse_args(argv)
-    if not 0 < options.held <= options.streams or not 0 < options.sample <= options.streams:
-        parser.error("--held and --sample must be from 1 to --streams")
+    asked = options(
+        argv, __doc__, streams=(20_000, "streams that were ever started"),
+        held=(10_000, "of them, streams that are held"), sample=(2_000, "streams read the plain way"),
+    )  # fmt: skip
+    if not 0 < asked.held <= asked.streams or not 0 < asked.sample <= asked.streams:
+        say(__doc__, "error: --held and --sample must be from 1 to --streams")
+        raise SystemExit(2)
     memory_mb, timeout_s = deployed()
-    figures = measure(options.streams, options.held, options.sample)
+    figures = measure(asked.streams, asked.held, asked.sample)
     holds = capacity(figures, memory_mb)
     figures |= {"memory_mb": memory_mb, "timeout_s": timeout_s, "holds": holds, "goal": GOAL}
-    print(json.dumps(figures, indent=1) if options.json else described(figures))
+    show(asked, figures, [described(figures)])
     return 0 if min(holds["in_time"], holds["in_memory"]) >= GOAL else 1
 
 

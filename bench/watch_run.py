@@ -9,10 +9,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from bench.processes import resident_mb
 from bench.watch_table import HELD_MS, NOW_MS, TABLE, client, name
 
 ENVIRONMENT = {
@@ -64,15 +64,8 @@ def measured(client: Counted, work: Callable[[], Any]) -> dict[str, Any]:
         "read_units": client.read_units,
         "wall_ms": round((time.perf_counter() - began_s) * 1000, 1),
         "cpu_ms": round((time.process_time() - cpu_s) * 1000, 1),
-        "max_rss_mb": max_rss_mb(),
+        "max_rss_mb": resident_mb(),
     }
-
-
-def max_rss_mb() -> float:
-    """The largest resident set of this process, in MB."""
-    # Of this program alone: what getrusage says begins with whoever started it.
-    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM:")]
-    return int(line.split()[1]) / 1024
 
 
 def run(url: str, sample: int) -> dict[str, Any]:
@@ -85,7 +78,7 @@ def run(url: str, sample: int) -> dict[str, Any]:
     from handlers.store.stream_records import StreamRecords
     from handlers.watching.lease_rounds import Rounds, Turn
 
-    imported_mb = max_rss_mb()
+    imported_mb = resident_mb()
 
     def look(now_ms: int) -> dict[str, Any]:
         counted = Counted(client(url))

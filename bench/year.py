@@ -5,10 +5,8 @@ successor, or until a function's time is over. Nothing fails, so the figures are
 peer has virtual time: theirs would take the year. Invariant: every run has the same year.
 """
 
-import argparse
 import asyncio
 import functools
-import json
 import resource
 import sys
 import time
@@ -17,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from bench.harness import options, show
 from local import stages
 from states_language import Execution, Machine, TaskCall, load
 from states_language.clock import VirtualClock
@@ -140,17 +139,9 @@ def measure(days: int) -> Figures:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.year", description="Runs a year in virtual time.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--days", type=int, default=365, help="how long (365)")
-    options = parser.parse_args(argv)
-    figures = measure(options.days)
-    print(
-        json.dumps(asdict(figures))
-        if options.json
-        else "\n".join(f"{k:<12}{v:>12,}" for k, v in asdict(figures).items())
-    )
-    return 0
+    asked = options(argv, __doc__, days=(365, "how long"))
+    figures = asdict(measure(asked.days))
+    return show(asked, figures, [f"{name:<12}{value:>12,}" for name, value in figures.items()])
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.fleet import Row, lines, main
+from bench.fleet import Row, goals, lines, main
 from bench.fleet_peers import Counted, Upstream, data
-from bench.goals import fleet_goals
 from local.checkout import ROOT
 from tests.local.support import until
 
@@ -69,7 +68,7 @@ def test_the_upstream_resumes_and_remembers() -> None:
 def test_a_run_is_judged(change: dict[str, Any], missed: list[int]) -> None:
     """By its handovers, their gaps, and by what lies in the tables."""
     row = Row(**{**GOOD.__dict__, **change})
-    assert [number for number, goal in enumerate(fleet_goals(row)) if not goal.met] == missed
+    assert [number for number, goal in enumerate(goals(row)) if not goal.met] == missed
     assert "5.25 (Query 1.25, UpdateItem 4)" in "\n".join(lines(row))
 
 
