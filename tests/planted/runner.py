@@ -165,7 +165,7 @@ def _plant(texts: dict[Path, str]) -> None:
         return io.BytesIO(text.encode()) if "b" in mode else io.StringIO(text)
 
     if data:
-        io.open = builtins.open = opened  # type: ignore[assignment]
+        io.open = builtins.open = opened
 
 
 if __name__ == "__main__":

@@ -216,7 +216,10 @@ def in_logs(copy: Path) -> None:
 def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Scene, Any]]:
     """Three streams that are connected and have a saved cursor."""
     (tmp_path / "project").mkdir()
-    code = PROJECT if request.param == "items" else project(tmp_path / "project", [in_logs])
+    code = PROJECT
+    if request.param == "log":
+        code = project(tmp_path / "project", [])
+        in_logs(code)
     with contextlib.ExitStack() as stack:
         upstreams, port = stack.enter_context(serving())
         proxy = stack.enter_context(contextlib.closing(Proxy(port)))
