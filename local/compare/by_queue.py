@@ -23,7 +23,6 @@ from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
-from local.compare.endings import rest_s
 from states_language import TaskFailure
 
 LEASE_S = 60
@@ -33,6 +32,10 @@ MOST_DELAY_S, MOST_HIDDEN_S = 900, 43_200
 RETENTION_S = 14 * 86_400
 FRESH = 13 / 14
 """A message that is older than this share of the retention is replaced by a new one."""
+# What a handler without a machine does after an ending, as the deployed machine does it in short.
+MOST_REST_S = 20
+AT_ONCE = frozenset({"ConnectionExpired", "Sandbox.Timedout", "Runtime.ExitError"})
+FINAL = frozenset({"StreamRejected", "InvalidRequest"})
 _MINE = "message = :message AND owner = :owner"
 _CLAIM = (
     "(attribute_not_exists(message) OR message = :message) AND (attribute_not_exists(lease_ms) OR lease_ms <= :now) "
@@ -170,6 +173,19 @@ def first_messages(request: Mapping[str, Any], wait_s: int) -> list[dict[str, An
     """Returns what to send so that a stream begins: lane B connects, lane A waits first."""
     bodies = [{"request": request, "lane": lane, "wait_s": wait_s} for lane in "BA"]
     return [{"MessageBody": json.dumps(body), "DelaySeconds": wait_s if body["lane"] == "A" else 0} for body in bodies]
+
+
+def rest_s(error: str | None, failures: int, wait_s: int) -> int | None:
+    """Returns for how many seconds a lane rests after an ending of the connection manager; None where that is final.
+
+    It waits only where another is connected, else it tries again, soon and then less often. `failures` came in
+    succession.
+    """
+    if error in FINAL:
+        return None
+    if error == "StreamTakenOver":
+        return wait_s
+    return 0 if error in AT_ONCE and failures <= 1 else min(MOST_REST_S, 2 ** min(failures - 1, 10))
 
 
 def _number(value: int) -> dict[str, str]:

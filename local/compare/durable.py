@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from aws_durable_execution_sdk_python import DurableContext, InvokeError, durable_execution
 from aws_durable_execution_sdk_python.config import CompletionConfig, Duration, NestingType, ParallelConfig
 
-from local.compare.endings import rest_s
+from local.compare.by_queue import rest_s
 
 MOST_OPERATIONS = 3000
 """Of an execution, by Lambda's quotas."""

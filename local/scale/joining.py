@@ -1,14 +1,18 @@
-"""Starts thousands of streams in groups at once, in virtual time: what their POSTs ask of AWS, and what it refuses.
+"""Starts thousands of streams at once, in virtual time: what their POSTs ask of AWS, and what it refuses.
 
-Each client waits at random before its first POST, and backs off as in `starting.py` where that is answered by 429 or
-503. A POST makes the requests of `statemachines/start.asl.yml`, in its order; a test lets the machine itself make them
-and compares. A function opens a stream that has joined with its next beat. Invariant: every stream has joined in the
-end, and no group has more than it may.
+Each client waits at random before its first POST, and backs off with full jitter where that is answered by 429 or 503.
+Where each stream has an execution to itself a POST asks StartExecution, whose quota is a token bucket, and where that
+refuses it once more within a second (`once_more` of the machine). Where they share functions a POST makes the requests
+of `statemachines/start.asl.yml`, in its order; a test lets the machine itself make them and compares. A function opens
+a stream that has joined with its next heartbeat. Invariant: every stream has joined or started in the end, once, and no
+group has more than it may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,11 +20,13 @@ from typing import Any
 
 from handlers.run.group_function import BEAT_EVERY_MS
 from handlers.store.typed_values import key, number
-from local.scale.starting import BACKOFF_MOST_S, BACKOFF_S, RETRY_S
 from local.scale.throttled import ARN, CONTROL, Aws, Limits
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
 
+# What a client should do that is answered by 503: back off from this, doubled each time, up to this, drawn from 0 on.
+BACKOFF_S, BACKOFF_MOST_S = 2.0, 60.0
+RETRY_S = 1.0
 # How often a POST looks for a group with room; the machine's `rounds`.
 ROUNDS = 10
 
@@ -195,3 +201,42 @@ def _write(
         return change | {"ExpressionAttributeNames": {"#open": f"open:{open_}"}}
     values = {":group": {"S": group}, ":me": {"S": request}}
     return change | {"ExpressionAttributeNames": {"#group": "group"}, "ExpressionAttributeValues": values}
+
+
+# --- streams alone ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How it went: requests that the quota refused, answers of 503, and after how many seconds all had been started."""
+
+    streams: int
+    spread_s: float
+    refused: int
+    unavailable: int
+    over_after_s: float
+
+
+def start(streams: int, spread_s: float, bucket: int, refill_per_s: float, seed: int = 1) -> Started:
+    """Starts so many streams, each with an execution of its own, once, whose POSTs are spread over so many seconds."""
+    draws = random.Random(seed)
+    # When, whose, how many POSTs were refused, and whether it is the machine's own retry.
+    due = [(draws.uniform(0, spread_s), stream, 0, False) for stream in range(streams)]
+    heapq.heapify(due)
+    tokens, before_s = float(bucket), 0.0
+    refused = unavailable = 0
+    at_s = 0.0
+    while due:
+        at_s, stream, times, is_retry = heapq.heappop(due)
+        tokens, before_s = min(bucket, tokens + (at_s - before_s) * refill_per_s), at_s
+        if tokens >= 1:
+            tokens -= 1
+            continue
+        refused += 1
+        if not is_retry:
+            heapq.heappush(due, (at_s + draws.uniform(0, RETRY_S), stream, times, True))
+            continue
+        unavailable += 1
+        rest_s = draws.uniform(0, min(BACKOFF_MOST_S, BACKOFF_S * 2.0**times))
+        heapq.heappush(due, (at_s + rest_s, stream, times + 1, False))
+    return Started(streams, spread_s, refused, unavailable, at_s)

@@ -19,11 +19,10 @@ from local.checkout import ROOT
 from local.costs import model, month
 from local.costs.counted_run import NAMES
 from local.costs.model import Load
-from local.costs.watched import read_units
+from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
 from local.scale.fleet import Cycle, Day, day
-from local.scale.joining import Joined, join
-from local.scale.starting import start
+from local.scale.joining import Joined, join, start
 from local.scale.throttled import Limits
 
 PAGE = "docs/scale.md"

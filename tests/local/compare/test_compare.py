@@ -122,7 +122,7 @@ def test_functions_whose_processes_die(tmp_path: Path, capsys: pytest.CaptureFix
 @given(st.sampled_from(["calm", "rough"]), st.integers(0, 2**53), st.sampled_from(["evicts", "tolerates", "forbids"]))
 def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str) -> None:
     """And each answer is sound: no more is missing than there is time, and what is lost fell into a gap."""
-    options = ["--hours", "0.5", "--faults", kind, "--seed", str(seed), "--upstream", policy]
+    options = ["--hours", "0.3", "--faults", kind, "--seed", str(seed), "--upstream", policy]
     asked = page.asked(options)
     strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
     first, second = ([one.run(asked.source) for one in strategies] for _ in range(2))

@@ -11,6 +11,7 @@ from local.compare.result import Result
 from local.compare.strategies import MACHINES, by_group, by_machine
 from local.simulation.skipping import SkippingSlot
 
+LONG = pytest.mark.long
 MACHINE = MACHINES / "connections.asl.yml"
 SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
 
@@ -52,7 +53,7 @@ def test_whoever_dies_is_followed_in_turn(tmp_path: Path) -> None:
     assert many[0].to_ms - few[0].to_ms == 2 * YOUNG_MS  # the 21st of 40 is in the third eight
 
 
-@pytest.mark.parametrize("policy", ["evicts", "tolerates", "forbids"])
+@pytest.mark.parametrize("policy", ["evicts", *(pytest.param(one, marks=LONG) for one in ("tolerates", "forbids"))])
 def test_what_is_not_asked_for_again_changes_nothing(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each connection reads its lease as often as it does on AWS the result is the same, to the millisecond."""
     options = ["--upstream", policy, "--faults", "rough", "--hours", "0.1"]

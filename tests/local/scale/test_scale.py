@@ -7,7 +7,7 @@ import pytest
 from local.generated_pages import outdated
 from local.scale import scale_page
 from local.scale.fleet import DAY_S, day
-from local.scale.starting import start
+from local.scale.joining import start
 
 FOUND = scale_page.counted()
 
