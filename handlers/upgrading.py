@@ -15,7 +15,8 @@ from aws_lambda_powertools import Logger
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.pace import Pace
 from handlers.settings import load_upgrade, plain_aws
-from handlers.upgrade.steps import Clients, Work, step
+from handlers.upgrade.deployed import Clients
+from handlers.upgrade.steps import Work, step
 from handlers.upgrade.upgrade_records import UpgradeRecords
 
 TRIES = 4
@@ -51,14 +52,8 @@ def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str
     logger.append_keys(request_id=lambda_context.aws_request_id, upgrade=event["execution"])
     functions, states = boto3_client("lambda", TRIES), boto3_client("stepfunctions", TRIES)
     clients = Clients(functions, states, settings.function, settings.state_machine_arn, pace.take)
-    work = Work(
-        records(),
-        clients,
-        event["execution"],
-        now_ms,
-        lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS,
-    )
-    answer = step(work, event)
+    is_late = lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS  # noqa: E731
+    answer = step(Work(records(), clients, event["execution"], now_ms, is_late), event)
     logger.info(event["step"], extra={"answer": answer})
     return answer
 

@@ -5,14 +5,23 @@
     promote moves the alias, removes what was written                   back   as ask, to what they ran before
 
 Each may be repeated: whatever was done is found done. A step that has more to do than its time allows says at which
-place to go on. Invariants: the lease says which version before the successor is started that reads it; the alias moves
-only after the last wave; alias and definition are as before when the first stream goes back.
+place to go on. A stream has a place, a hash of its id, so a wave is a range of places and nobody has to remember its
+members; it has profiles as the stage has them, and a stream that comes meanwhile has its place too. Of 1,000 streams
+
+    [0, 43 M)       10 streams, a hundredth
+    [43 M, 86 M)    10 more
+    [86 M, 172 M)   20 more ... until all have gone
+
+Invariants: the waves of an upgrade are next to each other and reach WHOLE, and one that has a stream to take has one;
+the lease says which version before the successor is started that reads it; the alias moves only after the last wave;
+alias and definition are as before when the first stream goes back.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,66 +29,44 @@ from typing import Any
 from handlers.connection.orphans import start_input
 from handlers.store.typed_values import Item
 from handlers.upgrade import health
-from handlers.upgrade.definitions import Definitions
+from handlers.upgrade.deployed import LATEST, Clients, Deployed, UpgradeRefused
 from handlers.upgrade.health import Limits, Stream, Verdict
 from handlers.upgrade.upgrade_items import MARK, asked_of, execution_of, is_asked, lease_of, to_stream, was_ended
 from handlers.upgrade.upgrade_records import UpgradeRecords
-from handlers.upgrade.waves import WHOLE, place, wave_end
 
-ALIAS, LATEST = "stable", "$LATEST"
+# One past the last place.
+WHOLE = 1 << 32
+# So many streams go first, or a hundredth of all.
+FEW, FIRST_PART = 3, 100
 # Of so many streams of a wave the connections are read, and of so many that went before.
 CLOSELY, CLOSELY_BEFORE = 200, 50
-# What the function raises for an event that names no stream: it has been imported, and its settings are read.
-STARTS = "InvalidRequest"
 
 
-class UpgradeRefused(Exception):
-    """An upgrade that does not begin, with the reason; nothing was changed. The machine knows it by this name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """boto3's clients, and what the stage calls its things. `take` returns when a request may be sent."""
-
-    functions: Any
-    states: Any
-    function: str
-    machine_arn: str
-    take: Callable[[], None]
-
-
+@dataclass
 class Work:
     """The steps; `is_late` says whether one must end now, `execution` is the upgrade's."""
 
-    def __init__(
-        self,
-        records: UpgradeRecords,
-        clients: Clients,
-        execution: str,
-        now_ms: Callable[[], int],
-        is_late: Callable[[], bool],
-    ) -> None:
-        self._records = records
-        self._clients = clients
-        self._execution = execution
-        self._now_ms = now_ms
-        self._is_late = is_late
-        self._definitions = Definitions(clients.states, clients.machine_arn, records)
+    records: UpgradeRecords
+    clients: Clients
+    execution: str
+    now_ms: Callable[[], int]
+    is_late: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._deployed = Deployed(self.clients, self.records)
 
     def check(self) -> dict[str, Any]:
         """Which version streams go over to, from which, and which definition; raises UpgradeRefused."""
-        last = self._records.read()
+        last = self.records.read()
         before = last.execution
-        if before and before != self._execution and self._runs(before):
+        if before and before != self.execution and self._deployed.runs(before):
             raise UpgradeRefused(f"another upgrade runs: {before.rpartition(':')[2]}")
-        if not self._records.begin(self._execution, before):
+        if not self.records.begin(self.execution, before):
             raise UpgradeRefused("another upgrade has begun at this moment")
-        clients = self._clients
-        stable = clients.functions.get_alias(FunctionName=clients.function, Name=ALIAS)["FunctionVersion"]
-        version = clients.functions.publish_version(FunctionName=clients.function)["Version"]
+        stable, version = self._deployed.stable(), self._deployed.published_function()
         if version != stable:
-            self._try(version)
-        definition = self._definitions.version(last)
+            self._deployed.start(version)
+        definition = self._deployed.version(last)
         # Where every stream runs what is deployed anyhow there is nothing to compare with. An upgrade that went before
         # may have ended with its last writes undone.
         is_new = version != stable or definition != (last.definition or definition)
@@ -94,18 +81,18 @@ class Work:
     def plan(self, begin: int) -> dict[str, Any]:
         """Where the wave that begins at place `begin` ends, and how many streams it has."""
         if begin == 0:
-            self._definitions.put_in(self._records.read())
-        places = sorted(place(stream_id) for stream_id in self._records.held())
+            self._deployed.put_in(self.records.read())
+        places = sorted(place(stream_id) for stream_id in self.records.held())
         end = wave_end(places, begin)
         size = sum(begin <= one < end for one in places)
         self._note(f"a wave of {size} of {len(places)} streams, after {sum(one < begin for one in places)}")
-        return {"end": end, "size": size, "is_aborted": self._records.read().is_aborted}
+        return {"end": end, "size": size, "is_aborted": self.records.read().is_aborted}
 
     def ask(self, version: str, begin: int, end: int) -> dict[str, Any]:
         """Has the streams from place `begin` on hand over to `version`; from which place the rest is to be asked."""
-        ids = sorted((one for one in self._records.held() if begin <= place(one) < end), key=place)
+        ids = sorted((one for one in self.records.held() if begin <= place(one) < end), key=place)
         for stream_id, item in self._items(ids):
-            if self._is_late():
+            if self.is_late():
                 return {"begin": place(stream_id), "is_done": False}
             # Of one that is asked already the start may have been lost: it has all its time from now on.
             if item is not None and (not is_asked(item, version) or asked_of(item)[1] == lease_of(item).execution):
@@ -114,9 +101,9 @@ class Work:
 
     def look(self, version: str, begin: int, end: int, limits: Limits) -> dict[str, Any]:
         """How all do that were asked, those of the wave from `begin` on and those before it."""
-        if self._records.read().is_aborted:
+        if self.records.read().is_aborted:
             return {"state": health.State.WORSE.value, "reasons": "somebody asked for it to go back"}
-        items = list(self._records.asked(lambda stream_id: place(stream_id) < end))
+        items = list(self.records.asked(lambda stream_id: place(stream_id) < end))
         ordered = sorted(items, key=lambda item: place(item["PK"]["S"]))
         wave = [item for item in ordered if place(item["PK"]["S"]) >= begin]
         earlier = [item for item in ordered if place(item["PK"]["S"]) < begin]
@@ -129,31 +116,31 @@ class Work:
     def promote(self, version: str, definition: str, begin: int) -> dict[str, Any]:
         """Moves the alias, and removes what the upgrade wrote from place `begin` on; where to go on."""
         if begin == 0:
-            self._move_alias(version)
-            self._records.promote(self._execution, definition)
+            self._deployed.move_alias(version)
+            self.records.promote(self.execution, definition)
         return self._settle(begin, lambda item: is_asked(item, version))
 
     def back(self, version: str, stable: str, begin: int) -> dict[str, Any]:
         """Has the streams that were asked hand over to what they ran before; from which place the rest is to."""
         if begin == 0:
-            self._move_alias(stable)
-            self._definitions.put_back(self._records.read())
+            self._deployed.move_alias(stable)
+            self._deployed.put_back(self.records.read())
         if begin >= WHOLE:
             return self._others_back(begin - WHOLE)
-        items = sorted(self._records.asked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
+        items = sorted(self.records.asked(lambda one: place(one) >= begin), key=lambda item: place(item["PK"]["S"]))
         for item in items:
-            if self._is_late():
+            if self.is_late():
                 return {"begin": place(item["PK"]["S"]), "is_done": False}
             if is_asked(item, version) and lease_of(item).execution:
                 if asked_of(item)[1] == lease_of(item).execution:
                     # It has not handed over: its execution goes on as it was, and a successor that is late reads this.
-                    self._records.settle(item)
+                    self.records.settle(item)
                 else:
                     self._hand_over(item, "")
             elif is_asked(item, version) and was_ended(item):
                 self._hand_over(item, "")
             elif is_asked(item, version):
-                self._records.settle(item)
+                self.records.settle(item)
             elif is_asked(item, "") and lease_of(item).execution in ("", asked_of(item)[1]) and not was_ended(item):
                 self._hand_over(item, "")  # as in ask
         return self._others_back(0)
@@ -163,17 +150,17 @@ class Work:
 
         Their places are behind those of the waves' streams.
         """
-        runs_another = self._definitions.runs_another(self._records.read())
+        runs_another = self._deployed.runs_another(self.records.read())
         if runs_another is None:
             return {"begin": WHOLE, "is_done": True}
-        ids = sorted((one for one in self._records.held() if place(one) >= begin), key=place)
+        ids = sorted((one for one in self.records.held() if place(one) >= begin), key=place)
         for stream_id, item in self._items(ids):
-            if self._is_late():
+            if self.is_late():
                 return {"begin": WHOLE + place(stream_id), "is_done": False}
             execution = "" if item is None else lease_of(item).execution
             if item is None or not execution or (is_asked(item, "") and asked_of(item)[1] != execution):
                 continue
-            self._clients.take()
+            self.clients.take()
             if runs_another(execution):
                 self._hand_over(item, "")
         return {"begin": WHOLE, "is_done": True}
@@ -183,15 +170,15 @@ class Work:
 
         Before, it is written down what their streams have lost.
         """
-        now_ms = self._now_ms()
-        items = [item for item in self._records.asked(lambda _: True) if is_asked(item, "")]
+        now_ms = self.now_ms()
+        items = [item for item in self.records.asked(lambda _: True) if is_asked(item, "")]
         streams = [to_stream(item, "", now_ms) for item in items]
         verdict = health.back(streams, limits)
         if verdict.state is health.State.WELL and self._loses_still(items, now_ms, limits):
             verdict = Verdict(health.State.WAITING, {})
         if verdict.state is not health.State.WAITING:
             for item in items:
-                self._records.write_losses(item, now_ms)
+                self.records.write_losses(item, now_ms)
         if verdict.state is health.State.WELL:
             self._settle(0, lambda item: is_asked(item, ""))
         return self._answer(verdict, streams)
@@ -202,80 +189,53 @@ class Work:
         """Whether a stream of a group is not connected anew whose events were dropped, and may be within its time."""
         longest_ms = limits.answer_ms + limits.away_ms
         young = (item for item in items if now_ms - asked_of(item)[0] <= longest_ms)
-        return any(not has_ended for item in young for _, has_ended in self._records.losses(item, now_ms))
-
-    def _runs(self, execution: str) -> bool:
-        client = self._clients.states
-        try:
-            status: str = client.describe_execution(executionArn=execution)["status"]
-        except client.exceptions.ExecutionDoesNotExist:
-            return False
-        return status == "RUNNING"
-
-    def _try(self, version: str) -> None:
-        """Calls the version without a stream: it must be able to start."""
-        name = f"{self._clients.function}:{version}"
-        answer = self._clients.functions.invoke(FunctionName=name, Payload=b"{}")
-        try:
-            problem = json.loads(answer["Payload"].read())
-            error, message = problem.get("errorType", ""), problem.get("errorMessage", "")
-        except (ValueError, AttributeError):
-            error, message = "", ""
-        if error != STARTS:
-            raise UpgradeRefused(
-                f"version {version} does not start: {error or 'it took an empty event'} {message}".strip()
-            )
-
-    def _move_alias(self, version: str) -> None:
-        names = {"FunctionName": self._clients.function, "Name": ALIAS}
-        if self._clients.functions.get_alias(**names)["FunctionVersion"] != version:
-            self._clients.functions.update_alias(**names, FunctionVersion=version)
+        return any(not has_ended for item in young for _, has_ended in self.records.losses(item, now_ms))
 
     def _items(self, ids: Sequence[str]) -> Iterator[tuple[str, Item | None]]:
         for first in range(0, len(ids), 100):
             some = ids[first : first + 100]
-            items = self._records.items(some)
+            items = self.records.items(some)
             yield from ((stream_id, items.get(stream_id)) for stream_id in some)
 
     def _hand_over(self, item: Item, version: str) -> None:
         """Writes the version, "" for the alias, and starts the successor of the execution that holds the stream."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         # Who was not in a wave ran what was well.
-        lost = {} if version or MARK not in item else self._records.lost(item, now_ms)
-        if self._records.ask(item, version, now_ms, lost):
+        lost = {} if version or MARK not in item else self.records.lost(item, now_ms)
+        if self.records.ask(item, version, now_ms, lost):
             self._start(item, version)
 
     def _start(self, item: Item, version: str) -> None:
         stream_id, execution = item["PK"]["S"], execution_of(item)
-        client = self._clients.states
-        self._clients.take()
+        client = self.clients.states
+        self.clients.take()
         try:
             client.start_execution(
-                stateMachineArn=self._clients.machine_arn,
-                name=successor_name(execution, self._execution, version),
+                stateMachineArn=self.clients.machine_arn,
+                name=successor_name(execution, self.execution, version),
                 input=start_input(stream_id, execution),
             )
         except client.exceptions.ExecutionAlreadyExists:
             return  # it is over already; how the stream does says the rest
 
     def _streams(self, items: Iterable[Item], version: str, closely: int, limits: Limits) -> Iterator[Stream]:
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         for number, item in enumerate(items):
             if not asked_of(item)[1]:
                 continue
-            looks = number < closely and is_asked(item, version) and not self._is_late()
+            looks = number < closely and is_asked(item, version) and not self.is_late()
             if not looks:
                 yield to_stream(item, version, now_ms)
                 continue
-            did = self._records.stretches(item, now_ms, limits.answer_ms)
-            yield to_stream(item, version, now_ms, did, self._records.newest_ms(item))
+            did = self.records.stretches(item, now_ms, limits.answer_ms)
+            yield to_stream(item, version, now_ms, did, self.records.newest_ms(item))
 
     def _settle(self, begin: int, wanted: Callable[[Item], bool]) -> dict[str, Any]:
-        for item in sorted(self._records.asked(lambda one: place(one) >= begin), key=lambda one: place(one["PK"]["S"])):
-            if self._is_late():
+        for item in sorted(self.records.asked(lambda one: place(one) >= begin), key=lambda one: place(one["PK"]["S"])):
+            if self.is_late():
                 return {"begin": place(item["PK"]["S"]), "is_done": False}
             if wanted(item):
-                self._records.settle(item)
+                self.records.settle(item)
         return {"begin": WHOLE, "is_done": True}
 
     def _answer(self, verdict: Verdict, streams: Sequence[Stream]) -> dict[str, Any]:
@@ -284,7 +244,7 @@ class Work:
         return {"state": verdict.state.value, "reasons": verdict.words()}
 
     def _note(self, progress: str) -> None:
-        self._records.note(self._execution, progress)
+        self.records.note(self.execution, progress)
 
 
 def step(work: Work, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,3 +271,18 @@ def successor_name(execution: str, upgrade: str, version: str) -> str:
     """The name of what the upgrade starts in place of `execution` for `version`: the same however often it does."""
     text = json.dumps([execution, upgrade, version])
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() + "-upgrade"
+
+
+def place(stream_id: str) -> int:
+    """Returns the stream's place, from 0 to WHOLE - 1."""
+    return zlib.crc32(stream_id.encode())
+
+
+def wave_end(places: Iterable[int], begin: int) -> int:
+    """Returns where the wave that begins at place `begin` ends; `places` are those of all streams."""
+    ordered = sorted(places)
+    waiting = [one for one in ordered if one >= begin]
+    gone = len(ordered) - len(waiting)
+    size = max(FEW, gone if begin else len(ordered) // FIRST_PART)
+    # Of two at one place both go.
+    return waiting[size - 1] + 1 if size < len(waiting) else WHOLE

@@ -16,22 +16,78 @@ nothing is deployed that was not deployed before; each step may be repeated.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from handlers.upgrade.upgrade_records import Upgrade, UpgradeRecords
 
 # JSON does not mind it, and no deployment writes it: it says that an upgrade has put the definition there.
 OURS = " "
+ALIAS, LATEST = "stable", "$LATEST"
+# What the function raises for an event that names no stream: it has been imported, and its settings are read.
+STARTS = "InvalidRequest"
 
 
-class Definitions:
-    """The versions of the machine `machine_arn`; `states` is boto3's client."""
+class UpgradeRefused(Exception):
+    """An upgrade that does not begin, with the reason; nothing was changed. The machine knows it by this name."""
 
-    def __init__(self, states: Any, machine_arn: str, records: UpgradeRecords) -> None:
-        self._states = states
-        self._machine_arn = machine_arn
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """boto3's clients, and what the stage calls its things. `take` returns when a request may be sent."""
+
+    functions: Any
+    states: Any
+    function: str
+    machine_arn: str
+    take: Callable[[], None]
+
+
+class Deployed:
+    """The versions of the function and of the machine."""
+
+    def __init__(self, clients: Clients, records: UpgradeRecords) -> None:
+        self._clients, self._states, self._machine_arn = clients, clients.states, clients.machine_arn
         self._records = records
+
+    def stable(self) -> str:
+        """The version of the function that the alias names."""
+        alias = self._clients.functions.get_alias(FunctionName=self._clients.function, Name=ALIAS)
+        return str(alias["FunctionVersion"])
+
+    def published_function(self) -> str:
+        """The version of what is deployed of the function; a new one only where that differs from the newest."""
+        return str(self._clients.functions.publish_version(FunctionName=self._clients.function)["Version"])
+
+    def runs(self, execution: str) -> bool:
+        """Whether the execution runs; one that Step Functions has forgotten does not."""
+        try:
+            status: str = self._states.describe_execution(executionArn=execution)["status"]
+        except self._states.exceptions.ExecutionDoesNotExist:
+            return False
+        return status == "RUNNING"
+
+    def start(self, version: str) -> None:
+        """Calls the version without a stream: it must be able to start, else UpgradeRefused."""
+        name = f"{self._clients.function}:{version}"
+        answer = self._clients.functions.invoke(FunctionName=name, Payload=b"{}")
+        try:
+            problem = json.loads(answer["Payload"].read())
+            error, message = problem.get("errorType", ""), problem.get("errorMessage", "")
+        except (ValueError, AttributeError):
+            error, message = "", ""
+        if error != STARTS:
+            raise UpgradeRefused(
+                f"version {version} does not start: {error or 'it took an empty event'} {message}".strip()
+            )
+
+    def move_alias(self, version: str) -> None:
+        """Has the alias name this version."""
+        names = {"FunctionName": self._clients.function, "Name": ALIAS}
+        if self._clients.functions.get_alias(**names)["FunctionVersion"] != version:
+            self._clients.functions.update_alias(**names, FunctionVersion=version)
 
     def version(self, upgrade: Upgrade) -> str:
         """The ARN of the version that streams are to go over to: of what the stack has deployed."""
