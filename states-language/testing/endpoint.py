@@ -1,6 +1,7 @@
 """Step Functions' API for tests: the server on a socket, with two functions that run here, and a client of it."""
 
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -47,15 +48,21 @@ async def invoke(name: str, payload: bytes) -> Answer:
     return Answer(b'{"event":' + payload + b"}")
 
 
-def client(service: str) -> Any:
-    """A client of an endpoint where nobody listens."""
-    return Session().create_client(
+@functools.cache
+def session() -> Session:
+    """One session for all clients: what it has read of services is read once."""
+    return Session()
+
+
+def client(service: str, url: str = "http://127.0.0.1:9") -> Any:
+    """A botocore client of an endpoint; by default of one where nobody listens."""
+    return session().create_client(
         service,
-        endpoint_url="http://127.0.0.1:9",
+        endpoint_url=url,
         region_name="us-east-1",
         aws_access_key_id="local",
         aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": 1}),
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=120, inject_host_prefix=False),
     )
 
 
@@ -82,14 +89,7 @@ async def service(folder: Path) -> AsyncIterator[str]:
 
 def states_client(url: str) -> Any:
     """A botocore client; StartSyncExecution and TestState go to the same host as everything else."""
-    return Session().create_client(
-        "stepfunctions",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=120, inject_host_prefix=False),
-    )
+    return client("stepfunctions", url)
 
 
 def refusal(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:

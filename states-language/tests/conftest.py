@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 
 import pytest
 
@@ -10,10 +11,19 @@ import examples
 for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
 
-# What is collected is walked again at each collection of garbage.
-gc.set_threshold(50_000, 20, 20)
 
 pytest_plugins = ["cpu_budget", "time_limit"]
+
+# Some tests start processes: each module is compiled for the first of them, whatever the shell says of that.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what was collected from being walked again at each collection of garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_configure(config: pytest.Config) -> None:

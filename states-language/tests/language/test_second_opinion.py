@@ -169,6 +169,7 @@ def ours(definition: dict[str, Any], data: dict[str, Any], answers: list[dict[st
     return [flat(event) for event in execution.history]
 
 
+@pytest.mark.long
 def test_both_interpreters_make_the_same_history(monkeypatch: pytest.MonkeyPatch) -> None:
     """Id, previous id, type and details of every event are the same but for what second-opinion.md explains."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -1,4 +1,4 @@
-"""The fixtures of the tests of the Step Functions API."""
+"""The fixture of the tests of the API."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from patience import in_thread
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One endpoint for the whole module; tests use names of their own."""
+    """A client of one server for the whole module; tests use names of their own."""
     folder = tmp_path_factory.mktemp("api")
     with in_thread(lambda: service(folder)) as url:
         yield states_client(url)

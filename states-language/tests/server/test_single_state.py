@@ -109,7 +109,7 @@ def test_a_tested_task_has_the_account_of_all_others(states: Any) -> None:
 
 
 def test_states_that_wait_for_an_expression_keep_nobody_from_a_history(tmp_path: Path) -> None:
-    """Ten clients test a state whose expression has no end; a history and another test are answered meanwhile."""
+    """Four clients test a state whose expression has no end; a history and another test are answered meanwhile."""
     endless = {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% ($f := function($n) { $f($n) }; $f(0)) %}"}
     sent = threading.Semaphore(0)
 
@@ -118,14 +118,14 @@ def test_states_that_wait_for_an_expression_keep_nobody_from_a_history(tmp_path:
         states.meta.events.register("before-send", lambda **_: sent.release())
         return states.test_state(definition=json.dumps(endless | {"End": True}), roleArn=ROLE)
 
-    with ThreadPoolExecutor(10) as clients, in_thread(lambda: service(tmp_path)) as url:
+    with ThreadPoolExecutor(4) as clients, in_thread(lambda: service(tmp_path)) as url:
         states = states_client(url)
         execution = states.start_execution(stateMachineArn=created(states, "small"))["executionArn"]
         over(states, execution)
-        attacks = [clients.submit(attack, url) for _ in range(10)]
+        attacks = [clients.submit(attack, url) for _ in range(4)]
         for _ in attacks:
             sent.acquire()
         small = json.dumps({"Type": "Pass", "End": True})
         assert states.test_state(definition=small, roleArn=ROLE)["status"] == "SUCCEEDED"
         assert len(states.get_execution_history(executionArn=execution)["events"]) == 4
-        assert sum(each.done() for each in attacks) < 5
+        assert sum(each.done() for each in attacks) < 2
