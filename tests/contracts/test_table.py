@@ -1,6 +1,5 @@
 """The in-memory DynamoDB of virtual time answers as the embedded engine does, expression by expression."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.listener import bind
-from local.service.embedded_aws import EmbeddedAws, lock
 from local.simulation.tables import MemoryDynamoDB
 from tests.examples import examples
+from tests.handlers.engine import running
 
 TABLE = "contract"
 Call = tuple[str, dict[str, Any]]
@@ -24,16 +22,10 @@ Call = tuple[str, dict[str, Any]]
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A client of a running engine that has the table."""
     folder: Path = tmp_path_factory.mktemp("engine")
-    with lock(folder) as lock_file, asyncio.Runner() as runner:
-
-        async def nothing() -> None:
-            return None
-
-        running = EmbeddedAws(folder, bind(0, "the test"), lock_file, lambda: None, nothing, print, print)
-        runner.run(running.start())
+    with running(folder) as url:
         client = boto3.client(
             "dynamodb",
-            endpoint_url=running.url,
+            endpoint_url=url,
             region_name="us-east-1",
             aws_access_key_id="local",
             aws_secret_access_key="local",
@@ -47,7 +39,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         )
         yield client
         client.close()
-        runner.run(running.stop())
 
 
 numbers = st.integers(-3, 3).map(lambda value: {"N": str(value)})

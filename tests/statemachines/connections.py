@@ -9,7 +9,8 @@ from typing import Any
 from local import stages
 from local.simulation.shared_tasks import request
 from local.simulation.tables import MemoryDynamoDB
-from states_language import Execution, Machine, TaskCall, TaskFailure, load
+from states_language import Execution, Machine, Perform, TaskCall, TaskFailure, load
+from states_language.clock import VirtualClock
 
 ROOT = stages.ROOT
 DATA = Path(__file__).parent / "data"
@@ -61,6 +62,25 @@ def after(cycles: int, give_up_after: int = 10**6) -> Any:
     return definition("connections", renew_after=cycles, give_up_after=give_up_after, claim_tries=give_up_after - 1)
 
 
+def answer(machine: Any, perform: Perform, stream: str, number: int, prefix: str) -> Any:
+    """What the machine behind a POST answers to the one of that number: its output, or the name of the error."""
+    clock = VirtualClock(seed=number)
+
+    async def run() -> Execution:
+        execution = loaded(machine).start(
+            {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}},
+            clock=clock,
+            perform=perform,
+            name=f"request-{number}",
+            machine_arn=f"{prefix}:stateMachine:{NAMES['start']}",
+            arn=f"{prefix}:express:{NAMES['start']}:{number}",
+        )
+        return await execution.wait()
+
+    execution = clock.run(run())
+    return execution.output if execution.status == "SUCCEEDED" else execution.error
+
+
 class Aws:
     """The services that the machine calls, with what is known of other executions."""
 
@@ -97,6 +117,15 @@ class Aws:
         """The lease as it stands."""
         item = self.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE).get("Item", {})
         return {name: value for name, value in item.items() if name not in LEASE}
+
+    def looking(self, seen: list[dict[str, Any]], status: str = "ended") -> Function:
+        """A connection that notes the lease as it stands, and returns so."""
+
+        def function(_payload: Any, _lambda_context: Any) -> dict[str, str]:
+            seen.append(self.lease())
+            return {"status": status}
+
+        return function
 
     def put(self, **attributes: Any) -> None:
         """Write the lease."""

@@ -309,13 +309,7 @@ def test_a_dead_holder_is_replaced(aws: Aws, status: str | None) -> None:
     aws.executions = {} if status is None else {OTHER: status}
     aws.put(execution={"S": OTHER}, generation={"N": "6"}, stop={"BOOL": True})
     seen: list[Any] = []
-
-    def look(_payload: Any, _lambda_context: Any) -> dict[str, str]:
-        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
-        seen.append(aws.dynamodb.get_item(TableName=NAMES["control_table"], Key=key)["Item"])
-        return {"status": "ended"}
-
-    assert aws.run(look).output == {"status": "ended"}
+    assert aws.run(aws.looking(seen)).output == {"status": "ended"}
     assert {name: seen[0].get(name) for name in ("execution", "generation", "stop")} == {
         "execution": {"S": MINE},
         "generation": {"N": "7"},

@@ -215,23 +215,14 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
     "Send dead-letter message/Arguments/QueueUrl": [
         (
             {},
-            {"context": EXECUTION},
-            "https://sqs.us-east-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
-        ),
-        (
-            {},
-            {"context": {"Execution": {"Id": "arn:aws-cn:states:cn-north-1:111111111111:execution:machine:mine"}}},
-            "https://sqs.cn-north-1.amazonaws.com.cn/111111111111/streamkeeper-test-dead-letters",
-        ),
-        (
-            {},
-            {
-                "context": {
-                    "Execution": {"Id": "arn:aws-us-gov:states:us-gov-west-1:111111111111:execution:machine:mine"}
-                }
-            },
-            "https://sqs.us-gov-west-1.amazonaws.com/111111111111/streamkeeper-test-dead-letters",
-        ),
+            {"context": {"Execution": {"Id": f"arn:{partition}:states:{region}:111111111111:execution:machine:mine"}}},
+            f"https://sqs.{region}.amazonaws.com{top}/111111111111/streamkeeper-test-dead-letters",
+        )
+        for partition, region, top in (
+            ("aws", "us-east-1", ""),
+            ("aws-cn", "cn-north-1", ".cn"),
+            ("aws-us-gov", "us-gov-west-1", ""),
+        )
     ],
     "Send dead-letter message/Assign/status": [
         ({"status": ""}, {}, "rejected"),

@@ -8,12 +8,11 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from machines import line, raising, task
-from states_language import Execution, fuzz, load
+from states_language import fuzz, load
 from states_language.fuzzing import OVERSIZED, Case, unhandled
 from states_language.tasks.stubs import Behaviour
 from tests.statemachines.connections import ROOT, after, definition
@@ -150,68 +149,9 @@ def test_too_large_an_answer_of_a_service_is_handled(name: str) -> None:
             assert unhandled(machine, case.run(machine, name="mine")) is None
 
 
-def test_what_is_unhandled_shows() -> None:
-    """The search comes upon a time-out, an answer too large and others, so that a green run means something."""
-    machine = load(line(("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])), ("No", {"Type": "Fail"})))
-    errors = set()
-
-    @settings(max_examples=100, deadline=None, database=None, derandomize=True)
-    @given(fuzz(machine))
-    def look(case: Case) -> None:
-        errors.add(unhandled(machine, case.run(machine)))
-
-    look()
-    assert {None, "Sandbox.Timedout", "States.DataLimitExceeded"} < errors
-
-
-def test_inputs_have_what_expressions_and_calls_read() -> None:
-    """Inputs have the members that JSONata and intrinsic functions name, and the constants that a Condition names."""
-    choice = {"Type": "Choice", "Choices": [{"Condition": "{% $states.input.kind = 'zebra' %}", "Next": "Bad"}]}
-    failing = {"Type": "Pass", "Output": "{% $error('no zebra') %}"}
-    query = line(("Look", {**choice, "Default": "Good"}), ("Bad", failing), ("Good", {"Type": "Succeed"}))
-    assert "no zebra" in (_first({"QueryLanguage": "JSONata", **query}, "FAILED").cause or "")
-    call = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.count, $.step)"}}
-    assert list(_first(line(("Add", call)), "SUCCEEDED").output) == ["n"]
-
-
-def _first(machine: dict[str, Any], status: str) -> Execution:
-    loaded = load(machine)
-    searched = settings(max_examples=500, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
-    return find(fuzz(loaded), lambda case: case.run(loaded).status == status, settings=searched).run(loaded)
-
-
-def test_a_behaviour_is_shown_as_it_is_written() -> None:
-    """A case that failed can be read and used again."""
-    assert repr(Behaviour()) == "Behaviour(answer=ECHO, error=None, cause=None, delay_ms=0, never=False)"
-
-
 def test_a_case_is_the_same_every_time() -> None:
     """To the byte of its history."""
     machine = LOADED["connections"]
     case = Case({"pathParameters": {"streamId": "x"}}, {MANAGER: [Behaviour(error="StreamDropped"), LAST[MANAGER]]})
     assert case.run(machine).history == case.run(machine).history
     assert case.run(machine).status == "SUCCEEDED"
-
-
-def test_an_error_that_a_fail_state_gives_is_handled() -> None:
-    """An error that somebody wrote down is an answer; one that nobody caught, or a lost path, is not."""
-    caught = line(
-        ("Do", task(Catch=[{"ErrorEquals": ["X"], "Next": "No"}])),
-        ("No", {"Type": "Fail", "Error": "Refused"}),
-    )
-    machine = load(caught)
-    assert unhandled(machine, machine.execute(functions={"work": raising("X")})) is None
-    assert unhandled(machine, machine.execute(functions={"work": raising("Y")})) == "Y"
-    lost = load(line(("Do", {"Type": "Fail", "ErrorPath": "$.nowhere"})))
-    assert unhandled(lost, lost.execute()) == "States.Runtime"
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(st.data())
-def test_inputs_are_made_of_what_the_definition_reads(data: st.DataObject) -> None:
-    """No hint is needed: any machine gets cases that run to an end."""
-    choice = {"Type": "Choice", "Choices": [{"Variable": "$.a.b", "StringEquals": "go", "Next": "Do"}], "Default": "Do"}
-    machine = load(line(("Look", choice), ("Do", task(Retry=[{"ErrorEquals": ["Busy"]}]))))
-    case = data.draw(fuzz(machine))
-    assert case.run(machine).status in ("SUCCEEDED", "FAILED")
-    assert list(case.behaviours) == ["work"]

@@ -54,14 +54,14 @@ class Watched(World):
     def __init__(self) -> None:
         super().__init__(frozenset(), 0, 0, RENEWING)
         self.states = States(self)
+        self.leases = Leases(self.table, TABLE)
         self.found: list[Orphan] = []
-        states = StepFunctions(lambda: self.states, MACHINE_ARN, lambda: None)
-        self.orphans = Orphans(
-            states,
-            Leases(self.table, TABLE).read,
-            states.youngest,
-            may_start=lambda _: True,
-        )
+        self.orphans = self.orphans_of(self.states)
+
+    def orphans_of(self, states: States) -> Orphans:
+        """What a watch finds whose client of Step Functions is this one."""
+        client = StepFunctions(lambda: states, MACHINE_ARN, lambda: None)
+        return Orphans(client, self.leases.read, client.youngest, may_start=lambda _: True)
 
     async def pass_time(self, until_ms: int) -> None:
         """Returns at the instant; both watches have looked every minute, on the minute."""
@@ -73,7 +73,7 @@ class Watched(World):
 
     def look(self, stream_id: str = "demo") -> Orphan | None:
         """One watch looks at a stream at this instant."""
-        orphan = self.orphans.check(stream_id, Leases(self.table, TABLE).read(stream_id), self.clock.now_ms())
+        orphan = self.orphans.check(stream_id, self.leases.read(stream_id), self.clock.now_ms())
         self.found += [] if orphan is None else [orphan]
         return orphan
 
@@ -157,7 +157,7 @@ def test_two_watches_that_look_at_once_start_one_execution() -> None:
         await world.after(5)
         world.executions[0].stop()
         await world.clock.sleep_until(world.clock.now_ms() + 15 * MINUTE_MS)
-        lease, now_ms = Leases(world.table, TABLE).read("demo"), world.clock.now_ms()
+        lease, now_ms = world.leases.read("demo"), world.clock.now_ms()
         others: list[Orphan | None] = []
 
         class Late(States):
@@ -165,14 +165,7 @@ def test_two_watches_that_look_at_once_start_one_execution() -> None:
                 others.append(world.orphans.check("demo", lease, now_ms))
                 return super().start_execution(**wanted)
 
-        states = StepFunctions(lambda: Late(world), MACHINE_ARN, lambda: None)
-        late = Orphans(
-            states,
-            Leases(world.table, TABLE).read,
-            states.youngest,
-            may_start=lambda _: True,
-        )
-        assert [late.check("demo", lease, now_ms)] == others
+        assert [world.orphans_of(Late(world)).check("demo", lease, now_ms)] == others
         await world.after(1)
         assert world.is_kept
 

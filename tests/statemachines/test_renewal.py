@@ -167,12 +167,7 @@ def test_the_successor_claims_what_the_predecessor_holds(aws: Aws) -> None:
     """The lease names the successor under the next generation, while its lanes connect."""
     aws.put(execution={"S": OTHER}, generation={"N": "6"}, fence={"N": "40"})
     seen: list[Any] = []
-
-    def look(_payload: Any, _lambda_context: Any) -> dict[str, str]:
-        seen.append(aws.lease())
-        return {"status": "superseded"}
-
-    aws.run(look, renews=OTHER)
+    aws.run(aws.looking(seen, "superseded"), renews=OTHER)
     assert seen[0].pop("started_at")["S"].startswith("20")
     assert seen == [{"execution": {"S": MINE}, "generation": {"N": "7"}, "fence": {"N": "40"}}]
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from states_language import TaskCall, TaskFailure, load
-from states_language.clock import VirtualClock
-from tests.statemachines.connections import NAMES, definition
+from states_language import TaskCall, TaskFailure
+from tests.statemachines.connections import NAMES, answer, definition
 
 PREFIX = "arn:aws-cn:states:cn-north-1:111111111111"
 CONNECTIONS = f"{PREFIX}:stateMachine:{NAMES['connections']}"
@@ -53,18 +52,7 @@ class Account:
     def post(self) -> Any:
         """The answer to a POST: its output, or the name of the error with which the execution failed."""
         self.posts += 1
-        machine, clock = load(definition("start")), VirtualClock(seed=self.posts)
-        arn = f"{PREFIX}:stateMachine:{NAMES['start']}"
-
-        async def run() -> Any:
-            execution = machine.start(
-                POST, clock=clock, perform=self.perform, name=f"request-{self.posts}", machine_arn=arn,
-                arn=f"{PREFIX}:express:{NAMES['start']}:{self.posts}",
-            )  # fmt: skip
-            return await execution.wait()
-
-        execution = clock.run(run())
-        return execution.output if execution.status == "SUCCEEDED" else execution.error
+        return answer(definition("start"), self.perform, "demo", self.posts, PREFIX)
 
 
 def text(value: str) -> dict[str, str]:

@@ -9,9 +9,8 @@ from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
-from states_language import TaskCall, TaskFailure, load
-from states_language.clock import VirtualClock
-from tests.statemachines.connections import NAMES, definition
+from states_language import TaskCall, TaskFailure
+from tests.statemachines.connections import NAMES, answer, definition
 
 PREFIX = "arn:aws:states:eu-central-1:111111111111"
 EXECUTION = f"{PREFIX}:execution:{NAMES['connections']}:"
@@ -87,22 +86,8 @@ class Account:
     def post(self, stream: str, most: int = MOST) -> Any:
         """The answer to a POST: its output, or the name of the error with which the execution failed."""
         self.posts += 1
-        machine = load(definition("start", streams_per_function=most))
-        clock = VirtualClock(seed=self.posts)
-
-        async def run() -> Any:
-            execution = machine.start(
-                {"pathParameters": {"streamId": stream}, "queryStringParameters": {}},
-                clock=clock,
-                perform=self.perform,
-                name=f"request-{self.posts}",
-                machine_arn=f"{PREFIX}:stateMachine:{NAMES['start']}",
-                arn=f"{PREFIX}:express:{NAMES['start']}:{self.posts}",
-            )
-            return await execution.wait()
-
-        execution = clock.run(run())
-        return execution.output if execution.status == "SUCCEEDED" else execution.error
+        machine = definition("start", streams_per_function=most)
+        return answer(machine, self.perform, stream, self.posts, PREFIX)
 
 
 @pytest.fixture

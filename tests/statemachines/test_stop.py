@@ -10,11 +10,6 @@ from states_language import TaskCall, TaskFailure
 from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, START, STOPPED_UNBEGUN, Aws
 
 
-def lease(aws: Aws) -> Any:
-    """The lease as it stands."""
-    return aws.dynamodb.get_item(TableName=NAMES["control_table"], Key=LEASE)["Item"]
-
-
 def never(_payload: Any, _lambda_context: Any) -> Any:
     """A connection that must not be made."""
     raise AssertionError
@@ -42,12 +37,7 @@ def test_a_post_while_a_stream_stops_starts_it_again() -> None:
     lets_go = LetsGo()
     lets_go.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
     seen: list[Any] = []
-
-    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
-        seen.append(lets_go.lease())
-        return {"status": "ended"}
-
-    assert lets_go.run(function).output == {"status": "ended"}
+    assert lets_go.run(lets_go.looking(seen)).output == {"status": "ended"}
     assert lets_go.looks == 0
     assert seen == [
         {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
@@ -93,15 +83,9 @@ def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]
     """The next generation starts, also where the execution that was to be stopped died before it could let go."""
     aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, **holder)
     seen: list[Any] = []
-
-    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
-        seen.append(lease(aws))
-        return {"status": "ended"}
-
-    aws.run(function)
+    aws.run(aws.looking(seen))
     assert [(item["generation"]["N"], "stop" in item) for item in seen] == [("4", False)]
-    assert lease(aws) == {
-        **LEASE,
+    assert aws.lease() == {
         "generation": {"N": "4"},
         "fence": {"N": "7"},
         "started_at": {"S": START},
@@ -119,10 +103,10 @@ def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], s
     Where nobody holds the lease it writes that down: else the lease would say how an earlier run ended.
     """
     aws.put(generation={"N": "3"}, fence={"N": "7"}, stop={"BOOL": True}, stop_at={"S": stop_at}, **holder)
-    before = lease(aws)
+    before = aws.lease()
     execution = aws.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
-    assert lease(aws) == before | ({} if holder else STOPPED_UNBEGUN)
+    assert aws.lease() == before | ({} if holder else STOPPED_UNBEGUN)
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
@@ -130,13 +114,8 @@ def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, A
     """A millisecond decides; nothing of the request is left in the lease."""
     aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T23:59:59.999Z"}, **holder)
     seen: list[Any] = []
-
-    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
-        seen.append(lease(aws))
-        return {"status": "ended"}
-
-    assert aws.run(function).output == {"status": "ended"}
-    assert [sorted(item) for item in seen] == [["PK", "SK", "execution", "generation", "started_at"]]
+    assert aws.run(aws.looking(seen)).output == {"status": "ended"}
+    assert [sorted(item) for item in seen] == [["execution", "generation", "started_at"]]
 
 
 class LosesTheFirstAnswer(Aws):
@@ -165,15 +144,9 @@ def test_a_claim_that_is_repeated_leaves_a_new_stop_request(holder: dict[str, An
     loses = LosesTheFirstAnswer()
     loses.put(generation={"N": "3"}, fence={"N": "7"}, **holder)
     seen: list[Any] = []
-
-    def function(_payload: Any, _lambda_context: Any) -> dict[str, Any]:
-        seen.append(lease(loses))
-        return {"status": "stopped"}
-
-    execution = loses.run(function)
+    execution = loses.run(loses.looking(seen, "stopped"))
     assert seen == [
         {
-            **LEASE,
             "execution": {"S": MINE},
             "generation": {"N": "4"},
             "fence": {"N": "7"},
@@ -208,6 +181,6 @@ def test_a_claim_that_lands_after_its_execution_gave_up_is_refused() -> None:
     late.put(execution={"S": OTHER})
     assert late.run(never).output == {"status": "AlreadyRunning", "execution": OTHER}
     late.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"})
-    before = lease(late)
+    before = late.lease()
     late.land()
-    assert lease(late) == before
+    assert late.lease() == before
