@@ -40,14 +40,24 @@ def test_the_nearest_tests_come_first_and_those_that_start_the_service_are_among
     assert {"tests/real/test_policies.py", "tests/test_install.py"} & {*found} == {"tests/real/test_policies.py"}
 
 
+def test_as_many_files_are_collected_as_a_minute_is_enough_for() -> None:
+    """The first of them, and one at least."""
+    found = room.files("store")
+    near = room.nearest(found)
+    assert near == found[: len(near)]
+    assert 20 < len(near) < len(found)
+    assert room.nearest(found[:1]) == found[:1]
+
+
 def test_what_comes_too_late_is_counted(tmp_path: Path) -> None:
     """A test that would begin after the minute does not run, and the last lines say how many there are of them."""
     for name in "ab":
         (tmp_path / f"test_{name}.py").write_text("def test_one():\n    pass\n\ndef test_two():\n    pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.room", "-p", "no:cacheprovider"]
     own = environment(PYTHONPATH=str(ROOT), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    for until_s, said in ((time.time(), "LEFT OUT 4 tests of 2 files: `make test` runs them"), (1e12, "4 passed")):
-        arguments = [*command, f"--until={until_s}", str(tmp_path)]
+    late = "LEFT OUT 4 tests of 2 files and all of 7 files farther away: `make test` runs them"
+    for until_s, said in ((time.time(), late), (1e12, "4 passed")):
+        arguments = [*command, f"--until={until_s}", "--farther=7", str(tmp_path)]
         done = subprocess.run(
             arguments, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=60, check=False
         )  # fmt: skip

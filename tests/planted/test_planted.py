@@ -13,7 +13,7 @@ from tests.planted.runner import Runner
 from tests.planted.table import ROOT, Change, Row, changed, rows
 
 ROWS = rows()
-EACH = 24
+EACH = 36
 """One in so many rows is planted in the default run."""
 
 
