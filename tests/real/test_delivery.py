@@ -214,6 +214,7 @@ def test_the_log_has_the_numbers_of_each_stream_and_sink(story: Story) -> None:
         assert sums[ITEMS, row["sink"]] >= row["delivered"] > 0
 
 
+@pytest.mark.long
 def test_the_page_shows_each_sink(story: Story) -> None:
     """A row with what it got; and no such part where the profile delivers nothing."""
     rows = story.service.ask("GET", ITEMS)[1]["delivery"]

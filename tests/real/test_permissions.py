@@ -30,11 +30,12 @@ OF_UPGRADES = {"ConnectionUpgradeRole", "UpgradeRole"}
 
 @dataclass(frozen=True)
 class Story:
-    """The roles of a stage, and what was asked of AWS in each; `refused` is what followed from a missing permission."""
+    """The roles of a stage, what was asked of AWS in each, and the run of the project in which it was."""
 
     read: roles.Roles
     asked: tuple[tuple[str, Need], ...]
-    refused: tuple[int, str]
+    service: Service
+    project: Path
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -57,7 +58,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> Iterato
             service.check_permissions()
         read = roles.read(osls.template(STAGE, project))
         asked = [(role, need) for role, need, _ in permissions.recorded(folder / "data")]
-        yield Story(read, tuple(asked), refusal(service, project))
+        yield Story(read, tuple(asked), service, project)
 
 
 def refusal(service: Service, project: Path) -> tuple[int, str]:
@@ -147,9 +148,10 @@ def test_the_local_evaluator_agrees_with_the_other(story: Story) -> None:
     assert set(ours) == {"ImplicitlyDenied", "Allowed"}
 
 
+@pytest.mark.long
 def test_a_run_that_enforces_answers_as_aws_does(story: Story) -> None:
     """A permission that is taken away while it runs is missed at once: the API fails, and a line says why."""
-    status, line = story.refused
+    status, line = refusal(story.service, story.project)
     user = f"arn:aws:sts::000000000000:assumed-role/ConnectionControlRole/streamkeeper-{STAGE}-connection-control"
     index = f"arn:aws:dynamodb:us-east-1:000000000000:table/streamkeeper-{STAGE}-events/index/by-position"
     assert status == 503
