@@ -1,168 +1,219 @@
-"""A counted run requests what the real connection manager does, on threads and sockets: request by request."""
+"""A counted run requests what the function does on threads and sockets, alone and in a group: request by request."""
 
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+import handlers.run.group_function
 from handlers.aws.clients import dynamodb
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
+from handlers.group.fates import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.stream_invocation import Request, run_invocation, to_invocation
+from handlers.run.group_invocation import run_group
+from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
+from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
-from handlers.settings import PlainAws, Settings
-from handlers.store.connection_store import Store
+from handlers.settings import PlainAws
+from local.costs import model, month
+from local.costs.counted_run import Stream, count_group, machine_of
 from local.costs.deployed_tables import control_table, events_table
 from local.costs.metered import Count, Counts, Kind, Meter, MeteredDynamoDb
+from local.costs.model import Load
 from local.costs.steady_upstream import Link, SteadyUpstream, frame
+from local.simulation.groups import GROUP, Group
+from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import Client, PromptPool
 from states_language.clock import VirtualClock
 from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
-from tests.local.costs.edge import edge
+from tests.local.costs.edge import Edge, edge
 
 EVENTS, CONTROL = "events", "control"
+NAMES = {"events_table": EVENTS, "control_table": CONTROL}
 TABLES = {EVENTS: events_table(), CONTROL: control_table()}
+# Of a stream alone; one event is in it twice.
 NUMBER, EVENT_BYTES = 30, 700
 BODY = b"".join(frame(number, EVENT_BYTES) for number in range(1, NUMBER + 1)) + frame(1, EVENT_BYTES)
 END = b"event: end\ndata: x\n\n"
 # Of the opening two, and then a few heartbeats.
 REQUESTS = 6
+# Of each stream of a group, with its end.
+STREAMS = [f"demo:{number}" for number in range(5)]
+MEMBERS_BODY = b"".join(frame(number, 100) for number in range(1, 9)) + END
+DELAYS = Delays(1, 1, 1, 1, 1)
+SETTINGS = {"ledger_keep_days": 400, **dict.fromkeys(Delays.__slots__, 1)}
+LONG_MS = 3_600_000
+NO_SECRETS = SecretValues(lambda _: None, "/none/")
 
 
-def settings(tmp_path: Path, lease_every_ms: int, progress_every_ms: int) -> Settings:
-    """A function's settings, with these intervals."""
-    return Settings(
-        events_table=EVENTS,
-        control_table=CONTROL,
-        dead_letter_queue_url="http://127.0.0.1:1/queue",
-        streams_dir=tmp_path,
-        margin_ms=20_000,
-        lease_every_ms=lease_every_ms,
-        progress_every_ms=progress_every_ms,
-        wait_ms=840_000,
-        events_bucket="",
-        ledger_keep_days=400,
-        keep_days=30,
-        metrics_by="stage",
-        metrics_namespace="sk",
-        secrets_prefix="/none/",
-        upstreams={},
-    )
-
-
-def profile(address: str, order: str) -> Profile:
-    """The profile of the stream; some events are in it twice."""
-    table = {"address": address, "allow_private": True, "framing": "sse", "end": {"event": "end"}, "order": order}
+def profile(address: str, **fields: str) -> Profile:
+    """The profile of the streams, which end when they have sent what they have."""
+    table = {"address": address, "allow_private": True, "framing": "sse", "end": {"event": "end"}, **fields}
     return parse("demo", table, {}, keep_days=30)
 
 
-def invocation(chosen: Settings, now_ms: int) -> Invocation:
-    """An invocation that has just started."""
-    request = Request("demo", "A", "", 0, 0)
-    return to_invocation(request, chosen, "request-1", now_ms=now_ms, remaining_ms=900_000)
+def invocation(stream_id: str, now_ms: int, lease_every_ms: int, progress_every_ms: int) -> Invocation:
+    """Of a function that has nothing to renew before all is over."""
+    life_ms = now_ms + 10 * LONG_MS
+    return Invocation(stream_id, "A", "E1", "request-1", life_ms, 20_000, lease_every_ms, progress_every_ms, 0)
 
 
-def store(client: Any) -> Store:
-    """The store on a client; nothing here needs a queue."""
-    return Store(
-        client,
-        lambda: None,
-        events_table=EVENTS,
-        control_table=CONTROL,
-        dead_letter_queue_url="",
-        ledger_keep_days=400,
-    )
-
-
-def really(chosen: Settings, order: str) -> Counts:
-    """What a run on threads and sockets requests."""
-    with edge(TABLES, CONTROL, REQUESTS) as counted:
-
-        def play(peer: Peer) -> None:
-            peer.send(UNTIL_CLOSE + BODY)
-            assert counted.reached.wait(60)
-            peer.send(END)
-
-        with serving(play) as server:
-            clock = SystemClock()
-            plain = PlainAws("us-east-1", counted.url, "key", "secret", "")
-            client = dynamodb(plain, tries=1)
-            report = run_invocation(
-                profile(server.address, order),
-                store(client),
-                SecretValues(lambda _: None, "/none/"),
-                invocation(chosen, clock.now_ms()),
-                clock,
-                lambda _report, _blocked_ms: None,
-            )
-            client.close()
-        assert (report.outcome.status, report.progress.stored) == ("ended", NUMBER + 1)
-        return counted.counts
+def prepare(client: Any, upstreams: dict[str, SteadyUpstream], profile_: Profile) -> Group:
+    """The records of a group whose streams have joined."""
+    item = {"PK": {"S": GROUP}, "SK": {"S": "lease"}, "execution": {"S": "E1"}}
+    client.put_item(TableName=CONTROL, Item=item)
+    group = Group(lambda _: profile_, upstreams, SETTINGS, NAMES, client)
+    group.joins()
+    return group
 
 
 class EndingUpstream(SteadyUpstream):
-    """Sends all at once, and its end when REQUESTS were made, looking every tenth of a second."""
+    """Sends all it has at once, and its end once `is_over`, of which it asks every tenth of a second."""
 
-    def __init__(self, clock: VirtualClock, meter: Meter) -> None:
+    def __init__(self, clock: VirtualClock, body: bytes, is_over: Callable[[], bool]) -> None:
         super().__init__(clock, 0, EVENT_BYTES, 0)
-        self._meter = meter
-        self._virtual = clock
+        self._body, self._is_over = body, is_over
 
     def open(self, client: Client, cursor: str | None) -> Link:
         """A link that brings everything at once."""
         link = super().open(client, cursor)
-        self._virtual.call_at(self._virtual.now_ms(), lambda: client.arrived(link, Chunk(BODY)))
-        self._virtual.call_at(self._virtual.now_ms() + 100, lambda: self._look(link))
+        self._clock.call_at(self._clock.now_ms(), lambda: client.arrived(link, Chunk(self._body)))
+        self._clock.call_at(self._clock.now_ms() + 100, lambda: self._check(link))
         return link
 
-    def _look(self, link: Link) -> None:
-        if self._meter.counts.requests(CONTROL) >= REQUESTS:
+    def _check(self, link: Link) -> None:
+        if self._is_over():
             link.client.arrived(link, Chunk(END))
         elif link.is_open:
-            self._virtual.call_at(self._virtual.now_ms() + 100, lambda: self._look(link))
+            self._clock.call_at(self._clock.now_ms() + 100, lambda: self._check(link))
 
 
-def virtually(chosen: Settings, order: str) -> Counts:
-    """What a counted run requests."""
+def really(
+    play: Callable[[Edge], Callable[[Peer], None]], run: Callable[[Any, str, SystemClock], Outcome], status: str
+) -> Counts:
+    """What a function on threads and sockets requests until its last stream has ended."""
+    with edge(TABLES, CONTROL, REQUESTS) as counted, serving(play(counted)) as server:
+        with closing(dynamodb(PlainAws("us-east-1", counted.url, "key", "secret", ""), tries=1)) as client:
+            assert run(client, server.address, SystemClock()).status == status
+        return counted.counts
+
+
+def virtually(
+    who: Callable[[int], Invocation], needs: Callable[[VirtualFunction, VirtualClock, Meter], Needs], status: str
+) -> Counts:
+    """What a counted one requests."""
     clock, meter = VirtualClock(), Meter(TABLES)
     outcomes: list[Outcome] = []
 
     async def run() -> None:
-        task = Task(1, invocation(chosen, clock.now_ms()))
-        function = VirtualFunction(clock, task, outcomes.append, is_prompt=True)
-        slot = Slot(function, EndingUpstream(clock, meter))
-        requests = store(MeteredDynamoDb(meter))
-        pool = PromptPool(function.bell, "the store")
-        function.start(stream_needs(function, slot, profile("https://upstream.invalid/demo", order), requests, pool))
+        function = VirtualFunction(clock, Task(1, who(clock.now_ms())), outcomes.append, is_prompt=True)
+        function.start(needs(function, clock, meter))
         await clock.sleep_until(clock.now_ms() + 60_000)
 
     clock.run(run())
-    assert [outcome.status for outcome in outcomes] == ["ended"]
+    assert [outcome.status for outcome in outcomes] == [status]
     return meter.counts
+
+
+def alike(real: Counts, virtual: Counts) -> None:
+    """The same requests of each kind, and of each the same units of writing and of reading."""
+    assert {kind: count.requests for kind, count in real.by_kind.items()} == {
+        kind: count.requests for kind, count in virtual.by_kind.items()
+    }
+    assert real.by_kind == virtual.by_kind
 
 
 @pytest.mark.parametrize(
     ("lease_every_ms", "progress_every_ms", "order"),
     [(1_000, 1_000, "index"), (3_000, 1_000, "index"), (1_000, 1_000, "none")],
 )
-def test_model_and_counted_run_are_one(tmp_path: Path, lease_every_ms: int, progress_every_ms: int, order: str) -> None:
-    """The same requests of each kind, and of each the same units of writing and of reading."""
-    chosen = settings(tmp_path, lease_every_ms, progress_every_ms)
-    real, virtual = really(chosen, order), virtually(chosen, order)
+def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: int, order: str) -> None:
+    """Of a stream alone."""
+
+    def who(now_ms: int) -> Invocation:
+        return invocation("demo", now_ms, lease_every_ms, progress_every_ms)
+
+    def play(counted: Edge) -> Callable[[Peer], None]:
+        def plays(peer: Peer) -> None:
+            peer.send(UNTIL_CLOSE + BODY)
+            assert counted.reached.wait(60)
+            peer.send(END)
+
+        return plays
+
+    def run(client: Any, address: str, clock: SystemClock) -> Outcome:
+        store, asked = store_on(client, NAMES, ledger_keep_days=400), profile(address, order=order)
+        report = run_invocation(asked, store, NO_SECRETS, who(clock.now_ms()), clock, lambda _report, _blocked_ms: None)
+        assert report.progress.stored == NUMBER + 1
+        return report.outcome
+
+    def needs(function: VirtualFunction, clock: VirtualClock, meter: Meter) -> Needs:
+        upstream = EndingUpstream(clock, BODY, lambda: meter.counts.requests(CONTROL) >= REQUESTS)
+        store, pool = store_on(MeteredDynamoDb(meter), NAMES, ledger_keep_days=400), PromptPool(function.bell, "store")
+        asked = profile("https://upstream.invalid/demo", order=order)
+        return stream_needs(function, Slot(function, upstream), asked, store, pool)
+
+    real = really(play, run, "ended")
     assert real.requests(CONTROL) >= REQUESTS
-    assert real.by_kind.keys() == virtual.by_kind.keys()
-    assert {kind: count.requests for kind, count in real.by_kind.items()} == {
-        kind: count.requests for kind, count in virtual.by_kind.items()
-    }
-    assert real.by_kind == virtual.by_kind
+    alike(real, virtually(who, needs, "ended"))
     # An item for each event, and an entry where an index has it; what came twice in one read is not sent twice.
     assert real.write_units(EVENTS) == (2 if order == "index" else 1) * (NUMBER + 1)
+
+
+@pytest.mark.parametrize("store", ["items", "log"])
+def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims, openings, writes, ends, and the group's own."""
+    # How many heartbeats there are follows from the time, which a real run takes some of.
+    monkeypatch.setattr(handlers.run.group_function, "BEAT_EVERY_MS", LONG_MS)
+
+    def who(now_ms: int) -> Invocation:
+        return invocation(GROUP, now_ms, LONG_MS, LONG_MS)
+
+    def play(_counted: Edge) -> Callable[[Peer], None]:
+        def plays(peer: Peer) -> None:
+            peer.send(UNTIL_CLOSE + MEMBERS_BODY)
+            peer.wait_until_gone()
+
+        return plays
+
+    def run(client: Any, address: str, clock: SystemClock) -> Outcome:
+        asked = profile(address + "/{streamId}", store=store)
+        prepare(client, dict.fromkeys(STREAMS), asked)  # type: ignore[arg-type]  # nobody opens them
+        tables = GroupTables(client, lambda: None, **NAMES, dead_letter_queue_url="", ledger_keep_days=400)
+        profiles = ReadProfiles(lambda _: asked, lambda _: asked)
+        nothing: Any = lambda *_: None  # noqa: E731
+        return run_group(who(clock.now_ms()), tables, NO_SECRETS, DELAYS, clock, profiles, nothing, nothing)
+
+    def needs(function: VirtualFunction, clock: VirtualClock, meter: Meter) -> Needs:
+        upstreams: dict[str, SteadyUpstream] = {
+            name: EndingUpstream(clock, MEMBERS_BODY, lambda: False) for name in STREAMS
+        }
+        asked = profile("https://upstream.invalid/{streamId}", store=store)
+        return prepare(MeteredDynamoDb(meter), upstreams, asked).needs(function)
+
+    real = really(play, run, "stopped")
+    alike(real, virtually(who, needs, "stopped"))
+    # Nine items with their entries in the index, or a segment and the number that is kept of it.
+    assert real.write_units(EVENTS) == len(STREAMS) * (18 if store == "items" else 2)
+
+
+def test_what_streams_share_is_shared_and_nothing_else() -> None:
+    """Of twelve streams a function's heartbeats are those of six; what each stream requests is the same."""
+    source = month.scenario("prod")
+    machine, load = machine_of(source), Load(6, 0, 200, "log", 5, per_function=6)
+    few, many = (count_group(source, machine, Stream(model.profile(source, load), 0, 200), n, 1)[0] for n in (6, 12))
+    assert (len(few.reports), len(many.reports)) == (6, 12)
+    for one, streams in zip((few, many), (6, 12), strict=True):
+        # A heartbeat every four seconds, and every two in a handover.
+        own = one.counts.write_units("streamkeeper-cost-control") - one.length_ms / 4_000
+        assert 6 * streams <= own <= 6 * streams + 40
 
 
 def test_what_a_request_was_billed_follows_from_the_wire() -> None:
