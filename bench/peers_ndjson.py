@@ -5,6 +5,7 @@ can return the line itself, else JSON by the standard library or by orjson. Ours
 Invariant: a wrapper returns everything that the reader returns, unchanged.
 """
 
+import functools
 import importlib
 import io
 from collections.abc import Callable, Iterable, Sequence
@@ -79,69 +80,10 @@ def _same(line: str) -> str:
     return line
 
 
-def jsonlines() -> Reader:
-    """jsonlines, with a parser that leaves a line as it is."""
-    module = importlib.import_module("jsonlines")
-    return Reader("jsonlines", "text", lambda chunks: module.Reader(file(chunks), loads=_same))
-
-
-def newlinejson() -> Reader:
-    """NewlineJSON, with a parser that leaves a line as it is."""
-    module, parser = importlib.import_module("newlinejson"), SimpleNamespace(loads=_same)
-    return Reader("NewlineJSON", "text", lambda chunks: module.NLJReader(text_file(chunks), json_lib=parser))
-
-
-def ndjson() -> Reader:
-    """ndjson's reader."""
-    module = importlib.import_module("ndjson")
-    return Reader("ndjson", "json", lambda chunks: module.reader(text_file(chunks)))
-
-
-def json_lines() -> Reader:
-    """json-lines."""
-    module = importlib.import_module("json_lines")
-    return Reader("json-lines", "json", lambda chunks: module.reader(file(chunks)))
-
-
-def py_jsonl() -> Reader:
-    """py-jsonl, with a parser that leaves a line as it is."""
-    module = importlib.import_module("jsonl")
-    return Reader("py-jsonl", "text", lambda chunks: module.load(file(chunks), cls=_same))
-
-
-def ijson() -> Reader:
-    """ijson, with the fastest backend it has here."""
-    module = importlib.import_module("ijson")
-
-    def read(chunks: Sequence[bytes]) -> Iterable[Any]:
-        items: Iterable[Any] = module.items(file(chunks), "", multiple_values=True, use_float=True)
-        return items
-
-    return Reader("ijson", "orjson", read)
-
-
-def orjson() -> Reader:
-    """A loop over the lines with orjson."""
-    loads = _load_of_orjson()
-    return Reader("orjson, a loop over a file", "orjson", lambda chunks: map(loads, file(chunks)))
-
-
-def requests() -> Reader:
-    """requests' iter_lines."""
-    module = importlib.import_module("requests")
-
-    def read(chunks: Sequence[bytes]) -> Any:
-        answer = module.Response()
-        answer.status_code, answer.encoding, answer.raw = 200, "utf-8", Raw(chunks)
-        return answer.iter_lines(decode_unicode=True)
-
-    return Reader("requests, iter_lines", "text", read)
-
-
-def httpx() -> Reader:
-    """httpx' iter_lines."""
-    module = importlib.import_module("httpx")
-    return Reader("httpx, iter_lines", "text", lambda chunks: module.Response(200, content=iter(chunks)).iter_lines())
+def _by_requests(module: Any, chunks: Sequence[bytes]) -> Any:
+    answer = module.Response()
+    answer.status_code, answer.encoding, answer.raw = 200, "utf-8", Raw(chunks)
+    return answer.iter_lines(decode_unicode=True)
 
 
 def aiohttp() -> Reader:
@@ -155,15 +97,32 @@ def aiohttp() -> Reader:
     return Reader("aiohttp, a loop over the content", "text", read)
 
 
-READERS: tuple[Callable[[], Reader], ...] = (
-    jsonlines,
-    newlinejson,
-    ndjson,
-    json_lines,
-    py_jsonl,
-    ijson,
-    orjson,
-    requests,
-    httpx,
-    aiohttp,
-)
+# What each is called, its work, its module, and how that reads. Where it can have a parser it has one that leaves a
+# line as it is; of ijson the fastest backend that it has here counts.
+_PEERS: tuple[tuple[str, Work, str, Callable[[Any, Sequence[bytes]], Any]], ...] = (
+    ("jsonlines", "text", "jsonlines", lambda module, chunks: module.Reader(file(chunks), loads=_same)),
+    (
+        "NewlineJSON", "text", "newlinejson",
+        lambda module, chunks: module.NLJReader(text_file(chunks), json_lib=SimpleNamespace(loads=_same)),
+    ),
+    ("ndjson", "json", "ndjson", lambda module, chunks: module.reader(text_file(chunks))),
+    ("json-lines", "json", "json_lines", lambda module, chunks: module.reader(file(chunks))),
+    ("py-jsonl", "text", "jsonl", lambda module, chunks: module.load(file(chunks), cls=_same)),
+    (
+        "ijson", "orjson", "ijson",
+        lambda module, chunks: module.items(file(chunks), "", multiple_values=True, use_float=True),
+    ),
+    ("orjson, a loop over a file", "orjson", "orjson", lambda module, chunks: map(module.loads, file(chunks))),
+    ("requests, iter_lines", "text", "requests", _by_requests),
+    (
+        "httpx, iter_lines", "text", "httpx",
+        lambda module, chunks: module.Response(200, content=iter(chunks)).iter_lines(),
+    ),
+)  # fmt: skip
+
+
+def _peer(name: str, work: Work, package: str, read: Callable[[Any, Sequence[bytes]], Any]) -> Reader:
+    return Reader(name, work, functools.partial(read, importlib.import_module(package)))
+
+
+READERS: tuple[Callable[[], Reader], ...] = (*(functools.partial(_peer, *peer) for peer in _PEERS), aiohttp)
