@@ -3,6 +3,7 @@
 `STREAMKEEPER_SCREENSHOTS=1` has the pictures of docs/console.md made anew.
 """
 
+import json
 import os
 import time
 import urllib.request
@@ -22,7 +23,7 @@ from tests.console.chromium import Chromium
 from tests.console.gate import gate
 from tests.harness import STAGE, Service, running
 from tests.local import support
-from tests.local.metrics.receiver import receiver
+from tests.local.metrics.test_metrics import receiver
 from tests.local_run import LocalRun
 
 # How many streams the page asks for at a time.
@@ -232,8 +233,8 @@ def test_the_metrics_are_sent_to_opentelemetry(tmp_path: Path) -> None:
         assert support.until(lambda: stored_by_metrics(service, "demo"), 30)
         sent = len(received)
         assert support.until(lambda: len(received) > sent + 1, 30)
-    path, _, body = received[-1]
-    names = {one["name"] for one in body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
+    _, path, _, text = received[-1]
+    names = {one["name"] for one in json.loads(text)["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
     assert (path, "streamkeeper.events.stored" in names) == ("/v1/metrics", True)
 
 

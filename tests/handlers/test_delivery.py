@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from handlers.aws import clients
 from tests.handlers.deliver.records import event, item_record
+from tests.http_server import Answer, Request, answering
 
 PROFILE = 'address = "https://upstream.invalid/"\ndeliver = [{ lambda = "mine" }, { eventbridge = "bus" }]\n'
 
@@ -53,31 +53,13 @@ def aws() -> Iterator[Aws]:
     """A server on a socket."""
     made = Aws()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
+    def answer(request: Request) -> Answer:
+        operation = request.headers.get("x-amz-target", ".Invoke").rpartition(".")[2]
+        status, body = made.answer(operation, json.loads(request.body or b"{}"))
+        return Answer(status, {"content-type": "application/x-amz-json-1.1"}, json.dumps(body).encode())
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])) or b"{}")
-            operation = self.headers.get("x-amz-target", ".Invoke").rpartition(".")[2]
-            status, answer = made.answer(operation, body)
-            text = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/x-amz-json-1.1")
-            self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with answering(answer) as made.url:
         yield made
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """The event stream of a deployed API: a page that ends, after which an EventSource comes again."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,41 +11,27 @@ from tests.event_source import EventSource
 from tests.handlers.aws import Aws
 from tests.handlers.context import Context
 from tests.handlers.test_control import connected
+from tests.http_server import Answer, Request, answering
 
 
 @contextmanager
 def deployed(function: ModuleType) -> Iterator[str]:
     """The address at which the function answers as API Gateway has it answer: once a request."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            event = {
-                "httpMethod": "GET",
-                "resource": "/connections/{streamId}/events",
-                "pathParameters": {"streamId": parts.path.split("/")[2]},
-                "queryStringParameters": dict(parse_qsl(parts.query)) or None,
-                "headers": dict(self.headers),
-            }
-            answer = function.handler(event, Context())
-            self.send_response(answer["statusCode"])
-            for name, value in answer["headers"].items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(answer["body"].encode())
+    def answer(request: Request) -> Answer:
+        parts = urlsplit(request.path)
+        event = {
+            "httpMethod": "GET",
+            "resource": "/connections/{streamId}/events",
+            "pathParameters": {"streamId": parts.path.split("/")[2]},
+            "queryStringParameters": dict(parse_qsl(parts.query)) or None,
+            "headers": request.headers,
+        }
+        answered = function.handler(event, Context())
+        return Answer(answered["statusCode"], answered["headers"], answered["body"].encode())
 
-        def log_message(self, *_: object) -> None:
-            """Prints nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(answer) as url:
+        yield url
 
 
 def test_a_deployed_stream_comes_again(aws: Aws, function: ModuleType) -> None:

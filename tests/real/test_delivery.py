@@ -97,8 +97,8 @@ def metrics(service: Service) -> dict[tuple[str, str], float]:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Two streams run for a while; meanwhile every function is killed once."""
     folder = tmp_path_factory.mktemp("delivery")
-    with rigs.listening(rigs.is_signed) as hook, rigs.listening(lambda *_: True) as calls:
-        project = copied(folder / "project", hook.url)
+    with rigs.listening(rigs.is_signed) as (at, hook), rigs.listening(lambda *_: True) as (calls_at, calls):
+        project = copied(folder / "project", f"{at}/hook")
         with running(folder, project) as service:
             endpoint = f"http://127.0.0.1:{service.port + 1}"
             sqs, s3 = client("sqs", endpoint), client("s3", endpoint)
@@ -111,8 +111,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             )
             url = rigs.fifo(sqs, "orders.fifo")
             s3.create_bucket(Bucket="lake")
-            rigs.created(endpoint, "consumer", CONSUMER, SEEN_AT=calls.url)
-            assert until(lambda: min(len(hook.bodies), len(calls.bodies)) > 5, 60), service.log
+            rigs.created(endpoint, "consumer", CONSUMER, SEEN_AT=calls_at)
+            assert until(lambda: min(len(hook), len(calls)) > 5, 60), service.log
             metrics(service)  # they are of the streams that ran since they were first asked for
             for pid in service.sandboxes():
                 with suppress(ProcessLookupError):
@@ -128,9 +128,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             # The other lane's function, if there is one, stores on until it is told of the stop.
             def arrived() -> bool:
                 queue.extend(json.loads(body) for body in rigs.drained(sqs, url))
-                seen.update(bucket=rigs.lines(s3, "lake"), hook=list(hook.bodies), queue=list(queue))
+                seen.update(bucket=rigs.lines(s3, "lake"), hook=list(hook), queue=list(queue))
                 seen.update(stored=keys(service), log=[event["key"] for event in service.events(LOG, 1000)])
-                seen.update(called=keys(service, CALLS), calls=list(calls.bodies))
+                seen.update(called=keys(service, CALLS), calls=list(calls))
                 sinks = (("queue", "stored"), ("hook", "stored"), ("bucket", "log"))
                 has_all = {event["key"] for call in seen["calls"] for event in call["events"]} == set(seen["called"])
                 return has_all and all({one["key"] for one in seen[sink]} == set(seen[table]) for sink, table in sinks)

@@ -6,12 +6,12 @@ Invariant: what it says was refused did not reach the service, and what it answe
 import contextlib
 import http.client
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+from tests.http_server import Answer, Request, answering
 
 Fault = Literal["away", "unanswered", "part"]
 
@@ -61,82 +61,40 @@ class Proxy:
     requests: int = 0
 
 
-class _Server(ThreadingHTTPServer):
-    """The server of a proxy in front of the address `upstream`."""
-
-    daemon_threads = True
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = urlsplit(upstream)
-        self.proxy = Proxy(f"http://127.0.0.1:{self.server_port}")
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def log_message(self, *_: Any) -> None:
-        return
-
-    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        upstream = self.server.upstream
-        connection = http.client.HTTPConnection(upstream.hostname or "", upstream.port, timeout=60)
-        try:
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "content-length"}
-            connection.request(self.command, self.path, body=body, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
-        finally:
-            connection.close()
-
-    def _handle(self) -> None:
-        proxy, body = self.server.proxy, self.rfile.read(int(self.headers.get("content-length") or 0))
-        operation = self.headers.get("x-amz-target", "").rpartition(".")[2]
-        is_send = proxy.sends(self.command, operation)
-        proxy.requests += is_send
-        fault = proxy.faults.pop(0) if proxy.faults and is_send else None
-        if proxy.is_away or fault == "away" or (fault == "part" and operation not in BATCHES):
-            self._answer(503, [], b"")
-        elif fault == "part":
-            self._refuse_part(BATCHES[operation], json.loads(body))
-        else:
-            status, headers, text = self._forward(body)
-            if fault == "unanswered":
-                self.close_connection = True
-                return
-            self._answer(status, headers, text)
-
-    def _refuse_part(self, batch: Batch, request: dict[str, Any]) -> None:
-        at = len(request[batch.entries]) // 2
-        entry = request[batch.entries].pop(at)
-        answer: dict[str, Any] = {}
-        if request[batch.entries]:
-            answer = json.loads(self._forward(json.dumps(request).encode())[2])
-        batch.refused(answer, at, entry)
-        self._answer(200, [("content-type", "application/x-amz-json-1.1")], json.dumps(answer).encode())
-
-    def _answer(self, status: int, headers: list[tuple[str, str]], text: bytes) -> None:
-        self.send_response(status)
-        for name, value in headers:
-            if name.lower() not in ("content-length", "connection", "transfer-encoding", "date", "server"):
-                self.send_header(name, value)
-        self.send_header("content-length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _handle
-
-
 @contextlib.contextmanager
 def running(upstream: str) -> Iterator[Proxy]:
     """A proxy in front of the address `upstream`."""
-    server = _Server(upstream)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server.proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    to, proxy = urlsplit(upstream), Proxy("")
+
+    def forwarded(request: Request, body: bytes) -> Answer:
+        connection = http.client.HTTPConnection(to.hostname or "", to.port, timeout=60)
+        with contextlib.closing(connection):
+            headers = {name: value for name, value in request.headers.items() if name != "content-length"}
+            connection.request(request.method, request.path, body=body, headers=headers)
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read())
+
+    def refused_in_part(request: Request, batch: Batch) -> Answer:
+        asked = json.loads(request.body)
+        at = len(asked[batch.entries]) // 2
+        entry = asked[batch.entries].pop(at)
+        answer: dict[str, Any] = {}
+        if asked[batch.entries]:
+            answer = json.loads(forwarded(request, json.dumps(asked).encode()).body)
+        batch.refused(answer, at, entry)
+        return Answer(200, {"content-type": "application/x-amz-json-1.1"}, json.dumps(answer).encode())
+
+    def answer(request: Request) -> Answer | None:
+        operation = request.headers.get("x-amz-target", "").rpartition(".")[2]
+        is_send = proxy.sends(request.method, operation)
+        proxy.requests += is_send
+        fault = proxy.faults.pop(0) if proxy.faults and is_send else None
+        if proxy.is_away or fault == "away" or (fault == "part" and operation not in BATCHES):
+            return Answer(503)
+        if fault == "part":
+            return refused_in_part(request, BATCHES[operation])
+        taken = forwarded(request, request.body)
+        return None if fault == "unanswered" else taken
+
+    with answering(answer) as proxy.url:
+        yield proxy

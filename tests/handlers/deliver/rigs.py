@@ -4,10 +4,8 @@ import base64
 import gzip
 import hashlib
 import hmac
-import http.server
 import io
 import json
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 from tests.handlers.deliver import fault_proxy
 from tests.handlers.deliver.fault_proxy import Proxy
+from tests.http_server import Answer, Request, answering
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes long").decode()
 _SEEN_BY_LAMBDA = """
@@ -141,43 +140,19 @@ def _lambda(endpoint: str, name: str, seen_at: str) -> Target:
     return Target("lambda", name)
 
 
-class Listener:
-    """An HTTP server that keeps what is posted to it, and answers 413 to a body of more than a megabyte."""
-
-    def __init__(self, check: Callable[[Any, bytes], bool]) -> None:
-        self.bodies: list[Any] = []
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                is_sound = check(self.headers, body)
-                if is_sound:
-                    outer.bodies.append(json.loads(body))
-                self.send_response(204 if is_sound else 401)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
-
-
 @contextmanager
-def listening(check: Callable[[Any, bytes], bool]) -> Iterator[Listener]:
-    listener = Listener(check)
-    thread = threading.Thread(target=listener.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield listener
-    finally:
-        listener.server.shutdown()
-        listener.server.server_close()
-        thread.join()
+def listening(check: Callable[[Any, bytes], bool]) -> Iterator[tuple[str, list[Any]]]:
+    """The address of a server, and the bodies that were posted to it and are sound."""
+    bodies: list[Any] = []
+
+    def answer(request: Request) -> Answer:
+        is_sound = check(request.headers, request.body)
+        if is_sound:
+            bodies.append(json.loads(request.body))
+        return Answer(204 if is_sound else 401)
+
+    with answering(answer) as url:
+        yield url, bodies
 
 
 def is_signed(headers: Any, body: bytes) -> bool:
@@ -199,18 +174,18 @@ _SENDS = {"SendMessageBatch", "PutEvents", "PutRecords", "PutRecordBatch"}
 def rig(kind: str, endpoint: str, name: str) -> Iterator[Rig]:
     """One sink of this kind, made at `endpoint`, behind a proxy."""
     if kind == "webhook":
-        with listening(is_signed) as listener, fault_proxy.running(listener.url) as proxy:
+        with listening(is_signed) as (url, bodies), fault_proxy.running(url) as proxy:
             target = Target(
                 "webhook", f"{proxy.url}/hook", secret=Reference("secret", "hook"), allow_private=True
             )  # fmt: skip
-            yield Rig(target, proxy, lambda service: client(service, proxy.url), lambda: listener.bodies)
+            yield Rig(target, proxy, lambda service: client(service, proxy.url), lambda: bodies)
         return
-    with fault_proxy.running(endpoint) as proxy, listening(lambda *_: True) as listener:
+    with fault_proxy.running(endpoint) as proxy, listening(lambda *_: True) as (url, bodies):
         if kind == "lambda":
-            target = _lambda(endpoint, name, listener.url)
+            target = _lambda(endpoint, name, url)
 
             def received() -> list[dict[str, Any]]:
-                return [event for call in listener.bodies for event in call["events"]]
+                return [event for call in bodies for event in call["events"]]
         else:
             target, received = AWS_RIGS[kind](endpoint, name)
         proxy.sends = lambda method, operation: operation in _SENDS or (not operation and method in ("PUT", "POST"))

@@ -1,9 +1,7 @@
 """What each answer of a webhook means, at a real server on a socket."""
 
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import pytest
 import urllib3
@@ -13,6 +11,7 @@ from handlers.deliver.sinks import webhook
 from handlers.profile.deliver_field import Target
 from handlers.profile.secret_references import Reference
 from tests.handlers.deliver import rigs
+from tests.http_server import Answer, Request, answering
 
 
 class Server:
@@ -20,7 +19,7 @@ class Server:
 
     def __init__(self) -> None:
         self.status, self.head = 204, dict[str, str]()
-        self.asked: list[dict[str, str]] = []
+        self.asked: list[Mapping[str, str]] = []
         self.is_silent = threading.Event()
         self.over = threading.Event()
         self.url = ""
@@ -38,30 +37,17 @@ def server() -> Iterator[Server]:
     """A server of its own for each test."""
     made = Server()
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
+    def answer(request: Request) -> Answer | None:
+        made.asked.append(request.headers)
+        if made.is_silent.is_set():
+            made.over.wait(60)
+            return None
+        return Answer(made.status, made.head)
 
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            made.asked.append({name.lower(): value for name, value in self.headers.items()})
-            if made.is_silent.is_set():
-                made.over.wait(60)
-                return
-            self.send_response(made.status)
-            for name, value in made.head.items():
-                self.send_header(name, value)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        made.url = f"http://127.0.0.1:{listening.server_port}/hook?token=abc"
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
-        thread.start()
+    with answering(answer) as url:
+        made.url = f"{url}/hook?token=abc"
         yield made
         made.over.set()
-        listening.shutdown()
-        thread.join()
 
 
 # What a server says of the event itself is final: it would say so for ever.

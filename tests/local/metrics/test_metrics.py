@@ -1,6 +1,9 @@
 """The metrics of the local run: of real tables, read by Prometheus's own parser, sent to a real receiver."""
 
+import contextlib
+import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,8 +24,8 @@ from local.metrics import export, formats
 from local.metrics.collector import Collector, Sample
 from local.user_error import UserError
 from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
+from tests.http_server import Answer, Request, answering
 from tests.local import support
-from tests.local.metrics.receiver import receiver
 
 DASHBOARD = support.PROJECT / "packaging" / "resources" / "dashboard.yml"
 
@@ -124,6 +127,19 @@ def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> N
     assert len({one.opentelemetry for one in metric_names.ALL}) == len(names)
 
 
+@contextlib.contextmanager
+def receiver(status: int = 200) -> Iterator[tuple[str, list[Request]]]:
+    """The address of a collector's server, and what it was sent."""
+    received: list[Request] = []
+
+    def answer(request: Request) -> Answer:
+        received.append(request)
+        return Answer(status)
+
+    with answering(answer) as url:
+        yield url, received
+
+
 def test_opentelemetry_gets_the_same_numbers() -> None:
     """As OTLP in JSON, at the collector's own path and with its headers; integers are texts, counters are sums."""
     samples = [
@@ -136,8 +152,9 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
         target = export.read(settings)
         assert target is not None
         assert export.send(target, formats.opentelemetry(samples, 1_000, 2_000)) == ""
-    ((path, headers, body),) = received
-    assert (path, headers["api-key"], headers["Content-Type"]) == ("/v1/metrics", "a b", "application/json")
+    ((_, path, headers, text),) = received
+    body = json.loads(text)
+    assert (path, headers["api-key"], headers["content-type"]) == ("/v1/metrics", "a b", "application/json")
     (resource,) = body["resourceMetrics"]
     assert resource["resource"]["attributes"] == [{"key": "service.name", "value": {"stringValue": "streamkeeper"}}]
     stored, ended, longest = resource["scopeMetrics"][0]["metrics"]
