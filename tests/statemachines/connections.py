@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 from local import stages
@@ -13,7 +12,6 @@ from states_language import Execution, Machine, Perform, TaskCall, TaskFailure, 
 from states_language.clock import VirtualClock
 
 ROOT = stages.ROOT
-DATA = Path(__file__).parent / "data"
 STAGE = "test"
 NAMES = stages.names(STAGE)
 INPUT = {"pathParameters": {"streamId": "demo"}}  # what the machine needs, and all it needs
@@ -29,12 +27,6 @@ Function = Callable[[Any, Any], Any]
 def definition(machine: str, stage: str = STAGE, **changes: int) -> Any:
     """The definition of a machine as a stage resolves it; `changes` are settings, not held to their bounds."""
     return stages.resolve(_source(f"statemachines/{machine}.asl.yml"), _settings(stage) | changes, stages.names(stage))
-
-
-def former(stage: str = STAGE, **changes: int) -> Any:
-    """The definition that was deployed before the machine was written in JSONata."""
-    source = _source("tests/statemachines/data/connections-jsonpath.asl.yml")
-    return stages.resolve(source, _settings(stage) | changes, stages.names(stage))
 
 
 @cache
