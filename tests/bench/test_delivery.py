@@ -4,9 +4,12 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.local.support import PROJECT
 
 
+@pytest.mark.long
 def test_it_prints_the_three_figures() -> None:
     """Under the names that local/costs/measured.toml has, and what boto3 takes beside them."""
     command = [sys.executable, "-m", "bench.delivery", "--calls", "3"]

@@ -1,8 +1,11 @@
 """The interpreter's benchmarks: what they count is right; how long it takes is not tested."""
 
+import pytest
+
 from bench import interpreter, year
 
 
+@pytest.mark.long
 def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
     """Five rounds are eleven transitions for all three, and the table has a row for each and for each ratio."""
     lengths = (5,)
