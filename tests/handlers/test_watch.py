@@ -1,5 +1,6 @@
 """The function that watches all streams: what it reports, on the table and the index of the deployed template."""
 
+import contextlib
 import importlib
 import json
 import os
@@ -7,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +40,7 @@ ENVIRONMENT = {
 }
 NOW = 1_000_000
 # What a lease may say, and for how long its stream, which should be connected, is not.
-STANDINGS: list[tuple[dict[str, Any], int]] = [
+STATUSES: list[tuple[dict[str, Any], int]] = [
     ({"execution": "arn:1", "started_at_ms": 1, "expires_at_ms": NOW + 1}, 0),
     ({"execution": "arn:1", "started_at_ms": 1, "expires_at_ms": NOW - 5_000}, 5_000),
     ({"execution": "arn:1", "started_at_ms": NOW - 2_000}, 2_000),
@@ -49,32 +51,10 @@ STANDINGS: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("standing", "length_ms"), STANDINGS)
-def test_which_stream_should_be_connected_and_is_not(standing: dict[str, Any], length_ms: int) -> None:
+@pytest.mark.parametrize(("lease", "length_ms"), STATUSES)
+def test_which_stream_should_be_connected_and_is_not(lease: dict[str, Any], length_ms: int) -> None:
     """One that an execution holds and nobody asked to stop; since the holder's lease ran out, or since the start."""
-    assert unconnected_ms(Lease(**standing), NOW) == length_ms
-
-
-@pytest.fixture
-def cold_start(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], ModuleType]]:
-    """Imports the module as a new sandbox does, with the control table as it is deployed."""
-    control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
-    fields = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
-    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in fields})
-    own = {"POWERTOOLS_SERVICE_NAME": tmp_path.name, "DEAD_LETTER_QUEUE_URL": aws.queue_url}
-    for name, value in (ENVIRONMENT | own).items():
-        monkeypatch.setenv(name, value)
-
-    def start() -> ModuleType:
-        module = importlib.import_module("handlers.watch")
-        monkeypatch.setattr(module, "dynamodb", aws.dynamodb)
-        monkeypatch.setattr(module, "sqs", lambda: aws.sqs)
-        return module
-
-    sys.modules.pop("handlers.watch", None)
-    yield start
-    sys.modules.pop("handlers.watch", None)
-    aws.dynamodb.delete_table(TableName=TABLE)
+    assert unconnected_ms(Lease(**lease), NOW) == length_ms
 
 
 class States:
@@ -105,54 +85,11 @@ def refusal(code: str) -> ClientError:
 RUNS, ABORTED = {"status": "RUNNING"}, {"status": "ABORTED"}
 
 
-def put(aws: Aws, stream_id: str, sort_key: str, **attributes: Any) -> None:
-    """Writes a record of the control table."""
-    aws.dynamodb.put_item(TableName=TABLE, Item={"PK": {"S": stream_id}, "SK": {"S": sort_key}} | attributes)
-
-
 def claimed(expires_in_s: int, **more: Any) -> dict[str, Any]:
     """A lease that an execution holds, whose holder counts as dead so many seconds from now."""
     expires_at_ms = time.time_ns() // 1_000_000 + expires_in_s * 1000
     started = {"started_at": {"S": "2026-01-01T00:00:00.000Z"}, "expires_at_ms": {"N": str(expires_at_ms)}}
     return {"generation": {"N": "1"}, "execution": {"S": "arn:1"}} | started | more
-
-
-def reported(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The metrics document that was written, and the log lines."""
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    (document,) = [line for line in lines if "_aws" in line]
-    return document, [line for line in lines if "_aws" not in line]
-
-
-@pytest.mark.usefixtures("subscriber")
-def test_it_finds_every_stream_by_the_index(
-    aws: Aws,
-    cold_start: Callable[[], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Of all records only leases count; the longest without a connection is the metric, and a line names it."""
-    put(aws, "connected", "lease", **claimed(20))
-    put(aws, "connected", "connection#000000000001", fence={"N": "1"}, execution={"S": "arn:1"})
-    put(aws, "connected", "cursor", cursor={"S": "7"})
-    put(aws, "dropped", "lease", **claimed(-3))
-    put(aws, "dead", "lease", **claimed(-AFTER_S))
-    put(aws, "stopped", "lease", **claimed(-9999, stop={"BOOL": True}))
-    put(aws, "over", "lease", generation={"N": "3"}, fence={"N": "9"})
-    watch = cold_start()
-    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
-    answer = watch.handler({}, Context())
-    assert (answer["wanted"], answer["unconnected"], answer["named"]) == (3, 2, ["dead"])
-    document, lines = reported(capsys)
-    assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
-    assert (document["Wanted"], document["Unconnected"]) == (3, 2)
-    assert [list(line["streams"]) for line in lines] == [["dead"]]
-    # The alarm asks for exactly this metric: with another dimension it would never see it.
-    alarm = osls.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
-    (described,) = document["_aws"]["CloudWatchMetrics"]
-    assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
-    # And no other is paid for: each is 30 cents a month.
-    assert [metric["Name"] for metric in described["Metrics"]] == [alarm["MetricName"]] == list(WATCH_METRICS)
 
 
 class Subscriber:
@@ -181,150 +118,206 @@ class Subscriber:
         self._sqs.delete_queue(QueueUrl=self._queue)
 
 
+class Watched:
+    """The control table as it is deployed, and the function; `module` is a sandbox of its own for each test."""
+
+    def __init__(
+        self, aws: Aws, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.aws, self.letters, self.patch, self.capsys = aws, subscriber.letters, monkeypatch, capsys
+
+    @cached_property
+    def module(self) -> ModuleType:
+        """The function as a new sandbox has it; its logger keeps the output of the moment."""
+        module = importlib.import_module("handlers.watch")
+        self.patch.setattr(module, "dynamodb", self.aws.dynamodb)
+        self.patch.setattr(module, "sqs", lambda: self.aws.sqs)
+        self.patch.setattr(module, "step_functions", lambda: States(**{"1": RUNS}))
+        return module
+
+    def states(self, **executions: Any) -> States:
+        """Has Step Functions answer so."""
+        states = States(**executions)
+        self.patch.setattr(self.module, "step_functions", lambda: states)
+        return states
+
+    def put(self, stream_id: str, sort_key: str = "lease", **attributes: Any) -> None:
+        """Writes a record of the control table."""
+        item = {"PK": {"S": stream_id}, "SK": {"S": sort_key}} | attributes
+        self.aws.dynamodb.put_item(TableName=TABLE, Item=item)
+
+    def run(self) -> dict[str, Any]:
+        """One run, and what it answers."""
+        answer: dict[str, Any] = self.module.handler({}, Context())
+        return answer
+
+    def runs(self, count: int) -> list[dict[str, Any]]:
+        """So many, one after the other."""
+        return [self.run() for _ in range(count)]
+
+    def reported(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The metrics document that was written, and the log lines."""
+        lines = [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
+        (document,) = [line for line in lines if "_aws" in line]
+        return document, [line for line in lines if "_aws" not in line]
+
+    def reaches_one(self) -> None:
+        """From now on a run reaches one stream, and is late."""
+        self.patch.setattr(self.module, "LOOK_S", -1)
+        for name in ("KEYS", "AT_ONCE"):
+            self.patch.setattr("handlers.watching.lease_rounds." + name, 1)
+
+    @contextlib.contextmanager
+    def topic_refuses(self) -> Iterator[None]:
+        """No message is taken."""
+        refused = Client(self.module.sns(), "publish", fails_with("AuthorizationError"))
+        with self.patch.context() as patch:
+            patch.setattr(self.module, "sns", lambda: refused)
+            yield
+
+
 @pytest.fixture
-def subscriber(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Subscriber]:
-    """A subscriber to the topic that the function publishes to."""
-    one = Subscriber(aws, "alerts")
-    monkeypatch.setitem(ENVIRONMENT, "ALERTS_TOPIC_ARN", one.topic)
-    yield one
-    one.close()
+def watched(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Watched]:
+    """The watch of a table and of a topic of their own."""
+    control = next(table for table in read(osls.template("test"), {}).tables if "control" in table["TableName"])
+    fields = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
+    aws.dynamodb.create_table(TableName=TABLE, **{name: control[name] for name in fields})
+    subscriber = Subscriber(aws, "alerts")
+    own = {"POWERTOOLS_SERVICE_NAME": tmp_path.name, "DEAD_LETTER_QUEUE_URL": aws.queue_url}
+    for name, value in (ENVIRONMENT | own | {"ALERTS_TOPIC_ARN": subscriber.topic}).items():
+        monkeypatch.setenv(name, value)
+    sys.modules.pop("handlers.watch", None)
+    yield Watched(aws, subscriber, monkeypatch, capsys)
+    sys.modules.pop("handlers.watch", None)
+    subscriber.close()
+    aws.dynamodb.delete_table(TableName=TABLE)
 
 
-def test_each_stream_that_is_away_is_named_to_the_subscribers(
-    aws: Aws, subscriber: Subscriber, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_finds_every_stream_by_the_index(watched: Watched) -> None:
+    """Of all records only leases count; the longest without a connection is the metric, and a line names it."""
+    watched.put("connected", **claimed(20))
+    watched.put("connected", "connection#000000000001", fence={"N": "1"}, execution={"S": "arn:1"})
+    watched.put("connected", "cursor", cursor={"S": "7"})
+    watched.put("dropped", **claimed(-3))
+    watched.put("dead", **claimed(-AFTER_S))
+    watched.put("stopped", **claimed(-9999, stop={"BOOL": True}))
+    watched.put("over", generation={"N": "3"}, fence={"N": "9"})
+    answer = watched.run()
+    assert (answer["wanted"], answer["unconnected"], answer["named"]) == (3, 2, ["dead"])
+    document, lines = watched.reported()
+    assert AFTER_S <= document["LongestUnconnected"][0] < AFTER_S + 60
+    assert (document["Wanted"], document["Unconnected"]) == (3, 2)
+    assert [list(line["streams"]) for line in lines] == [["dead"]]
+    # The alarm asks for exactly this metric: with another dimension it would never see it.
+    alarm = osls.template("test")["Resources"]["UnconnectedAlarm"]["Properties"]
+    (described,) = document["_aws"]["CloudWatchMetrics"]
+    assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
+    # And no other is paid for: each is 30 cents a month.
+    assert [metric["Name"] for metric in described["Metrics"]] == [alarm["MetricName"]] == list(WATCH_METRICS)
+
+
+def test_each_stream_that_is_away_is_named_to_the_subscribers(watched: Watched) -> None:
     """Once, also while another one is away already, and again where it goes away again; any text may be an id."""
-    watch = cold_start()
-    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
-    named: Callable[[], list[str]] = lambda: watch.handler({}, Context())["named"]  # noqa: E731
-    put(aws, "first", "lease", **claimed(-AFTER_S))
-    put(aws, "demo:\x01é", "lease", **claimed(20))
+
+    def named() -> list[str]:
+        return list(watched.run()["named"])
+
+    watched.put("first", **claimed(-AFTER_S))
+    watched.put("demo:\x01é", **claimed(20))
     assert (named(), named()) == (["first"], [])
-    ((subject, text),) = subscriber.letters()
+    ((subject, text),) = watched.letters()
     assert subject == "Streamkeeper: 1 stream is not connected"
     assert '"first" for 30' in text
     assert "In all, 1 stream is away." in text
-    put(aws, "demo:\x01é", "lease", **claimed(-AFTER_S))
+    watched.put("demo:\x01é", **claimed(-AFTER_S))
     assert (named(), named()) == (["demo:\x01é"], [])
-    ((_, text),) = subscriber.letters()
+    ((_, text),) = watched.letters()
     assert ('"demo:\\u0001\\u00e9" for 30' in text, "first" in text, "In all, 2 streams are" in text) == (
         True,
         False,
         True,
     )
-    put(aws, "first", "lease", **claimed(20))
+    watched.put("first", **claimed(20))
     assert named() == []
-    put(aws, "first", "lease", **claimed(-AFTER_S))
+    watched.put("first", **claimed(-AFTER_S))
     assert named() == ["first"]
 
 
-def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(
-    aws: Aws,
-    subscriber: Subscriber,
-    cold_start: Callable[[], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(watched: Watched) -> None:
     """In the log every time and in one message; for how long is not known, so no number has it; it is asked about."""
-    put(aws, "bad", "lease", **claimed(-AFTER_S, started_at={"S": "yesterday"}, expires_at_ms={"S": "7"}))
-    put(aws, "dead", "lease", **claimed(-AFTER_S))
-    states = States(**{"1": ABORTED})
-    watch = cold_start()
-    monkeypatch.setattr(watch, "step_functions", lambda: states)
-    answer = watch.handler({}, Context())
+    watched.put("bad", **claimed(-AFTER_S, started_at={"S": "yesterday"}, expires_at_ms={"S": "7"}))
+    watched.put("dead", **claimed(-AFTER_S))
+    watched.states(**{"1": ABORTED})
+    answer = watched.run()
     assert (answer["wanted"], answer["unconnected"], answer["named"]) == (2, 1, ["dead", "bad"])
     assert answer["orphans"] == ["bad", "dead"]
-    document, lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()][:2], subscriber.letters()
+    document, lines = [json.loads(line) for line in watched.capsys.readouterr().out.splitlines()][:2], watched.letters()
     assert AFTER_S <= document[0]["LongestUnconnected"][0] < AFTER_S + 60
     (text,) = [text for subject, text in lines if subject == "Streamkeeper: 1 lease is damaged"]
     assert '"bad" expires_at_ms, started_at' in text
-    assert watch.handler({}, Context())["named"] == []
+    assert watched.run()["named"] == []
 
 
-def test_a_run_that_is_late_names_nobody_twice(
-    aws: Aws, subscriber: Subscriber, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_late_names_nobody_twice(watched: Watched) -> None:
     """It says that it is not whole; who was named stays named until a whole round has found it well."""
     for name, expires_in_s in (("a", 900), ("b", -AFTER_S), ("c", 900)):
-        put(aws, name, "lease", **claimed(expires_in_s))
-    watch = cold_start()
-    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
-    monkeypatch.setattr(watch, "LOOK_S", -1)
-    # A run reaches one stream.
-    for name in ("KEYS", "AT_ONCE"):
-        monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
-    runs = [watch.handler({}, Context()) for _ in range(3)]
+        watched.put(name, **claimed(expires_in_s))
+    watched.reaches_one()
+    runs = watched.runs(3)
     # Its round is the second one: what the first one saw must not let it be forgotten.
-    put(aws, "a", "lease", **claimed(-AFTER_S))
-    runs += [watch.handler({}, Context()) for _ in range(6)]
+    watched.put("a", **claimed(-AFTER_S))
+    runs += watched.runs(6)
     assert [run["is_whole"] for run in runs] == [False, False, True] * 3
     assert [run["named"] for run in runs] == [[], ["b"], [], ["a"], [], [], [], [], []]
     assert [run["unconnected"] for run in runs] == [0, 1, 1, 1, 2, 2, 2, 2, 2]
-    put(aws, "b", "lease", **claimed(900))
-    runs = [watch.handler({}, Context()) for _ in range(3)]
-    put(aws, "b", "lease", **claimed(-AFTER_S))
-    runs += [watch.handler({}, Context()) for _ in range(3)]
+    watched.put("b", **claimed(900))
+    runs = watched.runs(3)
+    watched.put("b", **claimed(-AFTER_S))
+    runs += watched.runs(3)
     assert [run["named"] for run in runs] == [[], [], [], [], ["b"], []]
-    subjects = [subject for subject, _ in subscriber.letters()]
+    subjects = [subject for subject, _ in watched.letters()]
     away = "Streamkeeper: 1 stream is not connected"
     assert subjects == ["Streamkeeper: the watch is late", away, away, away]
 
 
-def test_that_a_run_is_late_is_said_until_somebody_heard_it(
-    aws: Aws, subscriber: Subscriber, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_a_run_is_late_is_said_until_somebody_heard_it(watched: Watched) -> None:
     """The message says how many streams one run reached; what the topic refused is said in the next run."""
     for name in ("a", "b", "c"):
-        put(aws, name, "lease", **claimed(900))
-    watch = cold_start()
-    monkeypatch.setattr(watch, "LOOK_S", -1)
-    for name in ("KEYS", "AT_ONCE"):
-        monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
-    refused = Client(watch.sns(), "publish", fails_with("AuthorizationError"))
-    with monkeypatch.context() as patch:
-        patch.setattr(watch, "sns", lambda: refused)
-        assert watch.handler({}, Context())["is_whole"] is False
-    assert subscriber.letters() == []
-    assert watch.handler({}, Context())["is_whole"] is False
-    ((subject, text),) = subscriber.letters()
+        watched.put(name, **claimed(900))
+    watched.reaches_one()
+    with watched.topic_refuses():
+        assert watched.run()["is_whole"] is False
+    assert watched.letters() == []
+    assert watched.run()["is_whole"] is False
+    ((subject, text),) = watched.letters()
     assert (subject, "reached 1 streams, and not all" in text) == ("Streamkeeper: the watch is late", True)
 
 
-def test_what_the_topic_did_not_take_is_sent_in_the_next_run(
-    aws: Aws,
-    subscriber: Subscriber,
-    cold_start: Callable[[], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_the_topic_did_not_take_is_sent_in_the_next_run(watched: Watched) -> None:
     """A line says so, and nothing else of the run fails: metrics, orphans and the queue have their turn."""
-    put(aws, "dead", "lease", **claimed(-AFTER_S))
-    aws.sqs.send_message(QueueUrl=aws.queue_url, MessageBody="{}")
-    watch = cold_start()
-    monkeypatch.setattr(watch, "step_functions", lambda: States(**{"1": RUNS}))
-    refused = Client(watch.sns(), "publish", fails_with("AuthorizationError"))
-    with monkeypatch.context() as patch:
-        patch.setattr(watch, "sns", lambda: refused)
-        answer = watch.handler({}, Context())
+    watched.put("dead", **claimed(-AFTER_S))
+    watched.aws.sqs.send_message(QueueUrl=watched.aws.queue_url, MessageBody="{}")
+    with watched.topic_refuses():
+        answer = watched.run()
     assert (answer["named"], answer["dead_letters"], answer["unconnected"]) == ([], 1, 1)
-    document, lines = reported(capsys)
+    document, lines = watched.reported()
     assert document["Unconnected"] == 1
     assert [line["message"] for line in lines] == [
         "streams that should be connected are not",
         "no message names the streams",
     ]
-    assert watch.handler({}, Context())["named"] == ["dead"]
-    assert len(subscriber.letters()) == 1
+    assert watched.run()["named"] == ["dead"]
+    assert len(watched.letters()) == 1
 
 
-def test_a_queue_that_does_not_answer_stops_nothing(
-    aws: Aws, cold_start: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_queue_that_does_not_answer_stops_nothing(watched: Watched) -> None:
     """The number is missing, and a line says so."""
-    watch = cold_start()
-    monkeypatch.setattr(watch, "sqs", lambda: Client(aws.sqs, "get_queue_attributes", never_arrives))
-    assert watch.handler({}, Context())["dead_letters"] is None
-    assert [line["message"] for line in reported(capsys)[1]] == ["the dead-letter queue does not answer"]
+    silent = Client(watched.aws.sqs, "get_queue_attributes", never_arrives)
+    watched.patch.setattr(watched.module, "sqs", lambda: silent)
+    assert watched.run()["dead_letters"] is None
+    assert [line["message"] for line in watched.reported()[1]] == ["the dead-letter queue does not answer"]
 
 
 @pytest.mark.parametrize("message", [unconnected, damaged])
@@ -346,26 +339,20 @@ def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(
     assert [entry for part in parts for entry in part.items()] == list(streams.items())
 
 
-def test_an_orphan_is_mended_and_reported(
-    aws: Aws,
-    cold_start: Callable[[], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_orphan_is_mended_and_reported(watched: Watched) -> None:
     """Of four streams without a connection one has an execution, one was stopped, and of one nobody answers."""
     for name in ("aborted", "running", "stopped", "refused"):
-        put(aws, f"demo:{name}", "lease", **claimed(-20, execution={"S": f"arn:{name}"}))
-    put(aws, "demo:released", "lease", generation={"N": "2"})
-    put(aws, "demo:connected", "lease", **claimed(20, execution={"S": "arn:aborted"}))
+        watched.put(f"demo:{name}", **claimed(-20, execution={"S": f"arn:{name}"}))
+    watched.put("demo:released", generation={"N": "2"})
+    watched.put("demo:connected", **claimed(20, execution={"S": "arn:aborted"}))
     stopped = {"status": "SUCCEEDED", "output": '{"status": "stopped"}'}
-    states = States(aborted=ABORTED, running=RUNS, stopped=stopped, refused=refusal("ThrottlingException"))
-    watch = cold_start()
-    monkeypatch.setattr(watch, "step_functions", lambda: states)
-    assert watch.handler({}, Context())["orphans"] == ["demo:aborted", "demo:stopped"]
+    refused = refusal("ThrottlingException")
+    states = watched.states(aborted=ABORTED, running=RUNS, stopped=stopped, refused=refused)
+    assert watched.run()["orphans"] == ["demo:aborted", "demo:stopped"]
     (start,) = states.started
     assert (start["stateMachineArn"], start["name"].partition("-")[2]) == (MACHINE, "orphan-0")
     assert json.loads(start["input"]) == {"pathParameters": {"streamId": "demo:aborted"}, "renews": "arn:aborted"}
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [json.loads(line) for line in watched.capsys.readouterr().out.splitlines()]
     documents = [line for line in lines if "_aws" in line]
     assert [document.get("Orphaned") for document in documents] == [None, [2.0]]
     said = {line["stream_id"]: line["message"] for line in lines if "message" in line}
@@ -378,61 +365,44 @@ def test_an_orphan_is_mended_and_reported(
     assert (alarm["MetricName"], alarm["Threshold"]) == (described["Metrics"][0]["Name"], 0)
 
 
-def test_the_streams_of_a_group_that_is_away_are_named(
-    aws: Aws,
-    subscriber: Subscriber,
-    cold_start: Callable[[], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_streams_of_a_group_that_is_away_are_named(watched: Watched) -> None:
     """Each in the message, with how many others; beside the orphaned group in the log, some of them and their count."""
     count = MOST_OF_GROUP + 3
-    put(aws, "#1", "lease", **claimed(-AFTER_S, execution={"S": "arn:aborted"}))
+    watched.put("#1", **claimed(-AFTER_S, execution={"S": "arn:aborted"}))
     for number in range(count):
         place = {"group": {"S": "#1"}, "fence": {"N": "1"}, "connected": {"N": "1"}}
-        put(aws, f"demo:{number:02d}", "lease", **claimed(-AFTER_S, execution={"S": "arn:aborted"}, **place))
-    watch = cold_start()
-    monkeypatch.setattr(watch, "step_functions", lambda: States(aborted=ABORTED))
-    answer = watch.handler({}, Context())
+        watched.put(f"demo:{number:02d}", **claimed(-AFTER_S, execution={"S": "arn:aborted"}, **place))
+    watched.states(aborted=ABORTED)
+    answer = watched.run()
     assert (len(answer["named"]), answer["orphans"]) == (count, ["#1"])
-    ((subject, text),) = subscriber.letters()
+    ((subject, text),) = watched.letters()
     assert subject == f"Streamkeeper: {count} streams are not connected"
     assert text.count(f", one of {count} that are away in the group #1\n") == count
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    said = [json.loads(line) for line in watched.capsys.readouterr().out.splitlines()]
     (sentence,) = [line["message"] for line in said if line.get("stream_id") == "#1"]
     assert f'; {count} streams are away with it: "demo:00", "demo:01", ' in sentence
     assert sentence.endswith('"demo:19" and 3 more')
     assert with_streams("It is over", []) == "It is over"
 
 
-@pytest.mark.usefixtures("aws")
-def test_it_reports_its_numbers_where_there_is_no_stream(
-    cold_start: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_reports_its_numbers_where_there_is_no_stream(watched: Watched) -> None:
     """Silence would be an alarm."""
     nothing = {"is_whole": True, "wanted": 0, "unconnected": 0, "named": [], "dead_letters": 0, "orphans": []}
-    assert cold_start().handler({}, Context()) == nothing
-    document, lines = reported(capsys)
+    assert watched.run() == nothing
+    document, lines = watched.reported()
     # And what it writes is priced, with START, END and REPORT.
     assert len(json.dumps(document)) + 350 < measured()["log_bytes_per_watch"]
     assert (document["LongestUnconnected"], document["Wanted"], lines) == ([0.0], 0, [])
 
 
 @pytest.mark.parametrize("operation", ["query", "batch_get_item"])
-def test_what_the_table_refuses_leaves_the_metrics_out(
-    aws: Aws,
-    operation: str,
-    cold_start: Callable[[], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_the_table_refuses_leaves_the_metrics_out(watched: Watched, operation: str) -> None:
     """A watch that cannot see must not say that all is well."""
-    put(aws, "connected", "lease", **claimed(20))
-    watch = cold_start()
-    monkeypatch.setattr(watch, "dynamodb", Client(aws.dynamodb, operation, never_arrives))
+    watched.put("connected", **claimed(20))
+    watched.patch.setattr(watched.module, "dynamodb", Client(watched.aws.dynamodb, operation, never_arrives))
     with pytest.raises(StoreUnavailable, match=r"ReadTimeoutError$"):
-        watch.handler({}, Context())
-    assert capsys.readouterr().out == ""
+        watched.run()
+    assert watched.capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("name", ENVIRONMENT)
