@@ -97,15 +97,18 @@ def _run(arguments: list[str]) -> int:
 
 
 def _add(name: str, subparsers: Any) -> None:
-    """Adds a verb with all that it takes. A module with several verbs has a function for each."""
+    """Adds a verb with all that it takes. A module with several verbs adds them by their names."""
     # What a module makes at its import stays: to look for garbage among it takes a tenth of the time.
     gc.disable()
     try:
         module = importlib.import_module(VERBS[name].module)
     finally:
         gc.enable()
-    add = getattr(module, f"add_{name}", None) or module.add
-    add(_Described(subparsers, VERBS[name].help))
+    described = _Described(subparsers, VERBS[name].help)
+    if hasattr(module, "VERBS"):
+        module.add(described, name)
+    else:
+        module.add(described)
 
 
 class _Described:

@@ -52,7 +52,7 @@ def add(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where nothing is left, 1 where something is; raises UserError."""
     if arguments.stream_id is not None:
-        return _by_api(arguments)
+        return asking.refusals(_by_api)(arguments)
     redrive = Redrive(here(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
     wanted = None if arguments.stream is None else frozenset(arguments.stream)
     outcomes = []
@@ -75,10 +75,7 @@ def _by_api(arguments: argparse.Namespace) -> int:
     """Returns what `run` returns, of one stream, by POST …/redrive."""
     if arguments.restart or arguments.dry_run or arguments.stage or arguments.stream:
         raise UserError("A STREAM goes with --url and --json alone: the API changes what it can, and starts nothing.")
-    try:
-        answer = asking.streams(arguments).ask("POST", asking.path_of(arguments.stream_id, "/redrive"))
-    except asking.Refused as refusal:
-        return asking.refused(refusal, as_json=arguments.json)
+    answer = asking.streams(arguments).ask("POST", asking.path_of(arguments.stream_id, "/redrive"))
     for one in [] if arguments.json else answer["dead_letters"]:
         about = f"event {one['key']} ({one['reason']})" if one["key"] else one["reason"]
         print(printable(f"{one['outcome']}: {about}{': ' + one['detail'] if one['detail'] else ''}"))

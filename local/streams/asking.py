@@ -4,11 +4,12 @@ Invariants: a key comes from the environment alone; colours are for a terminal a
 """
 
 import argparse
+import functools
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,6 +29,7 @@ EXIT = (
 _NOT_FOUND = 404
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+Run = Callable[[argparse.Namespace], int]
 _COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "rejected": 31, "broken": 31}
 
 
@@ -59,6 +61,18 @@ class Streams:
         if not isinstance(body, dict):
             raise UserError(f"{self.api.url} answers with what is not JSON: it is no API of Streamkeeper's.")
         return body
+
+    def pages(self, path: str, query: Mapping[str, Any], left: int | None = None) -> Iterator[dict[str, Any]]:
+        """The pages of a list, of so many entries in all where `left` says how many; raises as `ask`."""
+        after = query.get("after")
+        while left is None or left > 0:
+            limit = 1000 if left is None else min(left, 1000)
+            page = self.ask("GET", path, {**query, "after": after, "limit": limit})
+            yield page
+            left = None if left is None else left - len(page["events"])
+            after = page["next"]
+            if after is None:
+                return
 
 
 def path_of(stream_id: str, below: str = "") -> str:
@@ -99,12 +113,20 @@ def streams(arguments: argparse.Namespace) -> Streams:
     return Streams(here(os.environ, arguments.url, sign=False))
 
 
-def refused(refusal: Refused, *, as_json: bool) -> int:
-    """Prints the refusal, and returns the exit status."""
-    if as_json:
-        print(" ".join(refusal.answer.body.split("\n")).strip())
-    print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
-    return refusal.status
+def refusals(run: Run) -> Run:
+    """Has a refusal of the API printed, and the command exit with its status."""
+
+    @functools.wraps(run)
+    def told(arguments: argparse.Namespace) -> int:
+        try:
+            return run(arguments)
+        except Refused as refusal:
+            if arguments.json:
+                print(" ".join(refusal.answer.body.split("\n")).strip())
+            print(f"streamkeeper: {printable(str(refusal))}", file=sys.stderr)
+            return refusal.status
+
+    return told
 
 
 def in_colour(word: str, of: str = "") -> str:

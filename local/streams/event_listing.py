@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from local.streams import asking
-from local.streams.asking import DONE, Refused, path_of
+from local.streams.asking import DONE, path_of
 from local.streams.follow import line
 from local.streams.verbs import add_times
 from local.user_error import UserError
@@ -34,7 +34,7 @@ class Writer(Protocol):
         """Ends the file."""
 
 
-def add_events(subparsers: Any) -> None:
+def add(subparsers: Any) -> None:
     """Adds the verb."""
     words = "Prints the stored events of a stream in their order, or exports them into a file with a progress bar."
     examples = [
@@ -51,35 +51,31 @@ def add_events(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
+@asking.refusals
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status; raises UserError."""
     kind = arguments.format or ("ndjson" if arguments.json or arguments.output else "text")
     if kind == "parquet" and arguments.output is None:
         raise UserError("--format parquet needs --output FILE: a Parquet file is not for a terminal.")
-    try:
-        if arguments.output is None:
-            for page in _pages(arguments):
-                for event in page:
-                    print(line(event) if kind == "text" else json.dumps(event, ensure_ascii=False))
-            return DONE
-        count = _export(arguments, kind)
-    except Refused as refusal:
-        return asking.refused(refusal, as_json=arguments.json)
+    if arguments.output is None:
+        for page in _pages(arguments):
+            for event in page:
+                print(text_of(event, kind))
+        return DONE
+    count = _export(arguments, kind)
     print(f"{count} events in {arguments.output}", file=sys.stderr)
     return DONE
 
 
+def text_of(event: dict[str, Any], kind: str) -> str:
+    """The line of an event."""
+    return line(event) if kind == "text" else json.dumps(event, ensure_ascii=False)
+
+
 def _pages(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
-    streams, left = asking.streams(arguments), arguments.limit
-    query: dict[str, Any] = {"after": arguments.after, "from": arguments.from_at, "to": arguments.to_at}
-    while left is None or left > 0:
-        query["limit"] = 1000 if left is None else min(left, 1000)
-        page = streams.ask("GET", path_of(arguments.stream_id, "/events"), query)
-        yield page["events"]
-        left = None if left is None else left - len(page["events"])
-        if page["next"] is None:
-            return
-        query["after"] = page["next"]
+    query = {"after": arguments.after, "from": arguments.from_at, "to": arguments.to_at}
+    path = path_of(arguments.stream_id, "/events")
+    yield from (page["events"] for page in asking.streams(arguments).pages(path, query, arguments.limit))
 
 
 def _export(arguments: argparse.Namespace, kind: str) -> int:
@@ -117,8 +113,7 @@ class _Lines:
 
     def write(self, events: list[dict[str, Any]]) -> None:
         for event in events:
-            text = line(event) if self._kind == "text" else json.dumps(event, ensure_ascii=False)
-            self._file.write(f"{text}\n")
+            self._file.write(f"{text_of(event, self._kind)}\n")
 
     def close(self) -> None:
         self._file.close()

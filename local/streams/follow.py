@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from local.api_client.following import Following
 from local.printable import printable
@@ -28,7 +28,7 @@ _TRANSIENT = (429, 500, 502, 503, 504)
 _LASTING = "unknown-layout"
 
 
-def add_follow(subparsers: Any) -> None:
+def add(subparsers: Any) -> None:
     """Adds the verb."""
     words = "Prints events as they are stored, until Ctrl-C, which says how to go on behind the last one."
     examples = ["follow demo", "follow demo --json | jq -r .data", "follow demo --all", "follow demo --after POSITION"]
@@ -40,13 +40,14 @@ def add_follow(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
+@asking.refusals
 def run(arguments: argparse.Namespace) -> int:
-    """Returns the exit status where the API refuses; raises KeyboardInterrupt at Ctrl-C."""
+    """Ends where the API refuses; raises KeyboardInterrupt at Ctrl-C."""
     follower = _Follower(asking.streams(arguments), arguments)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     from_at = arguments.from_at or (None if arguments.all or arguments.after else now)
     try:
-        return follower.run(from_at)
+        follower.run(from_at)
     except KeyboardInterrupt:
         sys.stdout.flush()
         more = f" --after {shlex.quote(follower.printed)}" if follower.printed else ""
@@ -64,8 +65,8 @@ class _Follower:
         self._streams = streams
         self._arguments = arguments
 
-    def run(self, from_at: str | None) -> int:
-        """Returns the exit status where the API refuses; raises UserError where it never answered."""
+    def run(self, from_at: str | None) -> NoReturn:
+        """Raises Refused where the API refuses for good, UserError where it never answered."""
         rest_s, has_answered = EVERY_S, False
         path = path_of(self._arguments.stream_id, "/events")
         while True:
@@ -74,7 +75,7 @@ class _Follower:
                 page = self._streams.ask("GET", path, {"after": after, "limit": 1000, "from": from_at})
             except Refused as refusal:
                 if refusal.answer.status not in _TRANSIENT or refusal.answer.kind == _LASTING:
-                    return asking.refused(refusal, as_json=self._arguments.json)
+                    raise
                 rest_s = _lost(str(refusal), rest_s)
                 continue
             except UserError as problem:

@@ -6,42 +6,16 @@ from typing import Any
 
 from local.printable import printable
 from local.streams import asking
-from local.streams.asking import DONE, NOT_RUNNING, Refused, in_colour, path_of
+from local.streams.asking import DONE, NOT_RUNNING, in_colour, path_of
 
 
-def add_start(subparsers: Any) -> None:
-    """Adds the verb."""
-    words = "Starts a stream, or says that it runs already."
-    asking.verb(subparsers, "start", words, ["start demo", "start prices:eur-usd --json"]).set_defaults(run=start)
-
-
-def add_stop(subparsers: Any) -> None:
-    """Adds the verb."""
-    words = "Asks for the stop of a stream: it stores what it has read, and ends."
-    asking.verb(subparsers, "stop", words, ["stop demo"]).set_defaults(run=stop)
-
-
-def add_status(subparsers: Any) -> None:
-    """Adds the verb."""
-    words = "Shows how a stream stands; exits with 3 where it is not running."
-    examples = ["status demo", "status demo --json | jq .coverage", "status demo > /dev/null || alert"]
-    asking.verb(subparsers, "status", words, examples).set_defaults(run=status)
-
-
-def add_list(subparsers: Any) -> None:
-    """Adds the verb."""
-    words = "Lists all streams that were ever started, by their ids; those that share a function below the others."
-    asking.verb(subparsers, "list", words, ["list", "list --json | jq -r .stream"], stream=False).set_defaults(
-        run=list_
-    )
-
-
-def add_gaps(subparsers: Any) -> None:
-    """Adds the verb."""
-    words = "Lists the gaps of a stream, with their causes and whether the upstream delivered later what was missed."
-    parser = asking.verb(subparsers, "gaps", words, ["gaps demo", "gaps demo --from 7d --json"])
-    add_times(parser)
-    parser.set_defaults(run=gaps)
+def add(subparsers: Any, name: str) -> None:
+    """Adds one of the verbs."""
+    words, examples, run = VERBS[name]
+    parser = asking.verb(subparsers, name, words, examples, stream=name != "list")
+    if name == "gaps":
+        add_times(parser)
+    parser.set_defaults(run=asking.refusals(run))
 
 
 def add_times(parser: argparse.ArgumentParser) -> None:
@@ -62,20 +36,14 @@ def stop(arguments: argparse.Namespace) -> int:
 
 
 def _one(arguments: argparse.Namespace, method: str, words: Any) -> int:
-    try:
-        answer = asking.streams(arguments).ask(method, path_of(arguments.stream_id))
-    except Refused as refusal:
-        return asking.refused(refusal, as_json=arguments.json)
+    answer = asking.streams(arguments).ask(method, path_of(arguments.stream_id))
     print(json.dumps(answer) if arguments.json else printable(f"{arguments.stream_id} {words(answer)}"))
     return DONE
 
 
 def status(arguments: argparse.Namespace) -> int:
     """Returns the exit status: NOT_RUNNING where the stream is not."""
-    try:
-        answer = asking.streams(arguments).ask("GET", path_of(arguments.stream_id))
-    except Refused as refusal:
-        return asking.refused(refusal, as_json=arguments.json)
+    answer = asking.streams(arguments).ask("GET", path_of(arguments.stream_id))
     if arguments.json:
         print(json.dumps(answer))
     else:
@@ -104,23 +72,15 @@ def _show(answer: dict[str, Any]) -> None:
 
 def list_(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    after = None
     groups: dict[str, list[dict[str, Any]]] = {}
-    try:
-        while True:
-            page = asking.streams(arguments).ask("GET", "/connections", {"limit": 1000, "after": after})
-            for stream in page["streams"]:
-                if arguments.json:
-                    print(json.dumps(stream))
-                elif "group" in stream:
-                    groups.setdefault(stream["group"], []).append(stream)
-                else:
-                    print(_listed(stream))
-            after = page["next"]
-            if after is None:
-                break
-    except Refused as refusal:
-        return asking.refused(refusal, as_json=arguments.json)
+    for page in asking.streams(arguments).pages("/connections", {}):
+        for stream in page["streams"]:
+            if arguments.json:
+                print(json.dumps(stream))
+            elif "group" in stream:
+                groups.setdefault(stream["group"], []).append(stream)
+            else:
+                print(_listed(stream))
     for group, streams in sorted(groups.items(), key=lambda one: (len(one[0]), one[0])):
         print(f"\n{_group_words(group, streams)}")
         for stream in streams:
@@ -143,17 +103,32 @@ def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
 
 def gaps(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
-    query: dict[str, Any] = {"limit": 1000, "from": arguments.from_at, "to": arguments.to_at}
-    try:
-        while True:
-            page = asking.streams(arguments).ask("GET", path_of(arguments.stream_id, "/gaps"), query)
-            for gap in page["gaps"]:
-                until = gap["to_at"] or "now"
-                end = "delivered later" if gap["closed_by_cursor"] else "open"
-                line = f"{gap['from_at']}  {until}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {end}"
-                print(json.dumps(gap) if arguments.json else printable(line))
-            if page["next"] is None:
-                return DONE
-            query["after"] = page["next"]
-    except Refused as refusal:
-        return asking.refused(refusal, as_json=arguments.json)
+    times = {"from": arguments.from_at, "to": arguments.to_at}
+    for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
+        for gap in page["gaps"]:
+            until = gap["to_at"] or "now"
+            end = "delivered later" if gap["closed_by_cursor"] else "open"
+            line = f"{gap['from_at']}  {until}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {end}"
+            print(json.dumps(gap) if arguments.json else printable(line))
+    return DONE
+
+
+VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
+    "start": ("Starts a stream, or says that it runs already.", ["start demo", "start prices:eur-usd --json"], start),
+    "stop": ("Asks for the stop of a stream: it stores what it has read, and ends.", ["stop demo"], stop),
+    "status": (
+        "Shows how a stream stands; exits with 3 where it is not running.",
+        ["status demo", "status demo --json | jq .coverage", "status demo > /dev/null || alert"],
+        status,
+    ),
+    "list": (
+        "Lists all streams that were ever started, by their ids; those that share a function below the others.",
+        ["list", "list --json | jq -r .stream"],
+        list_,
+    ),
+    "gaps": (
+        "Lists the gaps of a stream, with their causes and whether the upstream delivered later what was missed.",
+        ["gaps demo", "gaps demo --from 7d --json"],
+        gaps,
+    ),
+}
