@@ -18,7 +18,7 @@ from local.functions.function_versions import LATEST, Versions
 from local.functions.sandbox import Answer, Sandbox
 from local.stack import Function
 from states_language.server import TooManyRequests, UnknownFunction
-from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, too_large
+from states_language.tasks.lambdas import RESPONSE_LIMIT_BYTES, too_large
 
 IDLE_S = 120.0
 _LOG_BYTES = 5_000_000

@@ -21,7 +21,7 @@ from local.service import lambda_functions, lambda_versions, query_errors, stack
 from local.service.lambda_answers import FUNCTIONS, lambda_error
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
-from states_language.tasks.payloads import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+from states_language.tasks.lambdas import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from states_language.values import parsed
 
 _TARGET = "AWSStepFunctions."

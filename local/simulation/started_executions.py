@@ -11,8 +11,8 @@ from typing import Any
 
 from states_language import Execution, Latencies, Machine, Pending, Perform, TaskCall, TaskFailure
 from states_language.clock import Clock
-from states_language.tasks.integrations import SYNC
-from states_language.tasks.nested import Ended, settle
+from states_language.tasks.callbacks import Ended, settle
+from states_language.tasks.resources import SYNC
 from states_language.values import compact
 
 

@@ -6,7 +6,7 @@ from local.aws_endpoints import Endpoints, needs_embedded, plain_session
 from local.listener import bind, port_of
 from local.service.command import read_options
 from local.user_error import UserError
-from states_language.server import request_validation
+from states_language.server import requests as request_validation
 
 
 def test_only_the_sdks_variables_choose_another_endpoint() -> None:

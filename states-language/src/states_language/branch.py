@@ -13,12 +13,11 @@ from states_language.context import Identity, state_context
 from states_language.distributed.report import MapRunReport
 from states_language.failures import EvaluationError, Fatal, Halted, Oversized, QueryFailure, StateError
 from states_language.history import PAYLOAD_LIMIT_BYTES, History, fits, payload
-from states_language.limits import too_large
 from states_language.place import Part, Place, Within
 from states_language.scheduling.lanes import STATE, Lanes, charge, here
 from states_language.scheduling.writing import text_in_turns
 from states_language.tasks.calls import Latencies, Perform, TaskCall
-from states_language.values import compact
+from states_language.values import compact, too_large
 from states_language.variables import Scope, Store
 
 ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})

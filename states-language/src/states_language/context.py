@@ -1,7 +1,7 @@
-"""Builds the Context Object, which $$ and $states.context name."""
+"""What an expression may read besides its data: variables and the Context Object, which $$ and $states.context name."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from states_language.timestamps import written
 
@@ -47,3 +47,29 @@ def state_context(name: str, entered_ms: int, retries: int | None) -> dict[str, 
     if retries is not None:
         context["RetryCount"] = retries
     return context
+
+
+class Environment(Protocol):
+    """The Context Object, the variables, and what functions need."""
+
+    def context(self) -> dict[str, Any]:
+        """Return the Context Object."""
+        ...
+
+    def variable(self, name: str) -> Any:
+        """Return the variable's value; MISSING where it is not assigned."""
+        ...
+
+    def functions(self) -> Any:
+        """Return the frame with the functions that Step Functions adds to JSONata."""
+        ...
+
+    def random(self) -> float:
+        """Return the next random number, 0 <= x < 1."""
+        ...
+
+
+class StateEnvironment(Environment, Protocol):
+    """The environment of a state; `staged` has the variables that its Assign sets when the state is left, or None."""
+
+    staged: dict[str, Any] | None

@@ -16,12 +16,11 @@ from states_language.distributed.report import MapRunReport
 from states_language.failures import Fatal, Halted, StateError, TaskFailure
 from states_language.history import LIMIT, Event, History, failure, payload
 from states_language.jsonata.functions import frame
-from states_language.limits import HISTORY_FULL, NESTED
 from states_language.place import Part, Place, Redriven
 from states_language.scheduling.lanes import Lanes
 from states_language.states.base import Line
 from states_language.tasks.calls import Latencies, Perform, TaskCall
-from states_language.values import Document, compact, parse_json, well_formed
+from states_language.values import HISTORY_FULL, NESTED, Document, compact, parse_json, well_formed
 from states_language.variables import Scope, Store
 
 YEAR_S = 31_536_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from states_language.clock import VirtualClock
 from states_language.definition.load import load
-from states_language.definition.place import lines_of
+from states_language.definition.pointers import lines_of
 from states_language.execution import Execution
 from states_language.history import PAYLOAD_LIMIT_BYTES
 from states_language.machine import Machine

@@ -15,7 +15,7 @@ from states_language.history import LIMIT, PAYLOAD_LIMIT_BYTES
 from states_language.jsonata.functions import ADDED
 from states_language.jsonpath.choice_rules import OPERATORS
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS
-from states_language.tasks.integrations import OPTIMISED
+from states_language.tasks.resources import OPTIMISED
 from states_language.variables import LARGEST_STORE_BYTES
 
 HEAD = """# What of the Amazon States Language is supported

@@ -168,3 +168,18 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
     return bool(left == right)
+
+
+NESTED = "The data is nested too deeply."
+HISTORY_FULL = "The execution reached the maximum number of history events (25000)."
+
+
+LARGEST_BETWEEN = 16 * 262_144
+"""The most characters of a value before it becomes a state's output. AWS documents no bound; this one saves memory."""
+FEW = 64
+"""So few parts, each within the payload limit, are not measured together."""
+
+
+def too_large(what: str) -> str:
+    """Return AWS's cause for data over the payload limit (recorded); `what` is a state's name or a resource."""
+    return f"The state/task '{what}' returned a result with a size exceeding the maximum number of bytes service limit."

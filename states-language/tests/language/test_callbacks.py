@@ -8,8 +8,7 @@ import pytest
 
 from machines import at_ms, machine, types
 from states_language import Execution, TaskCall, TaskFailure, TokenClosed, Tokens, TokenUnknown
-from states_language.tasks.callbacks import is_token
-from states_language.tasks.nested import Ended, settle
+from states_language.tasks.callbacks import Ended, is_token, settle
 
 SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
 STATE = {

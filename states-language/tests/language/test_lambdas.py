@@ -13,8 +13,7 @@ import pytest
 from machines import at_ms, machine, named, task, types
 from states_language import TaskFailure
 from states_language.clock import EPOCH_2026_MS, VirtualClock
-from states_language.tasks.lambdas import Function, Functions
-from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES
+from states_language.tasks.lambdas import RESPONSE_LIMIT_BYTES, Function, Functions
 
 
 def invoked(function: Function, payload: Any = None, **options: Any) -> Any:

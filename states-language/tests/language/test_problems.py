@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from language.test_definition import REFUSED
 from states_language import DefinitionError, load
 from states_language.definition.hints import hint
-from states_language.definition.place import keys, value_at
+from states_language.definition.pointers import keys, value_at
 from states_language.definition.problems import problems
 
 PASS = {"Type": "Pass", "End": True}

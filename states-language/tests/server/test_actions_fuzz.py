@@ -15,7 +15,7 @@ from endpoint import PASS, PREFIX, ROLE, WAIT, deployed
 from examples import examples
 from states_language import TaskCall
 from states_language.clock import RealClock
-from states_language.server import request_validation
+from states_language.server import requests as request_validation
 from states_language.server.actions import StepFunctions
 
 MACHINE, EXECUTION = PREFIX + "one", PREFIX.replace("stateMachine", "execution") + "one:first"

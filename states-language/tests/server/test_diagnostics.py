@@ -7,7 +7,7 @@ import pytest
 
 from states_language.server.diagnostics import diagnostics, refuse_bad
 from states_language.server.json_messages import message_and_place
-from states_language.server.parameters import Refusal
+from states_language.server.requests import Refusal
 from states_language.values import parsed
 
 SCHEMA = "SCHEMA_VALIDATION_FAILED"

@@ -14,7 +14,7 @@ from states_language.server.actions import StepFunctions
 from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution
-from states_language.server.parameters import Refusal
+from states_language.server.requests import Refusal
 
 WAITS, TRIES, ANSWERS = PREFIX + "waits", PREFIX + "tries", PREFIX + "answers"
 DEFINITIONS: dict[str, dict[str, Any]] = {

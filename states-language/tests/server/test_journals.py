@@ -5,7 +5,7 @@ import resource
 from pathlib import Path
 
 from states_language.server.journals import MOST_KEPT, Journal, Journals, Opening
-from states_language.server.pages import page
+from states_language.server.requests import page
 from states_language.server.stored_events import StoredEvents
 
 WAITS = "arn:aws:states:us-east-1:000000000000:stateMachine:waits"

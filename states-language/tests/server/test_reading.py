@@ -17,7 +17,7 @@ from states_language.server.actions import StepFunctions
 from states_language.server.diagnostics import MOST_READ, diagnostics, examine
 from states_language.server.executions import Executions
 from states_language.server.journals import Journals
-from states_language.server.remembered import Remembered
+from states_language.server.reading import Remembered
 from states_language.server.task_performer import TaskPerformer
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from endpoint import created, over, refusal, service, states_client
 from patience import in_thread, until
-from states_language.server import redrives
+from states_language.server import journals as redrives
 
 ACTIVITY = "redriven"
 Shape = list[tuple[str, int]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from states_language.__main__ import main
-from states_language.drawing.attempts import Attempt, attempts, draw
+from states_language.drawing.histories import Attempt, attempts, draw
 
 FOLDER = Path(__file__).parent / "retries"
 FACTS = json.loads((Path(__file__).parents[1] / "language" / "data" / "retry-and-catch.json").read_text())

@@ -11,7 +11,7 @@ import pytest
 from machines import line, raising, task
 from states_language import load
 from states_language.__main__ import main
-from states_language.drawing.visits import marks
+from states_language.drawing.histories import marks
 from states_language.workbench.graph import picture
 
 BRANCH = line(("In", {"Type": "Pass", "Next": 'The "end"'}), ('The "end"', {"Type": "Pass"}))

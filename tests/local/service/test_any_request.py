@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from endpoint import PREFIX, ROLE, calling
 from examples import examples
-from states_language.server import request_validation
+from states_language.server import requests as request_validation
 from tests import harness
 from tests.local.support import until
 from tests.local_run import LocalRun

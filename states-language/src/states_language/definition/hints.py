@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from states_language.definition.fields import DefinitionError
-from states_language.definition.place import Key, keys, locate, value_at
+from states_language.definition.pointers import Key, keys, locate, value_at
 
 _EXAMPLES = {
     "Type": "Type: Pass",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from states_language.definition.fields import below
-from states_language.definition.place import Key, lines_of, ways
+from states_language.definition.pointers import Key, lines_of, ways
 from states_language.history import LIMIT
 
 EVENTS_OF_A_TASK = 3

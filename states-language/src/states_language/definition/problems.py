@@ -14,7 +14,7 @@ from typing import Any
 
 from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
-from states_language.definition.place import Key, Place, keys, locate, value_at, ways
+from states_language.definition.pointers import Key, Place, keys, locate, value_at, ways
 
 MOST = 200
 """The most problems that are listed of one definition."""

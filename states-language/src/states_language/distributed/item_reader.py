@@ -1,6 +1,9 @@
 """ItemReader: reads the items of a distributed Map from S3: a JSON, JSON Lines or CSV object, or the list of a bucket.
 
 Invariant: any problem of the object is States.ItemReaderFailed, which can be caught.
+
+An ItemBatcher groups items, so that one execution has several; a batch ends before the item that would be one too many,
+or too large, and no item is lost, split or moved. Calls of S3 add no events to the history.
 """
 
 import csv
@@ -10,13 +13,14 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
-from states_language.distributed.s3 import ask
-from states_language.failures import StateError
-from states_language.jsonata.dataflow import Template, states_of
+from states_language.failures import StateError, TaskFailure
+from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
+from states_language.jsonata.query_flow import Template, states_of
 from states_language.jsonpath.templates import compile_template
 from states_language.states.amounts import Amount
+from states_language.tasks.calls import TaskCall, Whole
 from states_language.timestamps import instant_ms
-from states_language.values import parse_json
+from states_language.values import compact, parse_json
 
 FAILED = "States.ItemReaderFailed"
 OBJECT = "arn:aws:states:::s3:getObject"
@@ -147,3 +151,63 @@ def _text(answer: Any) -> str:
 def _check_headers(names: list[str]) -> None:
     if len(set(names)) < len(names):
         raise StateError(FAILED, "CSV headers cannot contain duplicates.")
+
+
+async def ask(branch: Branch, action: str, parameters: Any, error: str) -> Any:
+    """Return S3's answer; raises StateError with this Error Name when the call fails."""
+    call = TaskCall(
+        resource=f"arn:aws:states:::aws-sdk:s3:{action}",
+        service="s3",
+        action=action,
+        sdk=True,
+        function=None,
+        parameters=parameters,
+        payload=None,
+        execution_arn=branch.execution.identity.arn,
+        state=branch.state.name if branch.state else "",
+        entered_ms=branch.entered_ms,
+        timeout_ms=None,
+    )
+    answer = await branch.execution.ask(branch, call)
+    if isinstance(answer, TaskFailure):
+        raise StateError(error, answer.cause or answer.error)
+    return answer.value if isinstance(answer, Whole) else answer
+
+
+class Batcher:
+    """The field of a Map state."""
+
+    def __init__(self, state: Fields) -> None:
+        fields = state.inside(state.get("ItemBatcher"), state.at("ItemBatcher"))
+        self._most = Amount(fields, "MaxItemsPerBatch", 1)
+        self._bytes = Amount(fields, "MaxInputBytesPerBatch", 1, PAYLOAD_LIMIT_BYTES)
+        if not self._most.present and not self._bytes.present:
+            raise DefinitionError(fields.pointer, "MaxItemsPerBatch or MaxInputBytesPerBatch is required")
+        self._has_input = "BatchInput" in fields
+        self._query = self._fill = None
+        if self._has_input and fields.queries:
+            self._query = Template(fields.get("BatchInput"), fields.at("BatchInput"), "ItemBatcher/BatchInput")
+        elif self._has_input:
+            self._fill = compile_template(fields.get("BatchInput"), fields.at("BatchInput"))
+        fields.close("ItemBatcher")
+
+    def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
+        """Return each batch's input and its number of items; an item over the bound of a batch is one alone."""
+        most = self._most.bounded(raw, narrowed, branch, whole=True) or len(items)
+        largest = self._bytes.bounded(raw, narrowed, branch, whole=True) or PAYLOAD_LIMIT_BYTES
+        common: dict[str, Any] = {}
+        if self._query is not None:
+            common["BatchInput"] = self._query.fill(states_of(raw), branch)
+        elif self._fill is not None:
+            common["BatchInput"] = self._fill(narrowed, branch)
+        empty = utf8_bytes(compact({**common, "Items": []}))
+        groups: list[list[Any]] = []
+        size = 0
+        for item in items:
+            own = utf8_bytes(compact(item)) + 1
+            if not groups or len(groups[-1]) >= most or size + own > largest:
+                groups.append([])
+                size = empty
+            groups[-1].append(item)
+            size += own
+        return [({**common, "Items": group}, len(group)) for group in groups]

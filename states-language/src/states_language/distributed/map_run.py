@@ -14,8 +14,7 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.clock import uuid4
 from states_language.definition.fields import Fields
-from states_language.distributed.item_batcher import Batcher
-from states_language.distributed.item_reader import Reader
+from states_language.distributed.item_reader import Batcher, Reader
 from states_language.distributed.report import FormerExecution, MapRunReport
 from states_language.distributed.result_writer import Writer
 from states_language.execution import Execution

@@ -9,10 +9,10 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import Fields
+from states_language.distributed.item_reader import ask
 from states_language.distributed.report import ChildExecution, MapRunReport
-from states_language.distributed.s3 import ask
 from states_language.failures import StateError
-from states_language.jsonata.dataflow import Template, states_of
+from states_language.jsonata.query_flow import Template, states_of
 from states_language.jsonpath.templates import compile_template
 from states_language.timestamps import written
 from states_language.values import compact

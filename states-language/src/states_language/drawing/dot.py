@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from states_language.drawing.boxes import END, JOIN, START, Arrow, Box, Drawing, Frame
-from states_language.drawing.visits import Marks
+from states_language.drawing.histories import Marks
 
 INK, FAINT, PAPER, GROUND = "#24292f", "#8c959f", "#ffffff", "#f6f8fa"
 TAKEN, TAKEN_FILL = "#1a7f37", "#dafbe1"

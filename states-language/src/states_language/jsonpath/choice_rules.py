@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from states_language.context import Environment
 from states_language.definition.fields import DefinitionError, Fields, below
-from states_language.environment import Environment
 from states_language.failures import EvaluationError
 from states_language.jsonpath.dataflow import compiled
 from states_language.jsonpath.selection import Path

@@ -14,14 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from states_language.environment import Environment
+from states_language.context import Environment
 from states_language.failures import EvaluationError, IntrinsicFailure, Oversized
 from states_language.jsonpath.grammar import PathSyntaxError, compile_path
 from states_language.jsonpath.intrinsic_functions import FUNCTIONS, Arity
 from states_language.jsonpath.selection import Path
-from states_language.limits import FEW, LARGEST_BETWEEN, NESTED
 from states_language.scheduling.lanes import here
-from states_language.values import MISSING, exceeds, weight
+from states_language.values import FEW, LARGEST_BETWEEN, MISSING, NESTED, exceeds, weight
 
 PARTS_HERE = 2_000
 """The largest arguments of a function that is evaluated where others wait, as `exceeds` counts."""

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from states_language.environment import Environment
+from states_language.context import Environment
 from states_language.failures import EvaluationError, ResultPathFailure
-from states_language.limits import NESTED
 from states_language.scheduling.lanes import Costly, here
-from states_language.values import MISSING
+from states_language.values import MISSING, NESTED
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from states_language.context import Environment
 from states_language.definition.fields import DefinitionError, below
-from states_language.environment import Environment
 from states_language.failures import EvaluationError, Oversized
 from states_language.jsonpath.expressions import Expression, compile_expression, evaluate, sources
 from states_language.jsonpath.grammar import PathSyntaxError
 from states_language.jsonpath.selection import Index, Path
-from states_language.limits import FEW, LARGEST_BETWEEN
-from states_language.values import MISSING, compact, weight
+from states_language.values import FEW, LARGEST_BETWEEN, MISSING, compact, weight
 
 Fill = Callable[[Any, Environment], Any]
 

@@ -23,25 +23,21 @@ from starlette.routing import Route
 from states_language import Machine, Tokens
 from states_language.clock import Clock
 from states_language.scheduling.lanes import SHORT, yield_for
-from states_language.server import parameters, request_validation
 from states_language.server.activities import Activities
-from states_language.server.activity_actions import ActivityActions
+from states_language.server.activity_actions import ActivityActions, TaskActions
 from states_language.server.diagnostics import ValidationAction, examine, is_examined
-from states_language.server.execution_actions import ExecutionActions
+from states_language.server.execution_actions import ExecutionActions, Express
 from states_language.server.executions import Executions
-from states_language.server.express import Express
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution
-from states_language.server.machine_actions import MachineActions
+from states_language.server.machine_actions import MachineActions, TagActions
 from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
-from states_language.server.parameters import REGION, SIGNED_FOR, Action, Refusal, parsed_request
 from states_language.server.reading import Reader
+from states_language.server.requests import REGION, SIGNED_FOR, Action, Refusal, check, model, parsed_request, prefix
 from states_language.server.state_test_action import StateTestAction
-from states_language.server.tag_actions import TagActions
-from states_language.server.task_actions import TaskActions
 from states_language.server.version_actions import VersionActions
-from states_language.tasks.nested import Ended
+from states_language.tasks.callbacks import Ended
 
 _DEFINING = ("CreateStateMachine", "UpdateStateMachine", "ValidateStateMachineDefinition", "TestState")
 # Source: "Authorization header", AWS Signature Version 4.
@@ -51,8 +47,8 @@ _MEDIA_TYPE = "application/x-amz-json-1.0"
 
 def settle() -> None:
     """Reads what the first request would wait for; from then on garbage is looked for, but not among what is there."""
-    request_validation.model()
-    parameters.prefix({})
+    model()
+    prefix({})
     # Else each full collection looks at all modules again, some 30 ms in which nobody is answered.
     gc.collect()
     gc.freeze()
@@ -123,7 +119,7 @@ class StepFunctions:
         """Returns an action's answer, times as epoch seconds; raises Refusal."""
         if action not in self._actions:
             raise Refusal("UnknownOperationException", f"The local service does not offer {action}.")
-        request_validation.check(action, request)
+        check(action, request)
         arguments = {name: value for name, value in request.items() if value is not None}
         for definition in self._needed(action, arguments):
             if not is_examined(definition):

@@ -1,37 +1,42 @@
-"""Answers the actions on activities: create, describe, list, delete, and take work.
+"""Answers the actions on activities (create, describe, list, delete, take work) and on the tokens of Tasks.
 
-Source: the actions on activities in the AWS Step Functions API reference.
+Invariant: an unknown token, and one whose Task is over, are the errors that AWS has for them. Source: the AWS Step
+Functions API reference.
 """
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 
+from states_language import TokenClosed, Tokens, TokenUnknown
 from states_language.server.activities import OWNED_KEY, Activities, Activity
-from states_language.server.pages import page
-from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
-from states_language.server.tag_actions import added
+from states_language.server.json_messages import message_and_place
+from states_language.server.machine_actions import added
+from states_language.server.requests import (
+    INPUT_LIMIT_BYTES,
+    Actions,
+    Answer,
+    Parameters,
+    Refusal,
+    arn,
+    checked_name,
+    page,
+    prefix,
+)
+from states_language.values import parsed
 
 _POLL_S = 60.0
 """How long GetActivityTask waits where there is no work."""
 
 
-class ActivityActions:
+class ActivityActions(Actions):
     """The actions on activities."""
 
     def __init__(self, activities: Activities) -> None:
         self._activities = activities
 
-    def actions(self) -> dict[str, Action]:
-        """Returns the actions by name."""
-        return {
-            "CreateActivity": self._create,
-            "DeleteActivity": self._delete,
-            "DescribeActivity": self._describe,
-            "ListActivities": self._list,
-            "GetActivityTask": self._take,
-        }
-
-    def _create(self, parameters: Parameters) -> Answer:
+    def _create_activity(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
         activity_arn = f"{prefix(parameters)}:activity:{name}"
         encryption = parameters.get("encryptionConfiguration") or OWNED_KEY
@@ -49,20 +54,20 @@ class ActivityActions:
         activity = self._activities.get(activity_arn)
         return {"activityArn": activity_arn, "creationDate": activity.created_ms / 1000}
 
-    def _delete(self, parameters: Parameters) -> Answer:
+    def _delete_activity(self, parameters: Parameters) -> Answer:
         self._activities.remove(arn(parameters, "activityArn", "activity"))
         return {}
 
-    def _describe(self, parameters: Parameters) -> Answer:
+    def _describe_activity(self, parameters: Parameters) -> Answer:
         activity = self._get(parameters)
         return _described(activity) | {"encryptionConfiguration": activity.encryption}
 
-    def _list(self, parameters: Parameters) -> Answer:
+    def _list_activities(self, parameters: Parameters) -> Answer:
         mine = [one for one in self._activities.all() if one.arn.startswith(f"{prefix(parameters)}:")]
         shown, rest = page(parameters, "activities", mine, lambda one: one.arn)
         return {"activities": [_described(one) for one in shown]} | rest
 
-    async def _take(self, parameters: Parameters) -> Answer:
+    async def _get_activity_task(self, parameters: Parameters) -> Answer:
         activity = self._get(parameters)
         call = await self._activities.take(activity.arn, _POLL_S)
         if call is None or call.pending is None or call.pending.token is None:
@@ -80,3 +85,45 @@ class ActivityActions:
 
 def _described(activity: Activity) -> Answer:
     return {"activityArn": activity.arn, "name": activity.name, "creationDate": activity.created_ms / 1000}
+
+
+class TaskActions(Actions):
+    """The actions on task tokens."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def _send_task_success(self, parameters: Parameters) -> Answer:
+        text = parameters["output"]
+        with _translated_errors():
+            self._tokens.check(parameters["taskToken"])
+        try:
+            too_long, output = len(text.encode()) > INPUT_LIMIT_BYTES, parsed(text)
+        except ValueError as problem:
+            raise Refusal("InvalidOutput", f"Invalid Output: '{message_and_place(text, problem)[0]}'") from None
+        if too_long:
+            raise Refusal("InvalidOutput", "Invalid Output: 'It is longer than 262144 bytes of UTF-8.'")
+        with _translated_errors():
+            self._tokens.succeed(parameters["taskToken"], output)
+        return {}
+
+    def _send_task_failure(self, parameters: Parameters) -> Answer:
+        with _translated_errors():
+            self._tokens.fail(parameters["taskToken"], parameters.get("error"), parameters.get("cause"))
+        return {}
+
+    def _send_task_heartbeat(self, parameters: Parameters) -> Answer:
+        with _translated_errors():
+            self._tokens.beat(parameters["taskToken"])
+        return {}
+
+
+@contextlib.contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Raises AWS's errors for a token that is unknown, or whose Task is over."""
+    try:
+        yield
+    except TokenClosed:
+        raise Refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'") from None
+    except TokenUnknown:
+        raise Refusal("InvalidToken", "Invalid Token: 'Invalid token'") from None

@@ -10,10 +10,10 @@ from typing import Any
 
 from states_language import DefinitionError, Machine, load, problems
 from states_language.definition.fields import below
-from states_language.definition.place import keys, value_at
+from states_language.definition.pointers import keys, value_at
 from states_language.server.json_messages import message_and_place, strict
-from states_language.server.parameters import Action, Answer, Parameters, Refusal
-from states_language.server.remembered import Remembered
+from states_language.server.reading import Remembered
+from states_language.server.requests import Actions, Answer, Parameters, Refusal
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 _DEFAULT_COUNT = 100
@@ -26,14 +26,10 @@ _BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
 _NO_STATE = re.compile(r"there is no state '.*'", re.DOTALL)
 
 
-class ValidationAction:
+class ValidationAction(Actions):
     """ValidateStateMachineDefinition."""
 
-    def actions(self) -> dict[str, Action]:
-        """Returns the action by name."""
-        return {"ValidateStateMachineDefinition": self._validate}
-
-    def _validate(self, parameters: Parameters) -> Answer:
+    def _validate_state_machine_definition(self, parameters: Parameters) -> Answer:
         reports = diagnostics(parameters["definition"], parameters.get("type") or "STANDARD")
         # "The default value is 100. … If the number of diagnostics exceeds it, truncated is true" (API reference).
         shown = reports[: parameters.get("maxResults") or _DEFAULT_COUNT]

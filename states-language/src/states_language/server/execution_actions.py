@@ -1,20 +1,22 @@
 """Answers the actions on executions: start, describe, list, read the history, stop, redrive.
 
-Invariant: times are epoch seconds.
+Express executions are not listed or described, their history is not kept, and none outlives `close`.
 """
 
 import asyncio
+import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from states_language import Execution
+from states_language.clock import Clock
 from states_language.server.executions import Executions
-from states_language.server.express import Express
+from states_language.server.journals import OF_MAP_RUN
 from states_language.server.known_executions import KnownExecution, description
 from states_language.server.machine_actions import configuration, missing
 from states_language.server.map_run_actions import child, children, stop_child
-from states_language.server.pages import page
-from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn
-from states_language.server.redrives import OF_MAP_RUN
+from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 from states_language.server.versions import split
 
 _LISTED = {
@@ -32,27 +34,81 @@ _LISTED = {
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
 
-class ExecutionActions:
+@dataclass(frozen=True)
+class ExpressExecution:
+    """One Express execution; `input` is JSON text."""
+
+    arn: str
+    name: str
+    machine_arn: str
+    input: str
+    started_ms: int
+    live: Execution
+
+
+class Express:
+    """Runs the executions of Express state machines."""
+
+    def __init__(self, executions: Executions, clock: Clock) -> None:
+        self._executions = executions
+        self._clock = clock
+        self._running: set[Execution] = set()
+
+    def start(self, machine_arn: str, text: str, name: str | None) -> ExpressExecution:
+        """Starts an execution and returns it; raises Refusal. Any number may have the same name."""
+        started, document = self._executions.checked(machine_arn, text, name)
+        assert self._executions.perform is not None
+        name = name or str(uuid.uuid4())
+        described = started.described
+        arn = f"{described.arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}"
+        live = started.machine.start(
+            document, clock=self._clock, perform=self._executions.perform, name=name, arn=arn,
+            machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
+            lanes=self._executions.lanes, keep_history=False,
+        )  # fmt: skip
+        self._running = {one for one in self._running if one.status == "RUNNING"} | {live}
+        return ExpressExecution(arn, name, machine_arn, text, live.started_ms, live)
+
+    async def run_to_end(self, machine_arn: str, text: str, name: str | None) -> dict[str, Any]:
+        """Returns StartSyncExecution's answer when the execution has ended; raises Refusal."""
+        run = self.start(machine_arn, text, name)
+        live = await run.live.wait()
+        stopped_ms = live.stopped_ms or run.started_ms
+        answer: dict[str, Any] = {
+            "executionArn": run.arn,
+            "stateMachineArn": machine_arn,
+            "name": run.name,
+            "startDate": run.started_ms / 1000,
+            "stopDate": stopped_ms / 1000,
+            "status": "FAILED" if live.status == "ABORTED" else live.status,
+            "input": text,
+            "inputDetails": {"included": True},
+            "error": live.error,
+            "cause": live.cause,
+            # Billed by 100 milliseconds and 64 MB (AWS Step Functions pricing).
+            "billingDetails": {
+                "billedMemoryUsedInMB": 64,
+                "billedDurationInMilliseconds": -(-(stopped_ms - run.started_ms) // 100) * 100,
+            },
+        }
+        if live.status == "SUCCEEDED":
+            answer |= {"output": live.output_text, "outputDetails": {"included": True}}
+        return {key: value for key, value in answer.items() if value is not None}
+
+    def close(self) -> None:
+        """Ends what runs."""
+        for live in self._running:
+            live.stop()
+
+
+class ExecutionActions(Actions):
     """The actions on executions."""
 
     def __init__(self, executions: Executions, express: Express) -> None:
         self._executions = executions
         self._express = express
 
-    def actions(self) -> dict[str, Action]:
-        """Returns the actions by name."""
-        return {
-            "StartExecution": self._start,
-            "StartSyncExecution": self._start_sync,
-            "DescribeExecution": self._describe,
-            "DescribeStateMachineForExecution": self._describe_machine,
-            "ListExecutions": self._list,
-            "GetExecutionHistory": self._history,
-            "StopExecution": self._stop,
-            "RedriveExecution": self._redrive,
-        }
-
-    def _start(self, parameters: Parameters) -> Answer:
+    def _start_execution(self, parameters: Parameters) -> Answer:
         machine_arn, text = arn(parameters, "stateMachineArn", "stateMachine"), parameters.get("input", "{}")
         entry = self._executions.machines.get(split(machine_arn)[0])
         if entry is not None and entry.described.type == "EXPRESS":
@@ -61,7 +117,7 @@ class ExecutionActions:
         known = self._executions.start(machine_arn, text, parameters.get("name"))
         return {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
 
-    async def _start_sync(self, parameters: Parameters) -> Answer:
+    async def _start_sync_execution(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
         entry = self._executions.machines.get(split(machine_arn)[0])
         if entry is not None and entry.described.type != "EXPRESS":
@@ -75,7 +131,7 @@ class ExecutionActions:
             answer |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in answer}
         return answer
 
-    def _describe(self, parameters: Parameters) -> Answer:
+    def _describe_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         of_run = child(self._executions, execution_arn)
         answer = self._described(self._get(parameters)) if of_run is None else of_run[0]
@@ -90,7 +146,7 @@ class ExecutionActions:
             return description(known) | {"redriveStatus": "REDRIVABLE"}
         return description(known) | {"redriveStatus": "NOT_REDRIVABLE", "redriveStatusReason": reason}
 
-    def _describe_machine(self, parameters: Parameters) -> Answer:
+    def _describe_state_machine_for_execution(self, parameters: Parameters) -> Answer:
         known = self._get(parameters)
         opening, entry = known.opening, self._executions.machines.get(known.opening.machine_arn)
         definition = opening.definition or (entry.described.definition if entry is not None else "")
@@ -110,7 +166,7 @@ class ExecutionActions:
             answer["definition"] = "{}"
         return answer
 
-    def _list(self, parameters: Parameters) -> Answer:
+    def _list_executions(self, parameters: Parameters) -> Answer:
         if ("stateMachineArn" in parameters) == ("mapRunArn" in parameters):
             raise Refusal("ValidationException", "Must provide a StateMachine ARN or MapRun ARN")
         if "mapRunArn" in parameters:
@@ -136,7 +192,7 @@ class ExecutionActions:
         listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
         return {"executions": listed} | rest
 
-    async def _history(self, parameters: Parameters) -> Answer:
+    async def _get_execution_history(self, parameters: Parameters) -> Answer:
         of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
         events: Sequence[dict[str, Any]]
         if of_run is None:
@@ -153,7 +209,7 @@ class ExecutionActions:
         shown = events[min(ids) - 1 : max(ids)] if ids else []
         return {"events": [_wire(event, with_data) for event in (shown[::-1] if backwards else shown)]} | rest
 
-    def _stop(self, parameters: Parameters) -> Answer:
+    def _stop_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         error, cause = parameters.get("error"), parameters.get("cause")
         of_run = child(self._executions, execution_arn)
@@ -163,7 +219,7 @@ class ExecutionActions:
         assert known.closing is not None
         return {"stopDate": known.closing.stopped_ms / 1000}
 
-    def _redrive(self, parameters: Parameters) -> Answer:
+    def _redrive_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         if child(self._executions, execution_arn) is not None:
             raise Refusal("ExecutionNotRedrivable", f"{OF_MAP_RUN}.")

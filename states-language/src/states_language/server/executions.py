@@ -19,13 +19,22 @@ from states_language.scheduling.lanes import Lanes
 from states_language.scheduling.pool import Pool
 from states_language.server.diagnostics import loaded
 from states_language.server.harmless import harmless
-from states_language.server.journals import Closing, Journal, Journals, Opening, Record
+from states_language.server.journals import (
+    NOT_KEPT,
+    Closing,
+    Journal,
+    Journals,
+    Opening,
+    Record,
+    Redrive,
+    open_runs,
+    repeated,
+)
 from states_language.server.json_messages import message_and_place
 from states_language.server.known_executions import KnownExecution, ended
 from states_language.server.machines import Machines, Started
-from states_language.server.parameters import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
-from states_language.server.redrives import NOT_KEPT, Redrive, open_runs, repeated
-from states_language.tasks.nested import Ended
+from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
+from states_language.tasks.callbacks import Ended
 from states_language.values import Document, parsed, same
 
 STOPPED_ERROR = "LocalServiceStopped"

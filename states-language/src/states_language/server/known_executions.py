@@ -10,9 +10,8 @@ from typing import Any
 
 from states_language import Execution
 from states_language.server import map_runs
-from states_language.server.journals import Closing, Journal, Opening
-from states_language.server.redrives import Redrive, reason
-from states_language.tasks.nested import Ended
+from states_language.server.journals import Closing, Journal, Opening, Redrive, reason
+from states_language.tasks.callbacks import Ended
 
 
 @dataclass

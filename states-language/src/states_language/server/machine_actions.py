@@ -1,4 +1,4 @@
-"""Answers the actions on state machines: create, update, describe, list, delete.
+"""Answers the actions on state machines (create, update, describe, list, delete) and on tags, of activities too.
 
 Invariant: a machine whose creation or update succeeded has a definition that can run.
 """
@@ -8,12 +8,11 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from states_language.server.activities import Activities
 from states_language.server.diagnostics import refuse_bad
 from states_language.server.executions import Executions
 from states_language.server.machines import Described, Entry, Machines, new_revision
-from states_language.server.pages import page
-from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn, checked_name, prefix
-from states_language.server.tag_actions import added
+from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, checked_name, page, prefix
 from states_language.server.version_actions import published
 from states_language.server.versions import split
 
@@ -27,24 +26,14 @@ _IAM_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+")
 _LOG_GROUP = re.compile(r"arn:aws[a-z-]*:logs:[a-z0-9-]+:\d{12}:log-group:[^:]+:\*")
 
 
-class MachineActions:
+class MachineActions(Actions):
     """The actions on state machines."""
 
     def __init__(self, machines: Machines, executions: Executions) -> None:
         self._machines = machines
         self._executions = executions
 
-    def actions(self) -> dict[str, Action]:
-        """Returns the actions by name."""
-        return {
-            "CreateStateMachine": self._create,
-            "UpdateStateMachine": self._update,
-            "DeleteStateMachine": self._delete,
-            "DescribeStateMachine": self._describe,
-            "ListStateMachines": self._list,
-        }
-
-    def _create(self, parameters: Parameters) -> Answer:
+    def _create_state_machine(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
         _check_description(parameters)
         kind, machine_arn = parameters.get("type") or "STANDARD", f"{prefix(parameters)}:stateMachine:{name}"
@@ -79,7 +68,7 @@ class MachineActions:
         ):
             raise Refusal("StateMachineAlreadyExists", f"State Machine Already Exists: '{old.arn}'")
 
-    def _update(self, parameters: Parameters) -> Answer:
+    def _update_state_machine(self, parameters: Parameters) -> Answer:
         entry = self._get(parameters)
         _check_description(parameters)
         if entry.deleting:
@@ -111,14 +100,14 @@ class MachineActions:
             answer["stateMachineVersionArn"] = f"{new.arn}:{version.number}"
         return answer
 
-    def _delete(self, parameters: Parameters) -> Answer:
+    def _delete_state_machine(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
         if machine_arn in self._machines:
             self._machines.mark_deleting(machine_arn)
             self._executions.forget_deleted()
         return {}
 
-    def _describe(self, parameters: Parameters) -> Answer:
+    def _describe_state_machine(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
         try:
             started = self._machines.started(machine_arn)
@@ -148,7 +137,7 @@ class MachineActions:
             answer["definition"] = "{}"
         return answer
 
-    def _list(self, parameters: Parameters) -> Answer:
+    def _list_state_machines(self, parameters: Parameters) -> Answer:
         mine = [entry.described for arn, entry in self._machines.items() if arn.startswith(f"{prefix(parameters)}:")]
         machines = sorted(mine, key=lambda one: one.arn)
         shown, rest = page(parameters, "stateMachines", machines, lambda one: one.arn)
@@ -215,3 +204,51 @@ def _role(parameters: Parameters) -> str:
 def _check_description(parameters: Parameters) -> None:
     if parameters.get("versionDescription") is not None and not parameters.get("publish"):
         raise Refusal("ValidationException", "Version description can only be set when publish is true")
+
+
+_MOST_TAGS = 50
+
+
+class TagActions(Actions):
+    """The actions on tags."""
+
+    def __init__(self, machines: Machines, activities: Activities) -> None:
+        self._machines = machines
+        self._activities = activities
+
+    def _tag_resource(self, parameters: Parameters) -> Answer:
+        resource_arn, tags = self._tagged(parameters)
+        self._put(resource_arn, added(tags, parameters["tags"]))
+        return {}
+
+    def _untag_resource(self, parameters: Parameters) -> Answer:
+        resource_arn, tags = self._tagged(parameters)
+        self._put(resource_arn, {key: value for key, value in tags.items() if key not in parameters["tagKeys"]})
+        return {}
+
+    def _list_tags_for_resource(self, parameters: Parameters) -> Answer:
+        return {"tags": [{"key": key, "value": value} for key, value in self._tagged(parameters)[1].items()]}
+
+    def _tagged(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
+        resource_arn = arn(parameters, "resourceArn", "stateMachine", "activity")
+        if resource_arn in self._machines:
+            return resource_arn, self._machines[resource_arn].described.tags
+        if resource_arn in self._activities:
+            return resource_arn, self._activities.get(resource_arn).tags
+        raise Refusal("ResourceNotFound", f"Resource not found: '{resource_arn}'")
+
+    def _put(self, resource_arn: str, tags: dict[str, str]) -> None:
+        if resource_arn in self._machines:
+            self._machines.tag(resource_arn, tags)
+        else:
+            self._activities.tag(resource_arn, tags)
+
+
+def added(tags: dict[str, str], more: list[dict[str, str]]) -> dict[str, str]:
+    """Returns the tags with more of them; raises Refusal for a tag without a key, and for too many."""
+    if not all(tag.get("key") for tag in more):
+        raise Refusal("ValidationException", "1 validation error detected: a tag needs a key")
+    together = tags | {tag["key"]: tag.get("value") or "" for tag in more}
+    if len(together) > _MOST_TAGS:
+        raise Refusal("TooManyTags", f"A resource has at most {_MOST_TAGS} tags.")
+    return together

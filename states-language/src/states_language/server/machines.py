@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from states_language import DefinitionError, Machine, load
 from states_language.server.diagnostics import loaded
-from states_language.server.parameters import REGION, Refusal
+from states_language.server.requests import REGION, Refusal
 from states_language.server.versions import Published, restored, split
 
 

@@ -7,27 +7,22 @@ from typing import Any
 
 from states_language.place import PERIOD_MS
 from states_language.server.executions import Executions
+from states_language.server.journals import NOT_OPEN, TOO_OLD, not_ended
 from states_language.server.known_executions import KnownExecution
-from states_language.server.pages import page
-from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn
-from states_language.server.redrives import NOT_OPEN, TOO_OLD, not_ended
+from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 
 _LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
 _CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount", "redriveDate")
 _INTERNAL = ("executions", "stateMachineArn", "express")
 
 
-class MapRunActions:
+class MapRunActions(Actions):
     """The actions on Map Runs."""
 
     def __init__(self, executions: Executions) -> None:
         self._executions = executions
 
-    def actions(self) -> dict[str, Action]:
-        """Returns the actions by name."""
-        return {"ListMapRuns": self._list, "DescribeMapRun": self._describe, "UpdateMapRun": self._update}
-
-    def _list(self, parameters: Parameters) -> Answer:
+    def _list_map_runs(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         try:
             runs = self._executions.get(execution_arn).map_runs
@@ -37,11 +32,11 @@ class MapRunActions:
         shown, rest = page(parameters, "mapRuns", numbered, lambda one: one[0])
         return {"mapRuns": [_dated({key: run[key] for key in _LISTED if key in run}) for _, run in shown]} | rest
 
-    def _describe(self, parameters: Parameters) -> Answer:
+    def _describe_map_run(self, parameters: Parameters) -> Answer:
         run = find(self._executions, arn(parameters, "mapRunArn", "mapRun"))
         return _dated({key: value for key, value in run.items() if key not in _INTERNAL})
 
-    def _update(self, parameters: Parameters) -> Answer:
+    def _update_map_run(self, parameters: Parameters) -> Answer:
         map_run_arn = arn(parameters, "mapRunArn", "mapRun")
         for known in self._executions.running():
             for run in known.live.map_runs if known.live is not None else ():

@@ -10,7 +10,7 @@ from typing import Any
 from states_language import Execution
 from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.place import TOO_MANY_EVENTS
-from states_language.server.redrives import TOO_LONG
+from states_language.server.journals import TOO_LONG
 from states_language.values import compact
 
 MOST_EXECUTIONS = 1000

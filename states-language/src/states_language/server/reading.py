@@ -1,13 +1,17 @@
 """Reads definitions beside the event loop: the large ones in one thread, the small ones in another.
 
 More threads that calculate would take the interpreter's lock in turns, and the event loop waits for each of them.
+
+What was made of definitions is remembered by their texts, as many as together have so many characters.
 """
 
 import asyncio
 import contextvars
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -31,3 +35,30 @@ class Reader:
         """Ends the threads; what waits for them is cancelled."""
         for thread in self._threads.values():
             thread.shutdown(wait=False, cancel_futures=True)
+
+
+class Remembered(Generic[T]):
+    """The values by text; `most` is the sum of the texts' lengths. It may be asked from any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._values: OrderedDict[str, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, text: str) -> T | None:
+        """Returns what was made of the text; None where it is not known."""
+        with self._lock:
+            value = self._values.get(text)
+            if value is not None:
+                self._values.move_to_end(text)
+            return value
+
+    def put(self, text: str, value: T) -> None:
+        """Remembers a value; the last one stays however long its text is."""
+        with self._lock:
+            if self._values.pop(text, None) is None:
+                self._size += len(text)
+            self._values[text] = value
+            while self._size > self._most and len(self._values) > 1:
+                self._size -= len(self._values.popitem(last=False)[0])

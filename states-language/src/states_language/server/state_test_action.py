@@ -14,8 +14,8 @@ from states_language.scheduling.lanes import yield_for
 from states_language.server.diagnostics import invalid, refuse_bad
 from states_language.server.executions import Executions
 from states_language.server.json_messages import message_and_place, strict
-from states_language.server.parameters import PREFIX, Action, Answer, Parameters, Refusal, read_input
 from states_language.server.reading import Reader
+from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_input
 from states_language.server.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
 from states_language.timestamps import written
 from states_language.values import Document, compact, parsed
@@ -28,7 +28,7 @@ _NEEDS_A_MOCK = (
 _NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage", "errorDetails")
 
 
-class StateTestAction:
+class StateTestAction(Actions):
     """TestState; `perform` of the executions does the work of a Task that is not mocked."""
 
     def __init__(self, executions: Executions, clock: Clock, reader: Reader) -> None:
@@ -36,11 +36,7 @@ class StateTestAction:
         self._reader = reader
         self._clock = clock
 
-    def actions(self) -> dict[str, Action]:
-        """Returns the action by name."""
-        return {"TestState": self._test}
-
-    async def _test(self, parameters: Parameters) -> Answer:
+    async def _test_state(self, parameters: Parameters) -> Answer:
         length = len(parameters["definition"])
         state = await self._reader.run(length, _state, parameters)
         document = _input(parameters)

@@ -17,13 +17,11 @@ from botocore.model import OperationModel
 from states_language import TaskCall, TaskFailure
 from states_language.server import sdk
 from states_language.server.actions import StepFunctions
-from states_language.server.parameters import Refusal
-from states_language.server.request_validation import model as states_model
-from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT
-from states_language.tasks.integrations import SYNC
+from states_language.server.requests import Refusal
+from states_language.server.requests import model as states_model
+from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, settle
 from states_language.tasks.lambdas import missing, throttled
-from states_language.tasks.nested import settle
-from states_language.tasks.resources import ACTIVITY
+from states_language.tasks.resources import ACTIVITY, SYNC
 
 
 class UnknownFunction(Exception):

@@ -9,34 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 from states_language.server.machines import Described, Machines
-from states_language.server.pages import page
-from states_language.server.parameters import Action, Answer, Parameters, Refusal, arn
+from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 from states_language.server.versions import MOST_ALIASES, MOST_VERSIONS, Alias, Version, split
 
 _ALIAS = re.compile(r"(?=.*[a-zA-Z_.-])[a-zA-Z0-9_.-]{1,80}")
 _UPDATED = ("description", "routingConfiguration")
 
 
-class VersionActions:
+class VersionActions(Actions):
     """The actions on versions and aliases."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
 
-    def actions(self) -> dict[str, Action]:
-        """Returns the actions by name."""
-        return {
-            "PublishStateMachineVersion": self._publish,
-            "ListStateMachineVersions": self._list_versions,
-            "DeleteStateMachineVersion": self._delete_version,
-            "CreateStateMachineAlias": self._create_alias,
-            "UpdateStateMachineAlias": self._update_alias,
-            "DescribeStateMachineAlias": self._describe_alias,
-            "ListStateMachineAliases": self._list_aliases,
-            "DeleteStateMachineAlias": self._delete_alias,
-        }
-
-    def _publish(self, parameters: Parameters) -> Answer:
+    def _publish_state_machine_version(self, parameters: Parameters) -> Answer:
         described = self._machine(parameters)
         expected, actual = parameters.get("revisionId"), described.revision_id or "INITIAL"
         if expected is not None and expected != actual:
@@ -48,7 +34,7 @@ class VersionActions:
             "creationDate": version.created_ms / 1000,
         }
 
-    def _list_versions(self, parameters: Parameters) -> Answer:
+    def _list_state_machine_versions(self, parameters: Parameters) -> Answer:
         described = self._machine(parameters)
         shown, rest = page(
             parameters, "versions", described.published.versions, lambda one: one.number, descending=True
@@ -59,7 +45,7 @@ class VersionActions:
         ]
         return {"stateMachineVersions": listed} | rest
 
-    def _delete_version(self, parameters: Parameters) -> Answer:
+    def _delete_state_machine_version(self, parameters: Parameters) -> Answer:
         machine_arn, number = split(arn(parameters, "stateMachineVersionArn", "stateMachine"))
         if not number.isdecimal():
             raise Refusal("InvalidArn", f"Invalid Arn: '{parameters['stateMachineVersionArn']}' names no version")
@@ -74,7 +60,7 @@ class VersionActions:
         self._machines.publish(machine_arn, replace(kept, versions=left))
         return {}
 
-    def _create_alias(self, parameters: Parameters) -> Answer:
+    def _create_state_machine_alias(self, parameters: Parameters) -> Answer:
         name = parameters["name"]
         if _ALIAS.fullmatch(name) is None:
             raise Refusal("InvalidName", f"Invalid Name: '{name}'")
@@ -93,7 +79,7 @@ class VersionActions:
             self._machines.publish(machine_arn, replace(kept, aliases=[*kept.aliases, alias]))
         return {"stateMachineAliasArn": f"{machine_arn}:{name}", "creationDate": alias.created_ms / 1000}
 
-    def _update_alias(self, parameters: Parameters) -> Answer:
+    def _update_state_machine_alias(self, parameters: Parameters) -> Answer:
         machine_arn, alias = self._alias(parameters)
         if not any(name in parameters for name in _UPDATED):
             message = "Specify at least one of description and routingConfiguration"
@@ -111,7 +97,7 @@ class VersionActions:
         self._machines.publish(machine_arn, replace(kept, aliases=aliases))
         return {"updateDate": now_ms / 1000}
 
-    def _describe_alias(self, parameters: Parameters) -> Answer:
+    def _describe_state_machine_alias(self, parameters: Parameters) -> Answer:
         machine_arn, alias = self._alias(parameters)
         answer: Answer = {
             "stateMachineAliasArn": f"{machine_arn}:{alias.name}",
@@ -125,7 +111,7 @@ class VersionActions:
         }
         return answer if alias.description is None else answer | {"description": alias.description}
 
-    def _list_aliases(self, parameters: Parameters) -> Answer:
+    def _list_state_machine_aliases(self, parameters: Parameters) -> Answer:
         described, number = self._machine(parameters, qualified=True), split(parameters["stateMachineArn"])[1]
         aliases = sorted(described.published.aliases, key=lambda one: one.name)
         if number:
@@ -137,7 +123,7 @@ class VersionActions:
         ]
         return {"stateMachineAliases": listed} | rest
 
-    def _delete_alias(self, parameters: Parameters) -> Answer:
+    def _delete_state_machine_alias(self, parameters: Parameters) -> Answer:
         machine_arn, alias = self._alias(parameters)
         kept = self._machines[machine_arn].described.published
         self._machines.publish(machine_arn, replace(kept, aliases=kept.without_alias(alias.name)))

@@ -9,8 +9,8 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, QueryFailure
-from states_language.jsonata.dataflow import Template, states_of
 from states_language.jsonata.evaluation import is_query
+from states_language.jsonata.query_flow import Template, states_of
 from states_language.jsonpath.dataflow import compiled
 from states_language.jsonpath.selection import Path
 from states_language.values import MISSING, compact

@@ -9,12 +9,11 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Oversized, QueryFailure, StateError
-from states_language.jsonata.dataflow import QueryFlow
+from states_language.jsonata.query_flow import QueryFlow
 from states_language.jsonpath.dataflow import Dataflow, Flow
-from states_language.limits import FEW, LARGEST_BETWEEN
 from states_language.states.base import Flowing, Step
 from states_language.states.retry import Attempts, caught, compile_catch, compile_retry
-from states_language.values import weight
+from states_language.values import FEW, LARGEST_BETWEEN, weight
 
 
 class Retrying(Flowing):

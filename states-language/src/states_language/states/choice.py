@@ -7,8 +7,8 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import EvaluationError
-from states_language.jsonata.dataflow import Outcome, QueryFlow, Template, states_of
 from states_language.jsonata.evaluation import is_query
+from states_language.jsonata.query_flow import Outcome, QueryFlow, Template, states_of
 from states_language.jsonpath.choice_rules import compile_test
 from states_language.jsonpath.dataflow import Assignment, Dataflow, Flow
 from states_language.states.base import State, Step

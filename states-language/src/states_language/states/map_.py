@@ -11,13 +11,12 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
-from states_language.distributed.item_batcher import Batcher
-from states_language.distributed.item_reader import Reader
+from states_language.distributed.item_reader import Batcher, Reader
 from states_language.distributed.map_run import Distribution, MapRun, Tolerance
 from states_language.distributed.result_writer import Writer
 from states_language.failures import EvaluationError, QueryFailure, StateError
-from states_language.jsonata.dataflow import QueryFlow, Template, states_of
 from states_language.jsonata.evaluation import is_query
+from states_language.jsonata.query_flow import QueryFlow, Template, states_of
 from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
 from states_language.jsonpath.selection import Name
 from states_language.jsonpath.templates import compile_template

@@ -11,7 +11,7 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import StateError
-from states_language.jsonata.dataflow import Outcome, states_of
+from states_language.jsonata.query_flow import Outcome, states_of
 from states_language.jsonpath.dataflow import Assignment, result_path
 
 YEAR_MS = 366 * 24 * 3600 * 1000

@@ -2,6 +2,9 @@
 
 It records the call's events and keeps its time-outs. Invariant: a call is never cancelled; after a time-out its answer
 is ignored.
+
+Credentials name the role, of another account maybe, that makes a Task's call. The role is recorded in the history and
+not used: permissions are not checked.
 """
 
 import contextlib
@@ -15,17 +18,16 @@ from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError, TaskFailure
 from states_language.history import fits
 from states_language.jsonata.evaluation import is_query
-from states_language.limits import too_large
+from states_language.jsonata.query_flow import Template, states_of
+from states_language.jsonpath.templates import Fill, compile_template
 from states_language.states.amounts import Amount, shown
 from states_language.states.attempts import Retrying
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
-from states_language.tasks.credentials import Credentials
-from states_language.tasks.integrations import TOKEN
-from states_language.tasks.resources import function_name, payload_of, read_resource, wrapped
+from states_language.tasks.resources import TOKEN, function_name, payload_of, read_resource, wrapped
 from states_language.tasks.task_events import events_of
 from states_language.timestamps import http_date
-from states_language.values import MISSING, compact, written
+from states_language.values import MISSING, compact, too_large, written
 
 
 class Task(Retrying):
@@ -212,3 +214,39 @@ def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | N
     if limit.query is not None:
         raise QueryFailure(f"The {limit.name} field {refusal} {shown(value)}", limit.name)
     raise EvaluationError(f"The {limit.name} parameter {refusal} {text} == {shown(value)}")
+
+
+class Credentials:
+    """The field Credentials, which may be absent."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fill: Fill | None = None
+        self._query: Template | None = None
+        if "Credentials" not in fields:
+            return
+        value, where = fields.get("Credentials"), fields.at("Credentials")
+        inner = fields.inside(value, where)
+        role = {"RoleArn"} if fields.queries else {"RoleArn", "RoleArn.$"}
+        if not role & value.keys():
+            raise fields.fail("Credentials", "The field 'RoleArn' is required but was missing")  # recorded
+        for name in role:
+            inner.string(name)
+        inner.close("Credentials")
+        if fields.queries:
+            self._query = Template(value, where, "Credentials")
+        else:
+            self._fill = compile_template(value, where)
+
+    def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
+        """Return the role as a detail of TaskScheduled; {} where there is none."""
+        if self._query is not None:
+            credentials = self._query.fill(states_of(raw), branch)
+        elif self._fill is not None:
+            credentials = self._fill(narrowed, branch)
+        else:
+            return {}
+        if not isinstance(credentials["RoleArn"], str):
+            raise EvaluationError(
+                f"The value of the field 'RoleArn' has an invalid format: {compact(credentials['RoleArn'])}"
+            )
+        return {"taskCredentials": {"roleArn": credentials["RoleArn"]}}

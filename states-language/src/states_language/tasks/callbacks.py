@@ -1,16 +1,24 @@
 """Completes Tasks later: by a task token, or when the job ends that they wait for.
 
 Invariant: a Task is completed once; after its end, its time-out or the end of its execution an answer is refused.
+
+The end of an execution that states:startExecution.sync has started settles its Task: `.sync` returns input and output
+as texts, `.sync:2` as JSON. Source: AWS Step Functions Developer Guide, "Start a new AWS Step Functions workflow"; the
+failure's shape is recorded.
 """
 
 import asyncio
 import base64
 import binascii
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from states_language.clock import Clock, Timer
 from states_language.failures import TaskFailure
+from states_language.tasks.resources import SYNC_2
+from states_language.values import compact
 
 TIMED_OUT: Any = object()
 NO_HEARTBEAT: Any = object()
@@ -178,3 +186,49 @@ class Tokens:
     def _accepted(self, taken: bool) -> None:
         if not taken:
             raise TokenClosed
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An execution that has ended: `input` and `output` are JSON texts, times milliseconds since 1970."""
+
+    arn: str
+    machine_arn: str
+    name: str
+    status: str
+    input: str
+    started_ms: int
+    stopped_ms: int
+    output: str | None = None
+    error: str | None = None
+    cause: str | None = None
+
+
+def settle(pending: Pending, pattern: str, ended: Ended) -> None:
+    """Complete the Task that waits for the execution: it succeeds or fails with it."""
+    if ended.status == "SUCCEEDED":
+        pending.succeed(_described(ended, parse=pattern == SYNC_2))
+    else:
+        # The input of one that failed is a text in both forms (measured by others).
+        pending.fail("States.TaskFailed", compact(_described(ended, parse=False)))
+
+
+def _described(ended: Ended, *, parse: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "Cause": ended.cause,
+        "Error": ended.error,
+        "ExecutionArn": ended.arn,
+        "Input": json.loads(ended.input) if parse else ended.input,
+        "InputDetails": {"Included": True},
+        "Name": ended.name,
+    }
+    if ended.output is not None:
+        result["Output"] = json.loads(ended.output) if parse else ended.output
+        result["OutputDetails"] = {"Included": True}
+    result |= {
+        "StartDate": ended.started_ms,
+        "StateMachineArn": ended.machine_arn,
+        "Status": ended.status,
+        "StopDate": ended.stopped_ms,
+    }
+    return {name: value for name, value in result.items() if value is not None or name in ("Input", "Output")}

@@ -18,7 +18,6 @@ from states_language.clock import Clock, owner, uuid4
 from states_language.failures import TaskFailure
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
-from states_language.tasks.payloads import RESPONSE_LIMIT_BYTES, TOO_LARGE, too_large
 from states_language.tasks.resources import ACTIVITY
 
 Function = Callable[[Any, Any], Any]
@@ -231,3 +230,16 @@ def missing(call: TaskCall, request_id: str) -> TaskFailure:
         "(Service: AWSLambda; Status Code: 404; Error Code: ResourceNotFoundException; "
         f"Request ID: {request_id}; Proxy: null)",
     )
+
+
+REQUEST_LIMIT_BYTES = 6_291_456
+EVENT_LIMIT_BYTES = 1_048_576
+"""The longest payload of an Invoke that is waited for, and of one that is not."""
+RESPONSE_LIMIT_BYTES = 6_291_556
+TOO_LARGE = "Function.ResponseSizeTooLarge"
+
+
+def too_large() -> str:
+    """Return the error payload of a function whose answer is longer than Lambda takes, as JSON text."""
+    message = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
+    return json.dumps({"errorType": TOO_LARGE, "errorMessage": message}, separators=(",", ":"))

@@ -11,8 +11,8 @@ from typing import Any
 
 from states_language.drawing.boxes import draw
 from states_language.drawing.dot import dot
+from states_language.drawing.histories import Marks, marks
 from states_language.drawing.mermaid import mermaid
-from states_language.drawing.visits import Marks, marks
 from states_language.workbench import files
 from states_language.workbench.files import Host, Mistake
 

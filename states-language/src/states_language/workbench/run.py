@@ -16,7 +16,7 @@ from typing import Any
 
 from states_language import Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock, VirtualClock
-from states_language.drawing.attempts import ASCII, attempts, draw
+from states_language.drawing.histories import ASCII, attempts, draw
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.stubs import Stubs
 from states_language.values import parsed

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from states_language.branch import Branch
+from states_language.context import Environment
 from states_language.definition.fields import Fields, below
-from states_language.environment import Environment
 from states_language.failures import Oversized
 from states_language.jsonata.evaluation import Data, compile_query, is_query, kind
-from states_language.limits import FEW, LARGEST_BETWEEN
-from states_language.values import compact, weight
+from states_language.values import FEW, LARGEST_BETWEEN, compact, weight
 from states_language.variables import check_names
 
 States = dict[str, Any]

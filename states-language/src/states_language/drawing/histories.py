@@ -5,10 +5,14 @@ or branch. Invariant: nothing but the history is read.
 
     Call #1  ━━━━━                     2.000 s  States.Timeout, tried again after 1.000 s
     Call #2       ···━━━━━             2.000 s  States.Timeout, caught: Fallback
+
+`marks` reads which way an execution took: its states, its transitions, and where it failed. Any list of events is
+accepted; an event that leads back to no state is left out.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from states_language.history import Event
@@ -143,3 +147,51 @@ def _bar(rest_ms: int, from_ms: int, to_ms: int, until_ms: int, width: int, last
     end = min(max(begin + 1, -(-to_ms * width // whole)), width)
     bar = " " * rest + WAITING * (begin - rest) + RUNNING * (end - begin - 1) + last
     return bar.ljust(width)
+
+
+_ENTERED, _EXITED = "stateEnteredEventDetails", "stateExitedEventDetails"
+
+
+@dataclass
+class Marks:
+    """How often each state and each transition between two was taken; `left` are the states that were left, `failed`
+    is the one in which the execution failed.
+    """
+
+    states: Counter[str] = field(default_factory=Counter)
+    ways: Counter[tuple[str, str]] = field(default_factory=Counter)
+    left: set[str] = field(default_factory=set)
+    failed: str | None = None
+
+
+def marks(history: Iterable[Mapping[str, Any]]) -> Marks:
+    """Return the marks of an execution, whichever order its history has.
+
+    A branch that is retried begins at its Parallel or Map again.
+    """
+    counted = Marks()
+    by_id: dict[int, Mapping[str, Any]] = {}
+    for event in sorted(history, key=lambda one: int(one["id"])):
+        by_id[event["id"]] = event
+        if _EXITED in event:
+            counted.left.add(event[_EXITED]["name"])
+        if _ENTERED in event:
+            name = event[_ENTERED]["name"]
+            counted.states[name] += 1
+            before = _owner(by_id, event.get("previousEventId", 0))
+            if before is not None:
+                counted.ways[before, name] += 1
+        if event["type"] in ("ExecutionFailed", "ExecutionTimedOut", "ExecutionAborted"):
+            counted.failed = _owner(by_id, event.get("previousEventId", 0))
+    return counted
+
+
+def _owner(by_id: Mapping[int, Mapping[str, Any]], at: int) -> str | None:
+    """Return the state that an event belongs to: the nearest before it that was entered or left."""
+    while at in by_id:
+        event = by_id[at]
+        details = event.get(_ENTERED) or event.get(_EXITED)
+        if details is not None:
+            return str(details["name"])
+        at = event.get("previousEventId", 0)
+    return None

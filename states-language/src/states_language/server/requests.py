@@ -1,0 +1,250 @@
+"""Reads and checks a request: against AWS's own model of the API, then its ARNs, names, JSON texts and pages.
+
+Invariants: what AWS would refuse raises Refusal with the name of AWS's error; a request that passes has every required
+member, each of its type, length, range and choice; a page continues after the last element that was shown, whatever was
+added or removed since. Example: `arn(parameters, "executionArn", "execution")` returns the member's value, or raises
+InvalidArn where it names a state machine.
+"""
+
+import base64
+import bisect
+import functools
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from botocore import xform_name
+from botocore.exceptions import UnknownRegionError
+from botocore.loaders import create_loader
+from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
+from botocore.regions import EndpointResolver
+
+from states_language.scheduling.lanes import yield_for
+from states_language.scheduling.writing import text_in_turns
+from states_language.values import Document, parse_as_spelled, parsed
+
+Parameters = dict[str, Any]
+Answer = dict[str, Any]
+Action = Callable[[Parameters], Answer | Awaitable[Answer]]
+
+ACCOUNT, REGION = "000000000000", "us-east-1"
+PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
+SIGNED_FOR = "(region)"
+"""The member in which an action finds the region of its request; no member of the API has such a name."""
+INPUT_LIMIT_BYTES = 262_144
+_ARN = re.compile(r"arn:aws[a-z-]*:states:[a-z0-9-]*:\d{12}:([A-Za-z]+):(.+)")
+# "A name must not contain: white space, brackets < > { } [ ], wildcard characters ? *, special characters
+# " # % \ ^ | ~ ` $ & , ; : /, control characters". Source: StartExecution in the AWS Step Functions API reference.
+_BAD_NAME = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Refusal(Exception):
+    """A request that Step Functions would refuse; `code` is its error's name."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Actions:
+    """Answers actions of the API: `_start_execution` of a subclass is StartExecution."""
+
+    def actions(self) -> dict[str, Action]:
+        """Returns the actions by name."""
+        named = ((name, getattr(self, f"_{xform_name(name)}", None)) for name in model().operation_names)
+        return {name: method for name, method in named if method is not None}
+
+
+def arn(parameters: Parameters, name: str, *kinds: str) -> str:
+    """Returns the ARN in this member; raises Refusal InvalidArn unless it names one of these kinds of resource."""
+    value = str(parameters.get(name, ""))
+    match = _ARN.fullmatch(value)
+    if match is None:
+        raise Refusal("InvalidArn", f"Invalid Arn: '{value}'")
+    if match[1] not in kinds:
+        raise Refusal("InvalidArn", f"Invalid Arn: 'Resource type not valid in this context: {match[1]}'")
+    return value
+
+
+def prefix(parameters: Parameters) -> str:
+    """Returns what the ARNs begin with that the request makes, in the region for which it was signed."""
+    region = parameters.get(SIGNED_FOR, REGION)
+    return f"arn:{_partition(region)}:states:{region}:{ACCOUNT}"
+
+
+@functools.cache
+def _partition(region: str) -> str:
+    try:
+        return str(_regions().get_partition_for_region(region))
+    except UnknownRegionError:
+        return "aws"
+
+
+@functools.cache
+def _regions() -> EndpointResolver:
+    return EndpointResolver(create_loader().load_data("endpoints"))
+
+
+def is_name(name: str) -> bool:
+    """Returns whether an execution or a machine may have this name."""
+    return 1 <= len(name) <= 80 and _BAD_NAME.search(name) is None
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of a machine or an execution; raises Refusal InvalidName."""
+    if not is_name(name):
+        raise Refusal("InvalidName", f"Invalid Name: '{name}'")
+    return name
+
+
+def read_input(text: str) -> Document | ValueError:
+    """Returns an input as read, or why it cannot be; where others wait, they have turns while a long one is read."""
+    try:
+        text.encode()  # Half of a surrogate pair in the request itself is refused.
+        yield_for(text)
+        value = parsed(text)
+        return Document(value, text_in_turns(value, sys.maxsize))
+    except ValueError as problem:
+        return problem
+    except RecursionError:
+        return ValueError("it is nested too deeply")
+
+
+def parsed_request(body: bytes) -> Any:
+    """Returns the value of a request's body, with halves of surrogate pairs as they are: a name with one is refused."""
+    try:
+        return parse_as_spelled(body.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+T = TypeVar("T")
+
+_DEFAULT_SIZE = 100
+
+
+def page(
+    parameters: Parameters, name: str, elements: Sequence[T], place: Callable[[T], int | str], *,
+    descending: bool = False,
+) -> tuple[list[T], Answer]:  # fmt: skip
+    """Returns the elements of one page and the rest of the answer: `nextToken` unless it is the last page.
+
+    `name` says what is listed, and by which filter: a token of another list is refused.
+
+    `place` returns what the elements are sorted by, upwards; `descending` shows the last first. Only the page's
+    elements are looked at, and a few to find them. maxResults is 0 (the usual 100) to 1000.
+    """
+    size = parameters.get("maxResults") or _DEFAULT_SIZE
+    token = parameters.get("nextToken")
+    after = _after(name, token, elements, place) if token else None
+    if descending:
+        end = len(elements) if after is None else bisect.bisect_left(elements, after, key=place)
+        begin = max(0, end - size)
+        is_last = begin == 0
+    else:
+        begin = 0 if after is None else bisect.bisect_right(elements, after, key=place)
+        end = begin + size
+        is_last = end >= len(elements)
+    shown = list(elements[begin:end])
+    if descending:
+        shown.reverse()
+    if is_last:
+        return shown, {}
+    text = json.dumps([name, place(shown[-1])])
+    return shown, {"nextToken": base64.b64encode(text.encode()).decode()}
+
+
+def _after(name: str, token: str, elements: Sequence[T], place: Callable[[T], int | str]) -> Any:
+    try:
+        of, after = json.loads(base64.b64decode(token, validate=True))
+    except (ValueError, TypeError):
+        of, after = None, None
+    if not isinstance(of, str) or (elements and type(after) is not type(place(elements[0]))):
+        raise Refusal("InvalidToken", f"Invalid Token: '{token}'")
+    if of != name:
+        raise Refusal("InvalidToken", "Invalid Token: 'Input inconsistent with page token'")
+    return after
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "boolean": (bool,),
+    "list": (list,),
+    "map": (dict,),
+    "structure": (dict,),
+}
+_DESCRIBED = {"string": "a string", "integer": "a whole number", "long": "a whole number", "float": "a number"} | {
+    "boolean": "true or false",
+    "list": "a list",
+    "map": "an object",
+    "structure": "an object",
+}
+# Each of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
+# Too long a name or definition has none.
+_OWN_ERROR = {"Name", "Definition", "SensitiveData", "Arn", "LongArn", "TaskToken"}
+
+
+@functools.cache
+def model() -> ServiceModel:
+    """Returns AWS's model of the Step Functions API."""
+    return ServiceModel(create_loader().load_service_model("stepfunctions", "service-2"), "stepfunctions")
+
+
+def check(action: str, parameters: dict[str, Any]) -> None:
+    """Raises Refusal with every constraint that the request breaks."""
+    problems: list[str] = []
+    shape = model().operation_model(action).input_shape
+    if shape is not None:
+        _check(shape, parameters, "", problems)
+    if problems:
+        count = f"{len(problems)} validation error{'s' if len(problems) > 1 else ''} detected"
+        raise Refusal("ValidationException", f"{count}: {'; '.join(problems)}")
+
+
+def _check(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
+    if not _is_a(shape.type_name, value):
+        problems.append(f"Value at '{place}' failed to satisfy constraint: it must be {_DESCRIBED[shape.type_name]}")
+        return
+    _constraints(shape, value, place, problems)
+    if isinstance(shape, StructureShape):
+        for name, member in shape.members.items():
+            if value.get(name) is not None:
+                _check(member, value[name], f"{place}.{name}" if place else name, problems)
+            elif name in shape.required_members:
+                problems.append(f"Value null at '{name}' failed to satisfy constraint: Member must not be null")
+    elif isinstance(shape, ListShape):
+        for index, item in enumerate(value, 1):
+            _check(shape.member, item, f"{place}.{index}.member", problems)
+    elif isinstance(shape, MapShape):
+        for key, item in value.items():
+            _check(shape.value, item, f"{place}.{key}", problems)
+
+
+def _is_a(kind: str, value: object) -> bool:
+    allowed = _KINDS.get(kind, (object,))
+    # A bool is an int to Python, and not to JSON.
+    return isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
+
+
+def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
+    # What the model calls sensitive, such as a definition or an input, is not repeated.
+    shown = "" if shape.metadata.get("sensitive") else f" '{value}'"
+    failed = f"Value{shown} at '{place}' failed to satisfy constraint: Member must"
+    enum = shape.metadata.get("enum")
+    if enum and value not in enum:
+        problems.append(f"{failed} satisfy enum value set: [{', '.join(enum)}]")
+    if (shape.name in _OWN_ERROR - {"Definition", "Name"}) or isinstance(shape, StructureShape | MapShape):
+        return
+    least, most = shape.metadata.get("min"), shape.metadata.get("max")
+    least = None if shape.name in _OWN_ERROR else least
+    size = value if isinstance(value, int | float) else len(value)
+    what = "value" if isinstance(value, int | float) else "length"
+    if least is not None and size < least:
+        problems.append(f"{failed} have {what} greater than or equal to {least}")
+    if most is not None and size > most:
+        problems.append(f"{failed} have {what} less than or equal to {most}")
