@@ -1,4 +1,4 @@
-"""Writes what a command says into pages: tables between two comments that name them, `<!-- cost: stage -->` say.
+"""Writes what a command prints into pages: tables between two comments that name them, as `<!-- cost: stage -->`.
 
 A page's words stay its author's. Invariant: nothing but what stands between those comments, and what a caller changes
 itself, is another afterwards.

@@ -1,8 +1,8 @@
 """Simulates streams that reconnect after an outage under several kinds of back-off, and draws their calls a second.
 
 All lose their connections at the same instant. The upstream answers nobody until the outage is over, and then so many
-openings a second; who comes too much is refused and backs off further. With `exp = min(cap, base × 2^n)` after n
-failures a stream rests for
+openings a second; the others are refused and back off further. With `exp = min(cap, base × 2^n)` after n
+failures a stream waits for
 
     none            base
     exponential     exp

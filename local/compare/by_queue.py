@@ -56,7 +56,7 @@ class Platform(Protocol):
         """Returns the time."""
 
     def connect(self, event: Mapping[str, Any], lane: str) -> Awaitable[Any]:
-        """Runs the connection manager in this function; raises TaskFailure as its errors would be told."""
+        """Runs the connection manager in this function; its errors are TaskFailures."""
 
     async def ended_within(self, connected: Awaitable[Any], seconds: float) -> bool:
         """Returns whether the connection is over before that time is."""
@@ -71,7 +71,7 @@ class Step:
 
     @property
     def body(self) -> dict[str, Any]:
-        """Returns what the message says: the `request`, the `lane` and `wait_s`."""
+        """Returns the message's `request`, `lane` and `wait_s`."""
         return dict(json.loads(self.record["body"]))
 
     def claim(self) -> int | None:

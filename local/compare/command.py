@@ -174,7 +174,7 @@ def question(arguments: argparse.Namespace) -> Question:
         overlap_s=number("--overlap-s", arguments.overlap_s, 0, 300),
         resumes=arguments.resumes,
     )
-    # Margins and rests are in proportion to the limit, as the stages have them.
+    # Margins and back-offs are in proportion to the limit, as the stages have them.
     base = stages.load("prod" if limit_s >= LONG_S else "local")
     settings = {name: value for name, value in base.items() if name not in DERIVED}
     settings |= {"function_timeout_s": limit_s, "wait_s": wait_s}
@@ -202,8 +202,8 @@ def heading(asked: Question) -> str:
     named = "no faults" if asked.faults == "none" else f"faults: {asked.faults}"
     seconds = (asked.source.run_for_ms / 1000, settings["function_timeout_s"], settings["wait_s"])
     length, limit, wait = map(canvas.duration, seconds)
-    told = f"an upstream that {upstream.policy} a second connection"
-    return f"{length}, functions of {limit}, waits of {wait}, {told}, {named}"
+    policy = f"an upstream that {upstream.policy} a second connection"
+    return f"{length}, functions of {limit}, waits of {wait}, {policy}, {named}"
 
 
 def group(result: Result, listed: Prices, memory_mb: int) -> svg.Group:

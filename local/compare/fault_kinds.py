@@ -1,4 +1,4 @@
-"""Chooses the faults that every strategy of a comparison meets: none, calm, rough, or what a file says.
+"""Chooses the faults that every strategy of a comparison meets: none, calm, rough, or those of a file.
 
     calm    a reset every six hours or so
     rough   a reset every twenty minutes, a peer that falls silent every three hours, 503 for a minute every five,

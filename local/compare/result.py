@@ -86,7 +86,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to keep a stream connected; `says` is a sentence for those who do not know it.
+    """A way to keep a stream connected; `says` describes it in a sentence.
 
     `needs` names a package that it runs with, where that may be missing.
     """

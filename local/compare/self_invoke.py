@@ -21,7 +21,7 @@ class Lambda(Protocol):
     """What a function has of its platform."""
 
     def connect(self, event: Mapping[str, Any]) -> Awaitable[Any]:
-        """Runs the connection manager in this function; raises TaskFailure as its errors would be told."""
+        """Runs the connection manager in this function; its errors are TaskFailures."""
 
     async def due(self, connected: Awaitable[Any]) -> bool:
         """Returns once the successor is due (False) or the connection is over (True)."""

@@ -69,7 +69,7 @@ class Stream:
     is_clocked: bool = False
 
     def upstream(self, clock: Clock, connect_ms: int, seed: int = 1) -> SteadyUpstream:
-        """Who sends them."""
+        """An upstream that sends them."""
         return SteadyUpstream(clock, self.events_per_s, self.event_bytes, connect_ms, seed, self.is_clocked)
 
 

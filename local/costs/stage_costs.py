@@ -51,7 +51,7 @@ def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
 
 
 def alarm_metrics() -> int:
-    """How many metrics the stage's alarms look at: each is billed."""
+    """How many metrics the stage's alarms read: each is billed."""
     alarms = [one for one in resources("alarms").values() if one["Type"] == "AWS::CloudWatch::Alarm"]
     return sum(sum("MetricStat" in each for each in one["Properties"].get("Metrics", ())) or 1 for one in alarms)
 

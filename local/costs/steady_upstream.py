@@ -1,8 +1,8 @@
 """An upstream in virtual time that sends events at a steady mean rate to whoever is connected, and resumes.
 
-An event is server-sent, with an id that counts from 1 and a body of JSON whose size is chosen. What it says differs
+An event is server-sent, with an id that counts from 1 and a body of JSON whose size is chosen. Its content differs
 from event to event as a feed's does: some names of few, some of many, numbers and a hash. Everybody gets the same
-events at the same instants; who asks for what came after an id gets that first.
+events at the same instants; an opening that names an id brings what came after that first.
 
 Events come at random, as those of many sources do (a Poisson process): some soon one after another, some late. Those of
 a clock (`is_clocked`) are each a little late, by what the network takes. Else they would fall on the very instants at
@@ -68,7 +68,7 @@ class SteadyUpstream:
         return link
 
     def close(self, link: Link) -> None:
-        """Closes a link from the client's side; the client hears nothing more."""
+        """Closes a link from the client's side; the client is not called again."""
         link.is_open = False
         self._links = [other for other in self._links if other is not link]
 
@@ -129,14 +129,14 @@ def frame(number: int, event_bytes: int) -> bytes:
 
 
 def body(number: int, event_bytes: int) -> str:
-    """The body of an event, of `event_bytes` bytes: JSON, or the beginning of it where there is no room for more."""
+    """The body of an event, of `event_bytes` bytes: JSON, or the beginning of it where that is longer."""
     fields = {"n": number, "type": _NAMES[number % len(_NAMES)]}
     text = json.dumps(fields, separators=(",", ":"))
-    room = event_bytes - len(text) - len(',"text":""')
-    if room < 0:
+    length = event_bytes - len(text) - len(',"text":""')
+    if length < 0:
         return text[:event_bytes].ljust(event_bytes)
     words = itertools.chain.from_iterable(_words(number))
-    return f'{text[:-1]},"text":"{"".join(itertools.islice(words, room))}"}}'
+    return f'{text[:-1]},"text":"{"".join(itertools.islice(words, length))}"}}'
 
 
 def _words(number: int) -> Iterator[str]:

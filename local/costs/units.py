@@ -1,4 +1,4 @@
-"""Says how many units DynamoDB bills for a request, from the items that it wrote and read.
+"""Computes how many units DynamoDB bills for a request, from the items that it wrote and read.
 
 Pure. An item is as a request has it ({"PK": {"S": "a"}, …}). A unit of writing is 1 KB of one item, a unit of reading
 4 KB, half of it where the read may be stale. For example an insert of 300 bytes into a table with one index is two

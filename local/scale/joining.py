@@ -27,7 +27,7 @@ from states_language.clock import VirtualClock
 # What a client should do that is answered by 503: back off from this, doubled each time, up to this, drawn from 0 on.
 BACKOFF_S, BACKOFF_MOST_S = 2.0, 60.0
 RETRY_S = 1.0
-# How often a POST looks for a group with room; the machine's `rounds`.
+# How often a POST searches for a group with a free place; the machine's `rounds`.
 ROUNDS = 10
 
 

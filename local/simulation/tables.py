@@ -113,7 +113,7 @@ class MemoryDynamoDB:
         partition, index = values[place[1]]["S"], rest.get("IndexName", "")
         if index:
             entries = self._indexed.get((TableName, index, partition), [])
-            # What a page begins behind is skipped without a look at it: a reader reads many.
+            # Entries before the place where a page begins are skipped unread: a reader reads many.
             first = bisect.bisect_right(entries, (values[":after"]["S"], LAST)) if ":after" in values else 0
             names = ("PK", "SK", INDEXES[index])
             found = ({name: table[partition, sort][name] for name in names} for _, sort in entries[first:])
@@ -125,7 +125,7 @@ class MemoryDynamoDB:
                 at = find(sorts, values[bound[2]]["S"])
                 sorts = sorts[:at] if bound[1] == "<" else sorts[at:]
             if (prefix := _PREFIX.search(KeyConditionExpression)) is not None:
-                # What is looked for lies together: a replay of a year looks 35,000 times at 25 of 35,000 connections.
+                # Such keys lie together: a replay of a year reads 35,000 times 25 of 35,000 connections.
                 first_sort = values[prefix[1]]["S"]
                 sorts = sorts[bisect.bisect_left(sorts, first_sort) : bisect.bisect_left(sorts, first_sort + LAST)]
             found = (table[partition, sort] for sort in (sorts if ScanIndexForward else reversed(sorts)))

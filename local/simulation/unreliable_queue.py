@@ -48,14 +48,14 @@ class UnreliableQueue:
 
     def take(self, message: dict[str, Any]) -> dict[str, Any]:
         """Puts the message into the queue; raises what boto3 does."""
-        fate = "passes"
+        outcome = "passes"
         if self._clock.now_ms() < self._refuses_until_ms:
-            (fate,) = self._draws.choices(list(OUTCOMES), list(OUTCOMES.values()))
-        if fate == "is refused":
+            (outcome,) = self._draws.choices(list(OUTCOMES), list(OUTCOMES.values()))
+        if outcome == "is refused":
             answer: Any = {"Error": {"Code": "ServiceUnavailable", "Message": "come again"}}
             raise ClientError(answer, "SendMessage")
         self.messages.append(message)
-        if fate == "loses its answer":
+        if outcome == "loses its answer":
             raise ReadTimeoutError(endpoint_url="https://sqs.invalid")
         return {"MessageId": f"00000000-0000-4000-8000-{len(self.messages):012d}"}
 

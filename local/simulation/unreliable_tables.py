@@ -92,13 +92,13 @@ class UnreliableDynamoDB:
     def _execute(self, statement: dict[str, Any]) -> dict[str, Any]:
         if self.refuses and _is_refused(statement["Parameters"]):
             return {"Error": {"Code": "ValidationError", "Message": "no item can have that"}}
-        fate = "passes"
+        outcome = "passes"
         if self._clock.now_ms() < self._unknown_until_ms:
-            (fate,) = self._draws.choices(list(STATEMENTS), list(STATEMENTS.values()))
-        if fate == "is throttled":
+            (outcome,) = self._draws.choices(list(STATEMENTS), list(STATEMENTS.values()))
+        if outcome == "is throttled":
             return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
         answer: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
-        return answer if fate == "passes" else {"Error": {"Code": "InternalServerError", "Message": "no idea"}}
+        return answer if outcome == "passes" else {"Error": {"Code": "InternalServerError", "Message": "no idea"}}
 
     def query(self, **request: Any) -> dict[str, Any]:
         """As boto3's."""
@@ -119,14 +119,14 @@ class UnreliableDynamoDB:
             raise _throttled(operation)
         if now_ms >= self._unknown_until_ms:
             return request()
-        (fate,) = self._draws.choices(list(OUTCOMES), list(OUTCOMES.values()))
-        if fate == "passes":
+        (outcome,) = self._draws.choices(list(OUTCOMES), list(OUTCOMES.values()))
+        if outcome == "passes":
             return request()
-        if fate == "is sent twice":
+        if outcome == "is sent twice":
             return _twice(request)
-        if fate == "loses its answer":
+        if outcome == "loses its answer":
             _quietly(request)
-        elif fate == "lands late" and operation not in READS:
+        elif outcome == "lands late" and operation not in READS:
             self._clock.call_at(now_ms + self._draws.randrange(1, LATEST_MS), lambda: _quietly(request))
         raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
 
