@@ -2,7 +2,7 @@
 
 The SDK's own variables choose (AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_<SERVICE>); a service that they do not name has
 the embedded AWS. Invariant: no request goes to an address that neither the user's environment nor the embedded AWS
-gave, and the user's AWS profiles are never read.
+gave, and the user's AWS profiles are never read. Besides it reads who signed a request, and for which service.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import botocore.session
@@ -22,6 +22,10 @@ from botocore.utils import is_valid_endpoint_url
 from local.template import REGION
 from local.user_error import UserError
 
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
 # boto3's name of the service that reads the streams of tables.
 STREAMS = "dynamodbstreams"
@@ -173,3 +177,27 @@ def plain_session() -> botocore.session.Session:
 def _loader() -> Loader:
     """What botocore reads of services and regions, once for all sessions: some ten megabytes of JSON."""
     return create_loader()
+
+
+def scope_of(request: "Request") -> tuple[str, str]:
+    """Returns the access key id and the service of a request's credential, which is not checked; "" where it has none.
+
+    Source: "Create a signed AWS API request": Credential=<access key id>/<day>/<region>/<service>/aws4_request.
+    """
+    key, _, service = _credential(request)
+    return key, service
+
+
+def region_of(request: "Request", default: str) -> str:
+    """Returns the region of a request's credential; the default where it has none."""
+    named = _credential(request)[1]
+    return named if _REGION.fullmatch(named) else default
+
+
+def _credential(request: "Request") -> tuple[str, str, str]:
+    header = request.headers.get("authorization", "")
+    credential = header.partition("Credential=")[2].partition(",")[0] or request.query_params.get(
+        "X-Amz-Credential", ""
+    )
+    parts = credential.split("/")
+    return (parts[0], parts[2], parts[3]) if len(parts) > 3 else ("", "", "")

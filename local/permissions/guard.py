@@ -20,8 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from local import signatures
-from local.aws_endpoints import chosen
+from local.aws_endpoints import chosen, scope_of
 from local.permissions import needs, roles
 from local.permissions.roles import Need, Role
 from local.stack import Function
@@ -117,7 +116,7 @@ class Guard(Open):
                 await app(scope, receive, send)
                 return
             request = Request(scope, receive)
-            key, service = signatures.scope(request)
+            key, service = scope_of(request)
             if key not in self._keys:
                 await app(scope, receive, send)
                 return

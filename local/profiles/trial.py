@@ -36,7 +36,7 @@ from local.printable import columns_of, printable
 from local.profiles import advice
 from local.profiles.profile_files import placeholders, profile_text
 from local.upstreams.behaviours import BEHAVIOURS
-from local.upstreams.player_server import moved, playing
+from local.upstreams.demo_streams import moved, playing
 from local.user_error import UserError
 
 STREAMS = ROOT / "env" / "streams"

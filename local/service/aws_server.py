@@ -4,21 +4,26 @@ Invariant: every answer, an error too, has the shape that boto3 and the AWS comm
 """
 
 import asyncio
+import contextlib
 import json
+import re
+import uuid
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 import urllib3
+from botocore.exceptions import BotoCoreError, ClientError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from local import signatures
-from local.aws_endpoints import Endpoints
+from local.aws_endpoints import Endpoints, region_of, scope_of
 from local.functions.function_pool import Pool, function_name
 from local.functions.function_versions import Versions
-from local.service import lambda_functions, lambda_versions, query_errors, stacks
-from local.service.lambda_answers import FUNCTIONS, lambda_error
+from local.service import lambda_functions
+from local.service.lambda_functions import FUNCTIONS, lambda_error
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
 from states_language.tasks.lambdas import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
@@ -33,8 +38,19 @@ _METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
 _INVOKE_TYPES = ("RequestResponse", "Event", "DryRun")
 # An address that a person follows, whoever led there, is sent as if it were typed (own_hosts). It has no such header.
 _ACTION_OF_A_LINK = "A GET with an Action must be signed in the header Authorization."
-
-
+_FORM = "application/x-www-form-urlencoded"
+_MESSAGES = ("message", "Message", "error")
+_CODES = ("__type", "code", "Code")
+# What the types begin with of resources that a template may not have, for nothing here could run them.
+_UNABLE = ("AWS::StepFunctions::", "AWS::Lambda::Function", "AWS::Serverless::")
+_CREATES = {"CreateStack", "UpdateStack", "CreateChangeSet", "CreateStackSet", "UpdateStackSet"}
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_BUCKET_HOST = re.compile(r"([a-z0-9.-]+?)\.(?:s3[a-z0-9.-]*\.amazonaws\.com.*|localhost|s3\.localhost.*)")
+_REASON = (
+    "This endpoint runs the state machines and functions of serverless.yml, and the machines of CreateStateMachine. "
+    "Those of a CloudFormation template would not run, so a template with AWS::StepFunctions, AWS::Lambda::Function or "
+    "AWS::Serverless resources is refused."
+)
 # Why a function is throttled of which no more may run; source: Invoke in the AWS Lambda API reference.
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
 AGAIN_S = 1.0
@@ -55,7 +71,7 @@ class AwsServer:
             routes=[
                 Route(f"{FUNCTIONS}/{{name}}/invocations", self._invoke, methods=["POST"]),
                 *lambda_functions.routes(functions),
-                *lambda_versions.routes(functions, versions),
+                *lambda_functions.version_routes(functions, versions),
                 Route("/{path:path}", self._other, methods=_METHODS),
             ]
         )
@@ -115,19 +131,19 @@ class AwsServer:
     async def _other(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
-            region = signatures.region(request, REGION)
+            region = region_of(request, REGION)
             return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body(), region)
         if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
             return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
         body = await request.body()
-        service = signatures.scope(request)[1]
-        if await asyncio.to_thread(stacks.unable, service, request.url.query, body, self._endpoints):
-            return query_errors.error_response(400, "ValidationError", stacks.REASON)
+        service = scope_of(request)[1]
+        if await asyncio.to_thread(_makes_what_cannot_run, service, request.url.query, body, self._endpoints):
+            return _query_error(400, "ValidationError", _REASON)
         answer = await asyncio.to_thread(self._forward, request, body)
-        return query_errors.readable(answer) if query_errors.is_query(request) else answer
+        return _readable(answer) if _is_query(request) else answer
 
     def _forward(self, request: Request, body: bytes) -> Response:
-        origin = self._endpoints.of(signatures.scope(request)[1])
+        origin = self._endpoints.of(scope_of(request)[1])
         path = request.scope["raw_path"].decode("ascii")
         query = request.scope["query_string"].decode("ascii")
         headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP | _OF_A_PAGE}
@@ -146,3 +162,61 @@ class AwsServer:
     def _run_in_background(self, task: "asyncio.Task[Any]") -> None:
         self._invocations.add(task)
         task.add_done_callback(self._invocations.discard)
+
+
+def _is_query(request: Request) -> bool:
+    """Whether a request is of the Query protocol: an action in a form or in the address."""
+    return "Action" in request.query_params or request.headers.get("content-type", "").startswith(_FORM)
+
+
+def _query_error(status: int, code: str, message: str) -> Response:
+    """An error of the Query protocol, by which CloudFormation is asked among others: as XML."""
+    kind = "Sender" if status < 500 else "Receiver"
+    error = f"<Type>{kind}</Type><Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+    body = f"<ErrorResponse><Error>{error}</Error><RequestId>{uuid.uuid4()}</RequestId></ErrorResponse>"
+    return Response(body, status, media_type="text/xml")
+
+
+def _readable(answer: Response) -> Response:
+    """The answer to a request of the Query protocol; an error that is no XML as an ErrorResponse."""
+    body = bytes(answer.body)
+    if answer.status_code < 400 or "content-encoding" in answer.headers or body.lstrip().startswith(b"<"):
+        return answer
+    text, value = body.decode("utf-8", "replace"), None
+    with contextlib.suppress(ValueError):
+        value = json.loads(text)
+    members: dict[str, Any] = value if isinstance(value, dict) else {}
+    message = next((str(members[name]) for name in _MESSAGES if name in members), text)
+    fallback = "ValidationError" if answer.status_code < 500 else "ServiceUnavailable"
+    code = next((str(members[name]).rpartition("#")[2] for name in _CODES if name in members), fallback)
+    return _query_error(answer.status_code, code, message)
+
+
+def _makes_what_cannot_run(service: str, query: str, body: bytes, endpoints: Endpoints) -> bool:
+    """Whether a request makes a stack of a template with a resource that would be there in name alone.
+
+    The embedded AWS takes every template. A state machine or a function of one would be answered as created, and
+    nothing here could run it.
+    """
+    if service != "cloudformation":
+        return False
+    members = parse_qs(query) | parse_qs(body.decode("utf-8", "replace"))
+    if members.get("Action", [""])[0] not in _CREATES:
+        return False
+    template = members.get("TemplateBody", [""])[0]
+    if "TemplateURL" in members:
+        template = _stored(members["TemplateURL"][0], endpoints.client("s3"))
+    # JSON and YAML may spell any character as an escape.
+    template = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), template)
+    return any(kind in template for kind in _UNABLE)
+
+
+def _stored(url: str, s3: Any) -> str:
+    """The template in a bucket; "" where there is none, for CloudFormation says so itself."""
+    parts = urlsplit(url)
+    host, path = _BUCKET_HOST.fullmatch(parts.hostname or ""), unquote(parts.path).lstrip("/")
+    bucket, key = (host[1], path) if host else (path.partition("/")[0], path.partition("/")[2])
+    try:
+        return str(s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode("utf-8", "replace"))
+    except (BotoCoreError, ClientError):
+        return ""

@@ -2,7 +2,8 @@
 
 A route that starts a stream checks the profile first: the deployed API knows profiles by name alone, from its request
 template. Invariants: an execution's input is the request template applied to path and query, so it contains no header
-unless the template asks for one; a refused request starts nothing.
+unless the template asks for one; a refused request starts nothing; where no integration answers, a kind of answer
+without a gateway response of its own has that of its class, DEFAULT_4XX or DEFAULT_5XX, and else API Gateway's.
 """
 
 import asyncio
@@ -23,15 +24,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
+from handlers.api import problems
 from handlers.api.answers import JSON
 from handlers.api.problems import Problem
 from local.api_client import live_tail
 from local.service import lambda_proxy
 from local.service.capacity import Room
-from local.service.gateway_responses import GatewayResponses, refused
 from local.service.signature_check import SignatureCheck, Signed
 from local.service.vtl import Call, TemplateFailure, render
-from local.stack import GatewayResponse, ProxyRoute, Route
+from local.stack import GENERATED, GatewayResponse, ProxyRoute, Route
 from local.template import ACCOUNT
 from states_language.server import Executions, Refusal, TooManyRequests, is_name
 
@@ -39,6 +40,17 @@ _METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"]
 _JSON = "application/json"
 # When a stream ends nobody knows; nothing is gained by asking more often.
 _RETRY_AFTER_S = 60
+# Of each kind that occurs here: API Gateway's own status and words.
+_OWN = {
+    "MISSING_AUTHENTICATION_TOKEN": (403, "Missing Authentication Token"),
+    "INVALID_SIGNATURE": (403, "The request signature is invalid."),
+    "UNSUPPORTED_MEDIA_TYPE": (415, "Unsupported Media Type"),
+    # A template that cannot be rendered.
+    "API_CONFIGURATION_ERROR": (500, "Internal server error"),
+    # A malformed Lambda proxy response, which has no kind of its own.
+    "DEFAULT_5XX": (502, "Internal server error"),
+}
+_VARIABLE = re.compile(r"\$context((?:\.[A-Za-z_]+)+)")
 # Returns a stream id's problem, None where the stream may be started.
 CheckStream = Callable[[str], Problem | None]
 # Answers an action of Step Functions with these parameters; raises Refusal.
@@ -226,3 +238,36 @@ def _mapped(route: Route, status: int, answer: Mapping[str, Any], call: Call) ->
 def _selects(response: Mapping[str, Any], status: int) -> bool:
     pattern = str(response.get("SelectionPattern") or "")
     return bool(pattern) and re.fullmatch(pattern, str(status)) is not None
+
+
+class GatewayResponses:
+    """The gateway responses of a stack, by their kinds.
+
+    Source: "Gateway response types for API Gateway" of its developer guide.
+    """
+
+    def __init__(self, responses: Iterable[GatewayResponse]) -> None:
+        self._by_kind = {response.kind: response for response in responses}
+
+    def answer(self, kind: str, context: Mapping[str, Any], sentence: str = "") -> Response:
+        """Returns the answer of this kind; `context` has the names of `$context`, `sentence` replaces API Gateway's."""
+        status, own = _OWN[kind]
+        message = sentence or own
+        generated = GatewayResponse(kind, None, {}, GENERATED)
+        chosen = self._by_kind.get(kind) or self._by_kind.get(f"DEFAULT_{status // 100}XX", generated)
+        error = {"message": message, "messageString": json.dumps(message), "responseType": kind}
+
+        def value(match: re.Match[str]) -> str:
+            value: Any = {**context, "error": error}
+            for name in match[1].split(".")[1:]:
+                value = value.get(name, "") if isinstance(value, Mapping) else ""
+            return str(value)
+
+        text = _VARIABLE.sub(value, chosen.template)
+        return Response(text, chosen.status or status, chosen.headers, media_type="application/json")
+
+
+def refused(problem: problems.Problem, context: Mapping[str, Any]) -> Response:
+    """Returns the answer with a problem that the local run alone has; the deployed API has none of that kind."""
+    text = json.dumps(problem.body(str(context.get("extendedRequestId", ""))))
+    return Response(text, problem.status, problem.headers, media_type=problems.CONTENT_TYPE)

@@ -1,14 +1,16 @@
-"""Answers what Lambda's API says of functions themselves: those of the template, and those that somebody creates.
+"""Answers what Lambda's API says of functions, versions and aliases: of the template, and that somebody creates.
 
 A function is created of a zip of Python's; whatever else would not run is refused by its name. One of the template is
 shown, and changed there alone. Sources: CreateFunction, GetFunction, GetFunctionConfiguration, ListFunctions,
-UpdateFunctionCode and DeleteFunction in the AWS Lambda API reference. Invariant: what is answered to have been created
-can be invoked.
+UpdateFunctionCode, DeleteFunction, PublishVersion, GetAlias and UpdateAlias in the AWS Lambda API reference.
+Invariants: what is answered to have been created can be invoked; nothing that somebody has created has a version; an
+error has the shape that boto3 and the AWS command line read.
 """
 
 import asyncio
 import base64
 import binascii
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -20,9 +22,12 @@ from starlette.routing import Route
 
 from local.functions.created import BadPackage, CreatedFunction
 from local.functions.function_pool import Pool, function_name
-from local.service.lambda_answers import FUNCTIONS, arn, lambda_error, missing, read_object
+from local.functions.function_versions import Versions
 from local.stack import Function
+from local.template import ACCOUNT, REGION
+from states_language.server import UnknownFunction
 
+FUNCTIONS = "/2015-03-31/functions"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HANDLER = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _RUNTIME = re.compile(r"python3\.\d+")
@@ -36,7 +41,7 @@ class Unacceptable(ValueError):
 
 
 def routes(functions: Pool) -> list[Route]:
-    """The routes of these actions."""
+    """The routes of what concerns functions themselves."""
     created = functions.created
 
     async def create(request: Request) -> Response:
@@ -168,3 +173,58 @@ def _configuration(created: CreatedFunction) -> dict[str, Any]:
 
 def _refused(problem: Exception) -> Response:
     return lambda_error(400, "InvalidParameterValueException", str(problem), "User")
+
+
+def lambda_error(status: int, code: str, message: str, kind: str, **more: str) -> Response:
+    """An error of Lambda's API."""
+    text = json.dumps({"Type": kind, "Message": message, "message": message} | more)
+    return Response(text, status, media_type="application/json", headers={"x-amzn-ErrorType": code})
+
+
+def missing(message: str) -> Response:
+    """The error for what is not there."""
+    return lambda_error(404, "ResourceNotFoundException", message, "User")
+
+
+def arn(function: str, qualifier: str = "") -> str:
+    """The ARN of a function, or of a version or an alias of it."""
+    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{function}{f':{qualifier}' if qualifier else ''}"
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The object that a request has as its body; an empty one where it has none."""
+    try:
+        value = json.loads(body or b"{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def version_routes(functions: Pool, versions: Versions | None) -> list[Route]:
+    """The routes of what concerns versions and aliases; none where no versions are kept."""
+    if versions is None:
+        return []
+
+    async def publish(request: Request) -> Response:
+        name = function_name(request.path_params["name"])
+        try:
+            version = await asyncio.to_thread(functions.publish, name)
+        except UnknownFunction:
+            return missing(f"Function not found: {name}")
+        return JSONResponse({"FunctionName": name, "FunctionArn": arn(name, version), "Version": version}, 201)
+
+    async def alias(request: Request) -> Response:
+        name, alias = function_name(request.path_params["name"]), request.path_params["alias"]
+        if request.method == "PUT":
+            wanted = read_object(await request.body()).get("FunctionVersion")
+            if wanted is not None and not versions.point(name, alias, str(wanted)):
+                return missing(f"Function not found: {arn(name, str(wanted))}")
+        version = versions.alias(name, alias)
+        if version is None:
+            return missing(f"Cannot find alias arn: {arn(name, alias)}")
+        return JSONResponse({"AliasArn": arn(name, alias), "Name": alias, "FunctionVersion": version})
+
+    return [
+        Route(f"{FUNCTIONS}/{{name}}/versions", publish, methods=["POST"]),
+        Route(f"{FUNCTIONS}/{{name}}/aliases/{{alias}}", alias, methods=["GET", "PUT"]),
+    ]

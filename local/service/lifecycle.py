@@ -30,12 +30,12 @@ from local.profiles import profile_files
 from local.service import capacity
 from local.service.aws_server import AwsServer
 from local.service.backend import Backend
+from local.service.capacity import GroupPlaces, most_places
 from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade
+from local.service.event_sources import Mappings
 from local.service.gateway import Gateway
-from local.service.group_places import GroupPlaces, most_places
 from local.service.left_streams import LeftStreams, stream_of
 from local.service.live_view import LiveView
-from local.service.mappings import Mappings
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, read

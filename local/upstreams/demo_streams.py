@@ -7,9 +7,13 @@ one part is a provider's, which `players` plays.
 """
 
 import asyncio
+import contextlib
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
 
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
@@ -17,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from handlers.profile.behaviour import Profile
+from local.listener import HOST, Listener, bind
 from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.clockwork import Clockwork, now_ms
 from local.upstreams.players import Players
@@ -171,3 +177,38 @@ def _sse(clockwork: Clockwork, number: int) -> bytes:
 
 def _line(clockwork: Clockwork, number: int) -> bytes:
     return f"{_record(clockwork, number)}\n".encode()
+
+
+def moved(profile: Profile, origin: str) -> Profile:
+    """Returns the profile at the player of its name; `origin` is http://host:port."""
+    base, parts = urlsplit(origin), urlsplit(profile.address)
+    address = urlunsplit((base.scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
+    return replace(profile, address=address, allow_private=True)
+
+
+@contextlib.contextmanager
+def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> Iterator[tuple[str, Upstreams]]:
+    """Serves the providers from a thread; yields the origin and the upstreams, which count the connections."""
+    loop = asyncio.new_event_loop()
+    listening = bind(0, "the played providers")
+    upstreams = Upstreams(lambda client: listener.reset(client), behaviours=behaviours)
+    listener = Listener(upstreams.app, listening)
+    thread = threading.Thread(target=loop.run_forever, name="played providers", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(listener.start(), loop).result()
+        yield f"http://{HOST}:{listener.port}", upstreams
+    finally:
+        asyncio.run_coroutine_threadsafe(_closed(upstreams, listener), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _closed(upstreams: Upstreams, listener: Listener) -> None:
+    upstreams.close()
+    await listener.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

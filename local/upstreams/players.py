@@ -25,7 +25,7 @@ _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 
 
 @dataclass(eq=False)
-class _Seat:
+class _Slot:
     """One connection; `last_words` are sent when its end is set."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,13 +42,13 @@ class Players:
     def __init__(self, presence: Presence, behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> None:
         self._presence = presence
         self._behaviours = behaviours
-        self._seats: dict[str, list[_Seat]] = {}
+        self._seats: dict[str, list[_Slot]] = {}
 
     def close(self) -> None:
         """Ends every connection without last words."""
-        for seats in self._seats.values():
-            for seat in seats:
-                seat.leave("")
+        for slots in self._seats.values():
+            for slot in slots:
+                slot.leave("")
 
     async def answer(self, request: Request) -> Response:
         """Returns the provider's answer; its name is the first part of the path."""
@@ -91,27 +91,27 @@ class Players:
         return self._presence.answer(request, body, behaviour.media_type, name, headers)
 
     async def _body(self, behaviour: Behaviour, clockwork: Clockwork, name: str, first: int) -> AsyncIterator[bytes]:
-        seats, seat = self._seats.setdefault(name, []), _Seat()
+        slots, slot = self._seats.setdefault(name, []), _Slot()
         later = asyncio.get_running_loop().call_later
         if behaviour.second == "evicts":
-            for older in seats:
+            for older in slots:
                 later(EVICT_AFTER_S, older.leave, behaviour.evicted)
-        seats.append(seat)
-        cut = later(behaviour.life_s, seat.leave, behaviour.cut) if behaviour.life_s else None
+        slots.append(slot)
+        cut = later(behaviour.life_s, slot.leave, behaviour.cut) if behaviour.life_s else None
         last = first - 1
         try:
             yield _rendered(behaviour, behaviour.greeting or behaviour.heartbeat, last)
-            async for numbers in clockwork.run(first, seat.end):
+            async for numbers in clockwork.run(first, slot.end):
                 if behaviour.length:
                     numbers = range(numbers.start, min(numbers.stop, first + behaviour.length))
                 last = numbers[-1] if numbers else last
                 chunk = b"".join(_frame(behaviour, number) for number in numbers)
                 yield chunk or _rendered(behaviour, behaviour.heartbeat, last)
                 if last == first + behaviour.length - 1 and behaviour.length:
-                    seat.leave(behaviour.ending)
-            yield _rendered(behaviour, seat.last_words, last)
+                    slot.leave(behaviour.ending)
+            yield _rendered(behaviour, slot.last_words, last)
         finally:
-            seats.remove(seat)
+            slots.remove(slot)
             if cut is not None:
                 cut.cancel()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.gathered_writes import GatheredWrites
+from local.own_hosts import GatheredWrites
 
 
 class Wire(asyncio.Transport):

@@ -12,8 +12,8 @@ import pytest
 
 from local.aws_endpoints import Endpoints
 from local.service import child
+from local.service.backend import provision
 from local.service.embedded_aws import lock
-from local.service.provision import provision
 from local.user_error import UserError
 from tests.local.service.embedded import QUEUE, TABLE, embedded_aws_in, on_disk
 from tests.local.support import PROJECT, client, in_thread, running, until
@@ -65,7 +65,7 @@ def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
     program = (
         "import asyncio, pathlib, sys\n"
         "from local.aws_endpoints import Endpoints\n"
-        "from local.service.provision import provision\n"
+        "from local.service.backend import provision\n"
         "from tests.local.service.embedded import TABLE, embedded_aws_in\n"
         "async def main():\n"
         "    async with embedded_aws_in(pathlib.Path(sys.argv[1]), []) as aws:\n"

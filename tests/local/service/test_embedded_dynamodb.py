@@ -17,9 +17,9 @@ from botocore.exceptions import BotoCoreError
 from handlers.store.event_reader import EventReader
 from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.service import embedded_dynamodb, osls
+from local.service.backend import provision
 from local.service.embedded_aws import lock
 from local.service.embedded_dynamodb import EmbeddedDynamoDB
-from local.service.provision import provision
 from local.stack import read
 from tests.local.service.embedded import TABLE
 from tests.local.service.test_embedded_aws import stored

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from local.aws_endpoints import Endpoints
 from local.functions.sandbox import Answer
+from local.service.backend import provision
 from local.service.event_sources import EventSourceMapping, Places, Shard, Streams, failed, matches
-from local.service.provision import provision
 from local.stack import EventSource
 from tests.local.service.test_embedded_dynamodb import database_in
 from tests.local.support import in_thread, until

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from local.aws_endpoints import Endpoints
-from local.service.provision import provision
+from local.service.backend import provision
 from tests.local.service.embedded import TABLE, embedded_aws_in
 from tests.local.support import client, in_thread
 
