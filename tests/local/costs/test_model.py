@@ -228,6 +228,7 @@ def test_streams_share_functions_as_evenly_as_can_be(
     together = [Load(streams, 0, 1, "items", None, per_function=3).together for streams in (1, 2, 3, 4, 7, 9)]
     assert together == [1, 2, 3, 2, 3, 3]
     monkeypatch.setattr(month, "replayed", lambda _: MONTHS)
+    monkeypatch.setattr(model, "counted", lambda _, load: counted(load))
     assert main(["cost", "--per-function", "2", "--events-per-s", "0", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["streams"], found["per_function"]) == (2, 2)
