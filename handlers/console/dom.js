@@ -55,6 +55,21 @@ export function keyed(parent, items, keyOf, make, update) {
   parent.keyedNodes = kept;
 }
 
+/**
+ * A table that scrolls, and a function that shows a list in it: `keyOf` tells items apart, `cellsOf` is a row's texts, or
+ * its nodes where a row is made of more.
+ */
+export function scrolled(label, columns) {
+  const rows = element('tbody');
+  const head = element('tr', {}, ...columns.map((name) => element('th', { scope: 'col' }, name)));
+  const node = element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
+    element('table', {}, element('thead', {}, head), rows));
+  const row = () => element('tr', {}, ...columns.map(() => element('td')));
+  const show = (items, keyOf, cellsOf) => keyed(rows, items, keyOf, row,
+    (one, item) => cellsOf(item).forEach((cell, at) => text(one.children[at], cell)));
+  return { node, rows, show };
+}
+
 /** Says something to who cannot see the page, and nothing twice in a row. */
 export function announce(sentence) {
   text(document.getElementById('announce'), sentence);

@@ -3,7 +3,7 @@
 // about, and the others are counted.
 
 import { ask, streamPath } from './api.js';
-import { element, keyed, set, svg, text } from './dom.js';
+import { element, keyed, scrolled, set, svg, text } from './dom.js';
 import { clock, length, words } from './words.js';
 
 const HOUR_MS = 3_600_000;
@@ -15,14 +15,11 @@ const WIDTH = 300;
 export function groupPart(id) {
   let group = '';
   let isBusy = false;
-  const rows = element('tbody');
+  const table = scrolled('Streams of the function', ['Stream', 'Status', 'Gaps', 'In all', 'The last hour']);
   const said = element('p', { class: 'soft', role: 'status' });
   const summary = element('summary');
   const again = element('button', { type: 'button', onclick: () => load() }, 'Look again');
-  const details = element('details', { ontoggle: () => details.open && load() }, summary, said,
-    element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Streams of the function' },
-      element('table', {}, element('thead', {}, element('tr', {}, ...['Stream', 'Status', 'Gaps', 'In all', 'The last hour']
-        .map((name) => element('th', { scope: 'col' }, name)))), rows)), again);
+  const details = element('details', { ontoggle: () => details.open && load() }, summary, said, table.node, again);
   const node = element('section', { class: 'card', 'aria-label': 'Function', hidden: true }, details);
 
   async function load() {
@@ -39,7 +36,7 @@ export function groupPart(id) {
         if (!details.open) return;
       }
       shown.sort((a, b) => sum(b.gaps) - sum(a.gaps));
-      keyed(rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
+      keyed(table.rows, shown, (one) => one.stream, row, (each, one) => update(each, one, now));
       const running = members.filter((one) => one.status === 'running').length;
       const more = members.length > MOST ? ` The first ${MOST} are shown.` : '';
       text(said, `${running} of ${members.length} streams are running, as of ${clock(new Date(now).toISOString())}.${more}`);

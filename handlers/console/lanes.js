@@ -2,7 +2,7 @@
 // connected, overlap, gap. Colours and words are those of `streamkeeper timeline`. Nothing is told by colour alone: an
 // overlap is higher, a gap is hatched, each mark says what it is, and a table has the same.
 
-import { announce, element, keyed, set, svg, text } from './dom.js';
+import { announce, element, keyed, scrolled, set, svg, text } from './dom.js';
 import { clock, length, words } from './words.js';
 
 const LABEL = 60;
@@ -28,7 +28,7 @@ export function lanesPart() {
   const picture = svg('svg', { class: 'lanes', height: HEIGHT, role: 'img', 'aria-labelledby': 'lanes-title' },
     described, hatch(), ticks, ...labels, marks);
   const said = element('p', { class: 'handover' }, 'No handover yet.');
-  const rows = element('tbody');
+  const table = scrolled('Connections', ['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']);
   const choices = WINDOWS.map(([seconds, name]) => element('button', {
     type: 'button', 'aria-pressed': String(seconds === 120), onclick: (event) => choose(seconds * 1000, event.target),
   }, name));
@@ -36,10 +36,7 @@ export function lanesPart() {
     element('div', { class: 'head' }, element('h2', { id: 'lanes-title' }, 'Lanes'),
       element('div', { class: 'choices', role: 'group', 'aria-label': 'Length of the time line' }, ...choices)),
     picture, legend(), said,
-    element('details', {}, element('summary', {}, 'Connections as a table'),
-      element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Connections' },
-        element('table', {}, element('thead', {}, element('tr', {}, ...['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']
-          .map((name) => element('th', { scope: 'col' }, name)))), rows))));
+    element('details', {}, element('summary', {}, 'Connections as a table'), table.node));
 
   function choose(ms, button) {
     windowMs = ms;
@@ -86,8 +83,7 @@ export function lanesPart() {
         text(said, sentence);
       }
       newest = sentence ?? '';
-      keyed(rows, opened.toReversed(), (one) => one.fence, () => element('tr', {}, ...Array.from({ length: 7 }, () => element('td'))),
-        (row, one) => cells(one).forEach((value, index) => text(row.children[index], value)));
+      table.show(opened.toReversed(), (one) => one.fence, cells);
     },
   };
 }

@@ -3,8 +3,7 @@
 
 import { ask, repeat, streamPath } from './api.js';
 import { announce, confirmed, element, text } from './dom.js';
-import { deadLettersPart } from './dead-letters.js';
-import { deliveryPart } from './delivery.js';
+import { deadLettersPart, deliveryPart } from './delivery.js';
 import { EVERY_MS, eventsPart } from './events.js';
 import { figuresPart } from './figures.js';
 import { graphPart } from './graph.js';
