@@ -47,7 +47,7 @@ TRIES = 2
 PAGE_S = 8
 # API Gateway waits for 29 s. A walk through the queue that ends early is gone on with by the next request.
 REDRIVE_S, REDRIVE_HELD_S = 8, 30
-# What a caller is told to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
+# How long a caller is to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
 RETRY_AFTER_S = 5
 STREAM, EVENTS, GAPS, REDRIVE = "/connections/{streamId}", "/events", "/gaps", "/redrive"
 
@@ -115,7 +115,7 @@ def handler(event: object, lambda_context: LambdaContext) -> Answer:
 
 
 def _of_store(error: StoreUnavailable) -> Problem:
-    """What a caller is told where the table did not answer, or had what this version cannot read."""
+    """The problem where the table did not answer, or had what this version cannot read."""
     if error.is_unknown_layout:
         return Problem("unknown-layout", str(error))
     headers = {"Retry-After": str(RETRY_AFTER_S)}
@@ -261,7 +261,7 @@ def _delete(stream_id: str, profile: str) -> Answer:
 
 
 def _redrive(stream_id: str, profile: str) -> Answer:
-    """200 with what became of the stream's dead-letter messages."""
+    """200 with the outcomes of the stream's dead-letter messages."""
     if store.layout(stream_id) is None:
         raise _unknown(stream_id, profile)
     # Few ask for it, and what is imported lengthens each cold start.

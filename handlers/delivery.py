@@ -31,7 +31,7 @@ from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
 from handlers.settings import load_delivery, plain_aws
 
-# One try a request: Lambda tries again, after a rest.
+# One try a request: Lambda tries again, after a back-off.
 TRIES = 2
 # So long before Lambda would end it all was sent that will be: then come dead-letter messages and counts.
 MARGIN_MS = 10_000

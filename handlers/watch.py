@@ -47,7 +47,7 @@ CLIENT = Config(
 )
 
 # The function has 55 seconds. It reads leases for so long, and asks Step Functions until then.
-LOOK_S, ASK_S = 30, 42
+READ_S, ASK_S = 30, 42
 # One that runs costs one request to Step Functions, one that is orphaned some seven.
 ASKED = 100
 # DescribeExecution has a bucket of 250 requests and a refill of 10 a second, for the whole account, in all regions but
@@ -93,7 +93,7 @@ class Memory:
         self.rounds = Rounds(self.leases, settings.unconnected_after_ms, self.suspects)
         self.unconnected = alerts.Names(publish, alerts.unconnected)
         self.damaged = alerts.Names(publish, alerts.damaged)
-        # Whether somebody was told that one run does not reach every stream.
+        # Whether a message has said that one run does not reach every stream.
         self.is_partial_reported = False
         self.pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
 
@@ -121,9 +121,9 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     began_s = time.monotonic()
     now_ms = time.time_ns() // 1_000_000
     rounds = memory().rounds
-    seen = rounds.look(now_ms, lambda: time.monotonic() - began_s > LOOK_S)
+    seen = rounds.check(now_ms, lambda: time.monotonic() - began_s > READ_S)
     wanted, missing, longest_ms = rounds.numbers()
-    # A metric is paid for by the month: only what the alarm looks at is one. The dashboard finds the others here.
+    # A metric is paid for by the month: only what the alarm reads is one. The dashboard finds the others here.
     metrics.add_metric("LongestUnconnected", MetricUnit.Seconds, longest_ms // 1000)
     metrics.add_metadata("Wanted", wanted)
     metrics.add_metadata("Unconnected", missing)
@@ -147,7 +147,7 @@ def tell(seen: Seen) -> list[str]:
     away = {one: f"for {length_ms // 1000} s{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
     damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
     if not seen.is_whole:
-        logger.error("not every stream was looked at: the next run goes on with the rest")
+        logger.error("not every stream was checked: the next run goes on with the others")
         report_partial(seen.wanted)
     for part in alerts.lines(away):
         logger.error("streams that should be connected are not", extra={"streams": part})
@@ -201,7 +201,7 @@ def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> 
     orphaned = []
     for stream_id, lease in memory().suspects.take():
         if time.monotonic() > late_at_s:
-            logger.error("Step Functions is slow: the rest of the streams is looked at in a minute")
+            logger.error("Step Functions is slow: the other streams are checked in a minute")
             break
         try:
             orphan = orphans.check(stream_id, lease, now_ms)

@@ -1,6 +1,6 @@
 """Builds what `GET /connections/{streamId}/dead-letters` shows: the stream's messages in the dead-letter queue.
 
-SQS has no way to look at messages but to receive them, so they are received, held for a moment, and given back.
+SQS shows messages only to those who receive them, so they are received, held for a moment, and given back.
 Invariants: no message is deleted or changed; an answer tells whether the whole queue was seen; a body that is not ours
 belongs to no stream.
 """
@@ -15,27 +15,27 @@ from handlers.api.answers import at
 from handlers.api.status_words import of_cause
 from handlers.aws.error_translation import translate_errors
 
-# What a function shows of a queue, and for how long nobody else gets what it is looking at.
+# What a function shows of a queue, and for how long nobody else gets what it has.
 MOST = 100
 HELD_S = 15
 _BATCH = 10
 
 
-def look(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[dict[str, Any]], bool]:
+def received(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[dict[str, Any]], bool]:
     """Up to MOST messages as SQS has them, and whether that was the whole queue; raises StoreUnavailable."""
     messages: list[dict[str, Any]] = []
     is_all = False
     with translate_errors("ReceiveMessage"):
         try:
             while len(messages) < MOST and not is_late():
-                received = sqs.receive_message(
+                some = sqs.receive_message(
                     QueueUrl=queue_url,
                     MaxNumberOfMessages=_BATCH,
                     VisibilityTimeout=HELD_S,
                     MessageSystemAttributeNames=["SentTimestamp"],
                 ).get("Messages", [])
-                messages += received
-                if not received:
+                messages += some
+                if not some:
                     is_all = True
                     break
         finally:
@@ -47,7 +47,7 @@ def look(sqs: Any, queue_url: str, is_late: Callable[[], bool]) -> tuple[list[di
 
 
 def page(stream_id: str, messages: list[dict[str, Any]], is_all: bool) -> dict[str, Any]:
-    """The answer: the stream's messages, the oldest first, and whether the whole queue was looked at."""
+    """The answer: the stream's messages, the oldest first, and whether that is the whole queue."""
     shown = [one for message in messages if (one := _shown(stream_id, message)) is not None]
     return {"stream": stream_id, "dead_letters": sorted(shown, key=lambda one: str(one["sent_at"])), "is_all": is_all}
 

@@ -3,14 +3,14 @@
 It is the end of the newest connection that ended by an error, or that of the execution where the machine itself ended
 by one. When the next try comes is said as far as it is known:
 
-    tried_again_at  the upstream is owed a rest until then (Retry-After, or the profile's back-off): not before
-    tried_again_by  nothing is written down, so the machine's own Retriers and rests decide: then at the latest
+    tried_again_at  the back-off lasts until then (Retry-After, or the profile's): not before
+    tried_again_by  nothing is written down, so the machine's own Retriers and Waits decide: then at the latest
     neither         nobody knows, or nobody will: the message says which
 
-While somebody tries, the rest that is written down only keeps others from trying beside it: it is no instant of a try.
+While somebody tries, the back-off that is written down only keeps others from trying: it is no instant of a try.
 Of a refusal that may pass `final_at` says from when on the next of them ends the stream.
 
-Once a later connection was answered the error is over: `over_at` says since when, and nothing of it is told as present.
+Once a later connection was answered the error is over: `over_at` has the instant, and nothing is shown as present.
 Invariant: an instant that has passed is never shown as one at which something will be tried.
 """
 

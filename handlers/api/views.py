@@ -81,8 +81,8 @@ class Views:
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
         late_at_s = time.monotonic() + QUEUE_S
-        messages, is_all = dead_letter_pages.look(self._sqs(), self._queue_url, lambda: time.monotonic() > late_at_s)
-        return dead_letter_pages.page(stream_id, messages, is_all)
+        is_late = lambda: time.monotonic() > late_at_s  # noqa: E731
+        return dead_letter_pages.page(stream_id, *dead_letter_pages.received(self._sqs(), self._queue_url, is_late))
 
 
 def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:

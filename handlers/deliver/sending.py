@@ -1,4 +1,4 @@
-"""Sends messages to one sink by what it promises, and says of each what became of it.
+"""Sends messages to one sink by what it promises, and returns the outcome of each.
 
 Pure but for `send`. Messages are sent in the order of their positions. Invariants: where a sink keeps an order, no
 message is sent before all earlier ones of its stream were taken or are known to be poison; each message has one
@@ -19,7 +19,7 @@ LATE = Refusal("there was no time left")
 
 @dataclass(slots=True)
 class Outcomes:
-    """What became of the messages, by their place among those that were given."""
+    """The outcomes of the messages, by their place among those that were given."""
 
     taken: list[Message] = field(default_factory=list)
     poison: list[tuple[Message, str]] = field(default_factory=list)

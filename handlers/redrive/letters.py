@@ -1,7 +1,7 @@
 """Reads what dead-letter messages say: an event, a stream that ended, or neither.
 
 handlers/store/overflow.py writes the first kind, in parts where it must, and the machine the second. Pure.
-Invariant: an event is returned only where every byte of it is there; any other text is a `Rest` with a reason.
+Invariant: an event is returned only where every byte of it is there; any other text is a `Remaining` with a reason.
 """
 
 import base64
@@ -46,7 +46,7 @@ class EndLetter(Letter):
 
 
 @dataclass(frozen=True, slots=True)
-class Rest(Letter):
+class Remaining(Letter):
     """What cannot be put back; `problem` says why. `key` is the event's, "" where there is none."""
 
     problem: str
@@ -54,7 +54,7 @@ class Rest(Letter):
 
 
 @dataclass(frozen=True, slots=True)
-class Incomplete(Rest):
+class Incomplete(Remaining):
     """An event of which parts have not come: they were deleted when it was stored, or are lost."""
 
 
@@ -107,7 +107,7 @@ class Reader:
                 return _event([message], _About.read(fields), fields["event"])
             return self._part(message, fields)
         except _MALFORMED:
-            return Rest((message,), "", "", NOT_OURS, "")
+            return Remaining((message,), "", "", NOT_OURS, "")
 
     def incomplete(self) -> Iterator[Letter]:
         """What is left of events of which a part has not come."""
@@ -132,7 +132,7 @@ class Reader:
             content = json.loads(b"".join(parts.pieces[n] for n in range(1, count + 1)))
             return _event(parts.messages, about, content)
         except _MALFORMED:
-            return Rest(tuple(parts.messages), "", "", NOT_OURS, "")
+            return Remaining(tuple(parts.messages), "", "", NOT_OURS, "")
 
 
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
@@ -142,7 +142,7 @@ def _event(messages: Iterable[Message], about: _About, content: dict[str, Any]) 
     if "size_bytes" in content:
         kept = len(base64.b64decode(content["head"]))
         problem = f"of its {int(content['size_bytes'])} bytes the first {kept} were kept alone"
-        return Rest(tuple(messages), about.stream_id, about.reason, problem, about.key)
+        return Remaining(tuple(messages), about.stream_id, about.reason, problem, about.key)
     data: str | bytes = _text(content["data"])
     if content["encoding"] == "base64":
         data = base64.b64decode(data, validate=True)
@@ -155,13 +155,13 @@ def _event(messages: Iterable[Message], about: _About, content: dict[str, Any]) 
 
 def _undelivered(message: Message, fields: dict[str, Any]) -> Letter:
     stream_id, sink, key, reason = (_text(fields[name]) for name in ("stream", "sink", "key", "reason"))
-    return Rest((message,), stream_id, reason, f"it was not delivered to {sink}; the table has it", key)
+    return Remaining((message,), stream_id, reason, f"it was not delivered to {sink}; the table has it", key)
 
 
 def _end(message: Message, fields: dict[str, Any]) -> Letter:
     stream_id, reason = _text(fields["stream"]), f"{fields['error']}: {status_words.of_cause(_text(fields['cause']))}"
     if not stream_id:
-        return Rest((message,), "", reason, "it names no stream", "")
+        return Remaining((message,), "", reason, "it names no stream", "")
     return EndLetter((message,), stream_id, reason)
 
 

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.redrive.letters import EndLetter, EventLetter, Incomplete, Letter, Message, Reader, Rest
+from handlers.redrive.letters import EndLetter, EventLetter, Incomplete, Letter, Message, Reader, Remaining
 from handlers.redrive.restore import KNOWN, Events, NotStored
 from handlers.store.leases import Leases
 from handlers.store.stream_records import Layout, StreamRecords
@@ -99,7 +99,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a letter; `detail` is why it was left, or the execution that was started."""
+    """The outcome of a letter; `detail` is why it was left, or the execution that was started."""
 
     letter: Letter
     outcome: str
@@ -176,7 +176,7 @@ class Redrive:
             )
         if isinstance(letter, EndLetter):
             return self._start(letter)
-        assert isinstance(letter, Rest)
+        assert isinstance(letter, Remaining)
         if isinstance(letter, Incomplete):
             partitions = self._stage.layout(letter.stream_id).partitions
             if self._stage.events.has(letter.stream_id, letter.key, partitions):
@@ -208,7 +208,7 @@ def key_of(letter: Letter) -> str:
     """The key of the event that a letter is of, "" where it is of none."""
     if isinstance(letter, EventLetter):
         return letter.event.key
-    return letter.key if isinstance(letter, Rest) else ""
+    return letter.key if isinstance(letter, Remaining) else ""
 
 
 def redriven(stage: Stage, stream_id: str) -> dict[str, Any]:

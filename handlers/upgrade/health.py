@@ -61,7 +61,7 @@ class Stream:
     has not been connected; `was_away` whether it was so when it was asked. `failures` to connect came in a row,
     `had_failures` did before. `ending` is the error by which its execution let go of it, "" for none. `silent_ms` is
     how long ago the newest event came that is stored, None where that is not known. `before` and `after` are None where
-    nobody looked at its connections.
+    nobody read its connections.
     """
 
     stream_id: str

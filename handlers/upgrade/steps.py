@@ -223,8 +223,7 @@ class Work:
         for number, item in enumerate(items):
             if not asked_of(item)[1]:
                 continue
-            looks = number < closely and is_asked(item, version) and not self.is_late()
-            if not looks:
+            if number >= closely or not is_asked(item, version) or self.is_late():
                 yield to_stream(item, version, now_ms)
                 continue
             did = self.records.stretches(item, now_ms, limits.answer_ms)

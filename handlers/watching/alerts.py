@@ -1,10 +1,10 @@
 """Names streams in a message to the alerts' topic, and in lines of the log.
 
-The alarm `Unconnected` tells a number, and tells it once: while one stream is away, the next changes nothing of it. So
-the watch itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants:
-each is named when it comes to that, and again after it was well; where the topic did not take a message, the next run
-sends it. A text is bounded however many streams there are: a message says how many it leaves out, the log names them
-all. What was named is remembered in the function's memory alone, so a new sandbox names again who is still away.
+The alarm `Unconnected` has a number, and fires once: while one stream is away, the next changes nothing of it. So the
+watch itself names each stream that has been away for too long, and each whose lease cannot be read. Invariants: each
+is named when it comes to that, and again after it was well; where the topic did not take a message, the next run sends
+it. A text is bounded however many streams there are: a message counts those it leaves out, the log names them all. What
+was named is remembered in the function's memory alone, so a new sandbox names the streams that are still away again.
 """
 
 import json
@@ -24,7 +24,7 @@ Message = Callable[[Mapping[str, str], int], tuple[str, str]]
 
 
 class Names:
-    """Who was named; `publish` sends a subject and a text, and raises where that was not taken.
+    """Which streams were named; `publish` sends a subject and a text, and raises where that was not taken.
 
     `message` makes both of the streams that are named now, and of how many there are in all.
     """
@@ -85,7 +85,7 @@ def partial(reached: int) -> tuple[str, str]:
     """Subject and text where one run of the watch reached so many of the streams that executions hold, and no more."""
     return "Streamkeeper: the watch is late", (
         f"One run of the watch reached {reached} streams, and not all. The next run goes on with the rest, so each"
-        " is looked at less often than once a minute.\n\n"
+        " is checked less often than once a minute.\n\n"
         "Either DynamoDB was slow, or watch_memory_mb is too small; docs/runbook.md says what to do."
     )
 

@@ -1,6 +1,6 @@
-"""Looks at the leases of all streams that executions hold, as far as the time of a run reaches.
+"""Checks the leases of all streams that executions hold, as far as the time of a run reaches.
 
-A run that was late goes on in the next one behind the stream where it stopped, so every stream is looked at, however
+A run that was late goes on in the next one behind the stream where it stopped, so every stream is checked, however
 many there are. For example, where a run reaches 200,000 of 500,000 streams
 
     1st run    a to h    counts and names what it saw
@@ -10,10 +10,10 @@ many there are. For example, where a run reaches 200,000 of 500,000 streams
 Streams in groups cost by groups: where a group's functions say that all its streams are connected (`is_well`), its own
 lease is read and none of theirs. The ids of groups sort before those of streams, so a round begins with them.
 
-Until a round ends its numbers are those of the round before it, or its own where they are worse: an alarm that looks at
-them sees no better minute only because the worst stream was not looked at in it.
+Until a round ends its numbers are those of the round before it, or its own where they are worse: an alarm on them sees
+no better minute only because the worst stream was not checked in it.
 
-Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. What a look remembers
+Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. What a check remembers
 grows with the groups, and with the streams that are not well by their ids alone; leases are kept of `Turn.most` at
 most. A stream in a group is never a suspect: its group is.
 """
@@ -39,7 +39,7 @@ AT_ONCE = 8
 
 @dataclass
 class Seen:
-    """What one look saw; `is_whole` is whether it came to the end of the streams.
+    """What one check saw; `is_whole` is whether it came to the end of the streams.
 
     `wanted` counts the streams that should be connected, `missing` those of them that are not, and `longest_ms` is the
     longest of that. `away_ms` has those that have not been for too long, `damage` what cannot be read of a lease, and
@@ -93,7 +93,7 @@ class Turn:
 
 
 class Rounds:
-    """Look after look; one for each sandbox. `away_after_ms` is what counts as too long."""
+    """Check after check; one for each sandbox. `away_after_ms` is what counts as too long."""
 
     def __init__(self, leases: Leases, away_after_ms: int, suspects: Turn) -> None:
         self._leases = leases
@@ -105,8 +105,8 @@ class Rounds:
         # What the last round saw that ended; None until one has.
         self.last: Seen | None = None
 
-    def look(self, now_ms: int, is_late: Callable[[], bool]) -> Seen:
-        """What the leases say, from where the last look stopped; it stops where `is_late`, but reads something."""
+    def check(self, now_ms: int, is_late: Callable[[], bool]) -> Seen:
+        """What the leases say, from where the last check stopped; it stops where `is_late`, but reads something."""
         seen = Seen(is_whole=True)
         after = ""
         if not self._after:
@@ -128,7 +128,7 @@ class Rounds:
                 if after and is_late():
                     seen.is_whole = False
                     break
-        # Only here: a look that is refused on its way is looked again from where it began.
+        # Only here: a check that is refused on its way is repeated from where it began.
         self._round.add(seen)
         self._after = after
         if seen.is_whole:

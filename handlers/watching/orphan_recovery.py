@@ -2,7 +2,7 @@
 
 handlers/connection/orphans.py has the rule. Step Functions is asked only for a stream without a living connection.
 Invariants: nothing is started for a stream whose lease names another execution by then, or has a stop request; one
-stream is started once a minute at most; whatever AWS refuses is raised, and the next look tries again.
+stream is started once a minute at most; whatever AWS refuses is raised, and the next check tries again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class StepFunctions:
 
 
 class Orphans:
-    """Looks after streams.
+    """Checks streams, and starts the orphaned ones.
 
     `read_lease` reads a stream's lease consistently. `youngest` returns the youngest execution of a stream whose lease
     names this one. `may_start` says whether there is room for a stream.

@@ -24,7 +24,7 @@ Page = Callable[[str], Awaitable[Response]]
 
 
 async def tail(page: Page, after: str, every_s: float = EVERY_S) -> Response:
-    """Returns the open answer, or what the first page is refused with; `every_s` is the rest between two pages."""
+    """Returns the open answer, or what the first page is refused with; `every_s` is the time between two pages."""
     first = await page(after)
     if first.status_code != 200:
         return first

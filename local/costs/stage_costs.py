@@ -146,7 +146,7 @@ class _Leases:
 def read_units(streams: int, per_function: int = 1) -> float:
     """The units of a run where so many streams are connected, by so many functions."""
     client = _Leases(streams, per_function)
-    seen = Rounds(Leases(client, TABLE), 1, Turn(1)).look(_NOW_MS, lambda: False)
+    seen = Rounds(Leases(client, TABLE), 1, Turn(1)).check(_NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.damage) == (streams, 0, {})
     return sum(client.units)
 

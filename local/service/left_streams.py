@@ -146,7 +146,7 @@ class OrphanWatch:
         """Starts what is to be started, and returns what to say of each orphan, by its stream's id."""
         now_ms = time.time_ns() // 1_000_000
         rounds = Rounds(self._leases(), NEVER_MS, self._suspects)
-        seen = await asyncio.to_thread(rounds.look, now_ms, lambda: False)
+        seen = await asyncio.to_thread(rounds.check, now_ms, lambda: False)
         damage = {
             stream_id: f"the lease of {stream_id} cannot be read whole: {', '.join(names)}"
             for stream_id, names in seen.damage.items()

@@ -1,8 +1,8 @@
 """The verb `follow`: prints the events of a stream as they are stored, until Ctrl-C.
 
 It asks for page after page, as docs/store.md says. Invariants: an event is printed once, however late it was written;
-an API that does not answer is asked again, one that will never answer is not; whoever ends the command is told how to
-go on behind what was printed.
+an API that does not answer is asked again, one that will never answer is not; at its end the command prints
+how to go on behind what was printed.
 """
 
 import argparse
@@ -102,7 +102,7 @@ class _Follower:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Holds Ctrl-C back until the block is over, so that what is told as printed is what was; a second one ends it."""
+    """Holds Ctrl-C back until the block is over: a line is printed and known, or neither; a second one ends it."""
     held: list[int] = []
 
     def hold(number: int, _frame: object) -> None:

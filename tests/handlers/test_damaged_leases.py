@@ -65,7 +65,7 @@ def test_whatever_stands_in_a_lease(aws: Aws, function: ModuleType, attributes: 
     assert listed["streams"][1]["reason"] == status["reason"]
     is_newer = bool(layout_problem(bad))
     assert asked(function, "/connections/{streamId}/events", "demo:b")[0] == (503 if is_newer else 200)
-    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9)).look(NOW_MS, lambda: False)
+    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
     assert [one for one in seen.away_ms if one != "demo:b"] == ["demo:a", "demo:c"]
     watched = tuple(name for name in names if name in ATTRIBUTES)
     assert seen.damage == ({"demo:b": watched} if watched and "execution" in attributes else {})

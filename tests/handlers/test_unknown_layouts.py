@@ -63,7 +63,7 @@ def test_a_newer_control_record_is_refused_by_name(aws: Aws, function: ModuleTyp
 def test_the_watch_names_a_newer_control_record(aws: Aws) -> None:
     """A person is told, as of a damaged one."""
     put(aws, "demo:new", layout={"N": str(LAYOUT + 1)})
-    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9)).look(NOW_MS, lambda: False)
+    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9)).check(NOW_MS, lambda: False)
     assert seen.damage == {"demo:new": ("layout",)}
 
 

@@ -163,7 +163,7 @@ class Watched:
 
     def reaches_one(self) -> None:
         """From now on a run reaches one stream, and is late."""
-        self.patch.setattr(self.module, "LOOK_S", -1)
+        self.patch.setattr(self.module, "READ_S", -1)
         for name in ("KEYS", "AT_ONCE"):
             self.patch.setattr("handlers.watching.lease_rounds." + name, 1)
 

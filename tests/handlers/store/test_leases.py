@@ -104,7 +104,7 @@ def test_a_look_costs_a_request_for_a_hundred_held_streams(filled: Aws, ids: lis
     """Beside the page that lists them; nothing of a stream that nobody holds is read."""
     client = Counted(filled.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1000))
-    seen = rounds.look(NOW_MS, lambda: False)
+    seen = rounds.check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, list(seen.away_ms)) == (True, 250, 250, ids[::2])
     assert client.requests == ["query", "batch_get_item", "batch_get_item", "batch_get_item"]
 
@@ -169,7 +169,7 @@ def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
     lengths: list[tuple[int, int, int]] = []
     seen: list[str] = []
     for _ in range(2):
-        look = rounds.look(NOW_MS, always)
+        look = rounds.check(NOW_MS, always)
         assert look.is_whole is (len(lengths) == 1)
         seen += look.away_ms
         lengths.append(rounds.numbers())
@@ -178,7 +178,7 @@ def test_numbers_are_no_better_while_a_round_goes_on(aws: Aws) -> None:
     assert lengths == [(GROUP, GROUP, worst_ms), (every, every, worst_ms)]
     fill(aws, [lease(names[0], held=True, **known)])
     for expected in (worst_ms, 5_000):
-        rounds.look(NOW_MS, always)
+        rounds.check(NOW_MS, always)
         assert rounds.numbers() == (every, every, expected)
 
 
@@ -200,8 +200,8 @@ def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
 
     rounds = Rounds(Leases(Counted(aws.dynamodb, refuse_the_third), CONTROL), 1, Turn(1))
     with pytest.raises(StoreUnavailable):
-        rounds.look(NOW_MS, lambda: False)
-    assert list(rounds.look(NOW_MS, lambda: False).away_ms) == names
+        rounds.check(NOW_MS, lambda: False)
+    assert list(rounds.check(NOW_MS, lambda: False).away_ms) == names
     assert rounds.last is not None
     assert list(rounds.last.away_ms) == names
 
@@ -213,7 +213,7 @@ def test_a_look_that_is_late_stops_also_where_nobody_holds_a_stream(aws: Aws) ->
     fill(aws, [lease(one, held=False, **filler) for one in ids] + [lease("y", held=True)])
     client = Counted(aws.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(1))
-    looks = [rounds.look(NOW_MS, lambda: True) for _ in range(2)]
+    looks = [rounds.check(NOW_MS, lambda: True) for _ in range(2)]
     assert [(look.is_whole, list(look.away_ms)) for look in looks] == [(False, []), (True, ["y"])]
     assert client.requests == ["query", "query", "batch_get_item"]
 

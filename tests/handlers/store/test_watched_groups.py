@@ -47,7 +47,7 @@ def test_of_a_group_that_is_well_one_lease_is_read(aws: Aws) -> None:
     fill(aws, [group("#1", beat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
     client = Counted(aws.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(9))
-    seen = rounds.look(NOW_MS, lambda: False)
+    seen = rounds.check(NOW_MS, lambda: False)
     assert (seen.is_whole, seen.wanted, seen.missing, seen.away_ms, seen.damage) == (True, 151, 0, {}, {})
     assert client.requests == ["query", "batch_get_item", "batch_get_item"]
 
@@ -57,7 +57,7 @@ def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
     items = [member("demo:a", "#1"), member("demo:b", "#1", released=3), member("demo:c", "#1", by="r2")]
     fill(aws, [group("#1", beat(1), beat(2, away=1)), group("#2", beat(1)), *items, member("demo:d", "#2")])
     turn = Turn(9)
-    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, turn).look(NOW_MS, lambda: False)
+    seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, turn).check(NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.away_ms) == (4, 1, {"demo:b": 20_000})
     assert seen.groups == {"#1": ["demo:b"]}
     assert list(turn.take()) == []
@@ -70,7 +70,7 @@ def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
     fill(aws, [group("#1", dead), group("#2", buried), member("demo:a", "#1"), member("demo:b", "#2")])
     turn = Turn(9)
     leases = Leases(aws.dynamodb, CONTROL)
-    seen = Rounds(leases, 1, turn).look(NOW_MS, lambda: False)
+    seen = Rounds(leases, 1, turn).check(NOW_MS, lambda: False)
     assert seen.away_ms == {"demo:a": 20_000, "demo:b": 30_000}
     assert seen.groups == {"#1": ["demo:a"], "#2": ["demo:b"]}
     suspects = dict(turn.take())
@@ -83,9 +83,9 @@ def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
     members = [member(f"demo:{number:04d}", "#1") for number in range(900)]
     fill(aws, [group("#1", beat(1)), *members])
     rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9))
-    first = rounds.look(NOW_MS, lambda: True)
+    first = rounds.check(NOW_MS, lambda: True)
     assert (first.is_whole, first.wanted) == (False, 799)
-    seen = rounds.look(NOW_MS + 60_000, lambda: True)
+    seen = rounds.check(NOW_MS + 60_000, lambda: True)
     assert (seen.is_whole, seen.wanted, seen.missing) == (True, 101, 101)
 
 
