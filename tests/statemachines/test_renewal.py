@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from handlers import errors
-from local import stages
 from states_language import TaskCall
-from tests.statemachines.connections import INPUT, MINE, OTHER, START, Aws, after, definition
+from tests.statemachines.connections import INPUT, MINE, OTHER, START, Aws, after
 from tests.statemachines.test_connections import ended, entered, of_lanes, rests_ms, scripted
 
 ALREADY = "StepFunctions.ExecutionAlreadyExistsException"
@@ -244,17 +243,3 @@ def test_a_due_lane_reads_and_asks_where_the_function_does_not_say_so(aws: Aws) 
         cycles = ["Begin B", "Connect B", *wait, "Connect B", "Renewal due B", *RENEWS, "Wait B", "Connect B"]
         assert lane[: len(cycles)] == cycles
         assert len({start["Name"] for start in aws.started}) == 1
-
-
-def test_every_stage_renews() -> None:
-    """The function gets the stage's setting, and the machine compares its own count with it."""
-    for stage in ("local", "test", "dev", "prod"):
-        renew_after, give_up_after = (stages.load(stage)[name] for name in ("renew_after", "give_up_after"))
-        for lane, branch in zip("AB", definition("connections", stage)["States"]["Lanes"]["Branches"], strict=True):
-            states = branch["States"]
-            assert states[f"Connect {lane}"]["Arguments"]["Payload"]["renew_after"] == renew_after
-            rules = [
-                states[f"{name} {lane}"]["Choices"][at]["Condition"]
-                for name, at in (("Renewal due", 1), ("Give up", 0))
-            ]
-            assert rules == [f"{{% $cycles >= {limit} %}}" for limit in (renew_after, give_up_after)]
