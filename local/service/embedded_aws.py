@@ -61,7 +61,7 @@ def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
     return handle
 
 
-class EmbeddedAws:
+class EmbeddedAws(Supervisor):
     """One ministack process and its replacements; they share one listening socket."""
 
     def __init__(
@@ -80,7 +80,7 @@ class EmbeddedAws:
         self._lock_file = lock_file
         self._on_death = on_death
         self._say = say
-        self._supervisor = Supervisor(
+        super().__init__(
             Child(
                 name="The embedded AWS",
                 resumes_from="its last save",
@@ -99,18 +99,9 @@ class EmbeddedAws:
         """The address, valid for the whole run."""
         return f"http://{HOST}:{port_of(self._listening)}"
 
-    @property
-    def pid(self) -> int | None:
-        """The process id of the child that runs now."""
-        return self._supervisor.pid
-
-    async def start(self) -> None:
-        """Returns when the child answers; one that does not start is a UserError that names its log."""
-        await self._supervisor.start()
-
-    async def stop(self) -> None:
+    async def stop(self) -> int | None:
         """Ends the child, which saves its state first; a line says what it could not save within ten seconds."""
-        status = await self._supervisor.stop()
+        status = await super().stop()
         if status is None:
             self._say("the embedded AWS took too long to save: changes of its last seconds are lost")
         elif status == NOT_SAVED:
@@ -118,10 +109,7 @@ class EmbeddedAws:
             *_, reason = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
             self._say(f"the embedded AWS {reason}: {self._log} says why")
         self._listening.close()
-
-    def kill(self) -> None:
-        """Ends the child at once; changes since its last save are lost."""
-        self._supervisor.kill()
+        return status
 
     def _died(self) -> None:
         self._on_death()

@@ -60,7 +60,7 @@ def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
     ]
 
 
-class EmbeddedDynamoDB:
+class EmbeddedDynamoDB(Supervisor):
     """One dynoxide process and its replacements, which answer at one port."""
 
     def __init__(
@@ -74,7 +74,7 @@ class EmbeddedDynamoDB:
         # It cannot use an open socket, so a free port is chosen and released.
         with socket.create_server((self._host, 0)) as free:
             self._port = port_of(free)
-        self._supervisor = Supervisor(
+        super().__init__(
             Child(
                 name="The embedded DynamoDB",
                 resumes_from="what is on disk, which is everything",
@@ -90,19 +90,6 @@ class EmbeddedDynamoDB:
     def url(self) -> str:
         """The address, valid for the whole run."""
         return f"http://{self._host}:{self._port}"
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the child that runs now."""
-        return self._supervisor.pid
-
-    async def start(self) -> None:
-        """Returns when the child answers; one that does not start is a UserError that names its log."""
-        await self._supervisor.start()
-
-    async def stop(self) -> None:
-        """Ends the child; everything is saved already."""
-        await self._supervisor.stop()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         logs = self._folder / "logs"

@@ -6,28 +6,26 @@ and the state is on disk.
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 from handlers.api import status
 from handlers.api.problems import Problem
 from handlers.store.stream_records import StreamRecords
 from local import own_hosts
-from local.aws_endpoints import Endpoints, needs_dynamodb
+from local.aws_endpoints import needs_dynamodb
 from local.checkout import ROOT
 from local.functions.function_pool import Pool
 from local.functions.function_versions import Versions
-from local.listener import HOST, Listener, port_of
+from local.listener import Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
 from local.metrics.service import Metrics
 from local.permissions import guard
 from local.profiles import profile_files
 from local.service import capacity
+from local.service.addresses import FunctionAddresses, Sockets
 from local.service.aws_server import AwsServer
 from local.service.backend import Backend
 from local.service.capacity import GroupPlaces, most_places
@@ -54,19 +52,8 @@ from states_language.server import (
     settle,
 )
 
-_DEMO = "UPSTREAM_DEMO"
 # The limit where the template names none.
 NEVER_S = 10**9
-
-
-@dataclass(frozen=True)
-class Sockets:
-    """The listening sockets, all on 127.0.0.1; `embedded_aws` is None where the user's endpoints replace it."""
-
-    api: socket.socket
-    aws: socket.socket
-    upstreams: socket.socket
-    embedded_aws: socket.socket | None
 
 
 class Service:
@@ -90,7 +77,7 @@ class Service:
         )  # fmt: skip
         self._endpoints = self._backend.endpoints
         self._edges = guard.at_edges(environment, template, data, screen.say)
-        self._upstream_variables = _upstream_variables(environment, port_of(sockets.upstreams))
+        self._addresses = FunctionAddresses(self._endpoints, sockets, environment, is_guarded=self._edges.is_enforcing)
         self._machines = _loaded(self.stack.machines)
         self._code = DeployedCode(ROOT, data / "code")
         self._clock = RealClock()
@@ -106,14 +93,11 @@ class Service:
 
     async def start(self) -> None:
         """Returns when requests are answered and the streams of an earlier run have been resumed; raises UserError."""
-        queue_urls = self._seen_by_functions(await self._backend.start(self.stack))
+        queue_urls = self._addresses.queues(await self._backend.start(self.stack))
         self.stack = read(self._template, queue_urls)
         for line in await asyncio.to_thread(self._code.begin):
             self._screen.say(line)
-        variables = self._function_endpoints().environment() | self._upstream_variables
-        # Step Functions is this service's own, whatever the embedded AWS has.
-        variables["AWS_ENDPOINT_URL_SFN"] = f"http://{HOST}:{port_of(self.sockets.aws)}"
-        variables["AWS_ENDPOINT_URL_LAMBDA"] = variables["AWS_ENDPOINT_URL_SFN"]  # and the functions are its own
+        variables = self._addresses.variables()
         functions = self._edges.functions(self.stack.functions)
         self._versions = Versions(self._data / "versions", self.stack.aliases)
         pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs", versions=self._versions)
@@ -129,7 +113,7 @@ class Service:
         settle()
         streams.resume(left)
         orphans = streams.watch(
-            variables["AWS_ENDPOINT_URL_SFN"], self._variable("STATE_MACHINE_ARN"),
+            self._addresses.aws, self._variable("STATE_MACHINE_ARN"),
             shares_tables=not needs_dynamodb(self._environment),
         )  # fmt: skip
         if orphans is not None:
@@ -160,7 +144,7 @@ class Service:
         stack = read(template, {})
         loaded = _loaded(stack.machines)
         queue_urls = await asyncio.to_thread(self._backend.provision, stack)
-        stack, before = read(template, self._seen_by_functions(queue_urls)), self.stack
+        stack, before = read(template, self._addresses.queues(queue_urls)), self.stack
         assert self._pool is not None
         assert self._gateway is not None
         assert self._step_functions is not None
@@ -243,7 +227,7 @@ class Service:
         return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), places.joins)
 
     def _check_stream(self, stream_id: str) -> Problem | None:
-        return profile_files.check(stream_id, self._streams_folder, self._upstream_variables)
+        return profile_files.check(stream_id, self._streams_folder, self._addresses.upstreams)
 
     @property
     def _streams_folder(self) -> Path:
@@ -273,19 +257,6 @@ class Service:
         """The id and the secret with which requests to the HTTP API must be signed; None where they need not be."""
         needs = any(route.needs_signature for route in self.stack.routes)
         return self._endpoints.key_pair if needs else None
-
-    def _function_endpoints(self) -> Endpoints:
-        """What functions reach: behind a guard all of it through the AWS endpoint, which sees each request."""
-        if not self._edges.is_enforcing:
-            return self._endpoints
-        return Endpoints({}, f"http://{HOST}:{port_of(self.sockets.aws)}")
-
-    def _seen_by_functions(self, queue_urls: Mapping[str, str]) -> dict[str, str]:
-        """The queues' addresses as functions have them: at the endpoint that they reach."""
-        origin = self._function_endpoints().of("sqs")
-        if not self._edges.is_enforcing:
-            return dict(queue_urls)
-        return {name: f"{origin}{urlsplit(address).path}" for name, address in queue_urls.items()}
 
     def _routes(self) -> list[Route | ProxyRoute]:
         return self._code.routes(self.stack.routes)
@@ -317,8 +288,3 @@ def _loaded(machines: Iterable[StateMachine]) -> dict[str, tuple[StateMachine, M
         return loaded_stack(machines)
     except Refusal as problem:
         raise UserError(str(problem)) from None
-
-
-def _upstream_variables(environment: Mapping[str, str], port: int) -> dict[str, str]:
-    own = {name: value for name, value in environment.items() if name.startswith("UPSTREAM_") and value}
-    return {_DEMO: f"http://{HOST}:{port}"} | own

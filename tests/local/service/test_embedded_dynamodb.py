@@ -115,6 +115,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     """SIGKILL of the parent ends the database too, which frees the folder; the last write is there afterwards."""
     program = (
         "import asyncio, pathlib, sys\n"
+        "sys.path.append('states-language/testing')\n"
         "from tests.local.service.test_embedded_dynamodb import database_in, table_of\n"
         "async def main():\n"
         "    async with database_in(pathlib.Path(sys.argv[1]), []) as database:\n"
@@ -130,7 +131,6 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-        parent.wait()
     assert until(lambda: not running(pid))
     with in_thread(lambda: database_in(tmp_path, [])) as database:
         assert stored(client("dynamodb", database.url)) == ["last"]
