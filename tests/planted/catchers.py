@@ -74,6 +74,7 @@ def _by_a_test(test: str) -> Caught:
     failures = _Failures()
     # Whoever has imported what pytest would rewrite has no use for that.
     options = ["-q", "-x", "-m", "", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore:Module already imported"]
+    options += ["-p", "no:unraisableexception", "-p", "no:threadexception"]  # they collect all garbage at the end
     status = pytest.main([*options, "--rootdir", str(ROOT), str(ROOT / test)], plugins=[failures])
     if status == pytest.ExitCode.OK:
         return False, f"{test} passes"
