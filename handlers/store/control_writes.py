@@ -121,9 +121,9 @@ def _claim(execution: str, holder: str, partitions: int, rest_until_ms: int) -> 
         "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
         "#partitions = if_not_exists(#partitions, :partitions)",
         # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this
-        # layout, or nobody has claimed yet.
+        # layout, which the first claim writes.
         f"(attribute_not_exists(#stop) OR #stop = :no) AND {rest} "
-        "AND (#layout = :layout OR attribute_not_exists(#fence))",
+        "AND (#layout = :layout OR attribute_not_exists(#layout))",
         ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms"),
         {
             ":zero": {"N": "0"},

@@ -50,7 +50,7 @@ class Aws:
     def __init__(self) -> None:
         endpoint = os.environ["AWS_ENDPOINT_URL"]
         self.delays: list[float] = []
-        self.dynamodb = _client("dynamodb", endpoint)
+        self.dynamodb = _client("dynamodb", os.environ["AWS_ENDPOINT_URL_DYNAMODB"])
         self.sqs = _client("sqs", endpoint)
         self.s3 = _client("s3", endpoint)
         for table in (EVENTS, CONTROL):

@@ -24,14 +24,22 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def tables(endpoint: str) -> Iterator[str]:
+    """The address of the tables; the engine itself would take ten times as long for them."""
+    with engine.tables(endpoint) as address:
+        yield address
+
+
 @pytest.fixture
-def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+def aws(endpoint: str, tables: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     """Empty tables and an empty queue."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", tables)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    for name in ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_SQS", "AWS_PROFILE"):
+    for name in ("AWS_ENDPOINT_URL_SQS", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     embedded = Aws()
     yield embedded

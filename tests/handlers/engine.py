@@ -1,11 +1,17 @@
-"""The embedded AWS as a process of its own: what moto cannot play, batches of PartiQL with parameters above all."""
+"""AWS as processes of its own: what moto cannot play, batches of PartiQL with parameters above all."""
 
 import asyncio
+import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from local.listener import bind
+import urllib3
+
+from local.checkout import ROOT
+from local.listener import bind, port_of
+from local.service import embedded_dynamodb
 from local.service.embedded_aws import EmbeddedAws, lock
 
 
@@ -23,3 +29,21 @@ def running(folder: Path) -> Iterator[str]:
             yield engine.url
         finally:
             runner.run(engine.stop())
+
+
+@contextmanager
+def tables(other: str) -> Iterator[str]:
+    """The address of a DynamoDB in memory; that of the `other` engine where this machine has no build of one."""
+    program = embedded_dynamodb.program(ROOT)
+    if program is None:
+        yield other
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = port_of(free)
+    with subprocess.Popen([program, "--port", str(port)], stdout=subprocess.DEVNULL) as child:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            urllib3.request("GET", url, retries=urllib3.Retry(40, backoff_factor=0.01))
+            yield url
+        finally:
+            child.terminate()

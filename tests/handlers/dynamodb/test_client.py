@@ -258,9 +258,9 @@ def test_threads_never_share_a_connection() -> None:
         assert [each["n"] for each in late] == [1]
 
 
-def test_it_answers_as_boto3_does(aws: Aws, endpoint: str) -> None:
-    """On the embedded AWS each call has the answer of boto3's client, bytes as bytes, and the same errors."""
-    small = Small(endpoint).client
+def test_it_answers_as_boto3_does(aws: Aws, tables: str) -> None:
+    """At an emulator each call has the answer of boto3's client, bytes as bytes, and the same errors."""
+    small = Small(tables).client
     item = {"PK": {"S": "s"}, "SK": {"S": "k"}, "data": {"B": b"\xff\0"}, "B": {"S": "b"}, "n": {"N": "1"}}
     once = {"TableName": EVENTS, "Item": item, "ConditionExpression": "attribute_not_exists(PK)"}
     small.put_item(**once)

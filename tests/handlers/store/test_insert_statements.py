@@ -66,12 +66,12 @@ def test_what_is_not_short_is_written_by_way_of_its_item(event: StreamEvent) -> 
     assert Inserts("table", "demo", 1, StoragePolicy()).of_short(0, event) is None
 
 
-def test_the_small_client_stores_what_boto3_stores(aws: Aws, endpoint: str) -> None:
+def test_the_small_client_stores_what_boto3_stores(aws: Aws, tables: str) -> None:
     """On the embedded AWS, by the client that sends the JSON itself: texts, bytes, a packed body, quotes, per cents."""
     bodies: list[Any] = ['{"a": "é\\u2028%s"}', b"\xff\0", "x" * 9000, "", "a\nb'\"\\"]
     sent = [StreamEvent(f"k{n}%", body, f"i{n}", "add", None, 5) for n, body in enumerate(bodies)]
     signer = Signer(Credentials("id", "key"), os.environ["AWS_DEFAULT_REGION"])
-    client = DynamoDb(endpoint, signer, tries=1, connect_timeout_s=1, read_timeout_s=5)
+    client = DynamoDb(tables, signer, tries=1, connect_timeout_s=1, read_timeout_s=5)
     with closing(client):
         assert aws.store(client).write("demo", 1, 0, sent) == Written(5, 0)
         assert aws.store(client).write("demo", 2, 0, sent) == Written(0, 5)
