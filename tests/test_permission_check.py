@@ -113,6 +113,7 @@ def test_requests_are_recorded_at_the_edge(request: pytest.FixtureRequest) -> No
     assert {test for *_, test in recorded} == {request.node.nodeid}
 
 
+@pytest.mark.long
 def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
     """Where one of its processes saw a request that no role allows; it names the test."""
     (tmp_path / "test_one.py").write_text(f"""

@@ -72,7 +72,7 @@ class DeployedCode:
         """
         before, lines = self._copy, []
         code, profiles = _files(self._root / CODE), _profiles(self._root)
-        refusal = _syntax_error(code)
+        refusal = _syntax_error({name: data for name, data in code.items() if before.code.get(name) != data})
         copy = None
         if not refusal and code != before.code:
             copy = self._new(self._root)

@@ -18,8 +18,8 @@ from tests.local.support import until
 from tests.projects import changed
 from tests.real.test_redeploy import copied
 
-CALM = [f"demo:calm-{number}" for number in range(6)]
-PLACES = 8
+CALM = [f"demo:calm-{number}" for number in range(4)]
+PLACES = 6
 FLOODS, REFUSES, LATER = "demo:floods", "demo:refuses", "demo:later"
 
 
@@ -53,7 +53,7 @@ class Upstream:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A run whose functions keep eight streams each, with handovers every few seconds, and room for one of them."""
+    """A run whose functions keep six streams each, with handovers every few seconds, and room for one of them."""
     folder = tmp_path_factory.mktemp("groups")
     project = folder / "project"
     settings = copied(project) / "env" / "test.yml"
@@ -120,7 +120,7 @@ def is_seen(service: Service, kept: list[str]) -> None:
 
 
 def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) -> None:
-    """Eight streams in one group: one is refused, one floods, one joins and one leaves; then the function is killed."""
+    """Six streams in one group: one is refused, one floods, one joins and one leaves; then the function is killed."""
     for stream in [*CALM, FLOODS, REFUSES]:
         service.post(stream)
     assert until(lambda: all(status(service, stream) == "running" for stream in CALM), 60), service.log
@@ -142,7 +142,7 @@ def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) 
     kept = [*CALM[1:], LATER]
     before = {stream: len(numbers(service, stream)) for stream in kept}
     assert until(
-        lambda: all(is_whole(service, stream, before[stream] + 10) for stream in kept), 90
+        lambda: all(is_whole(service, stream, before[stream] + 5) for stream in kept), 90
     ), service.log  # fmt: skip
     is_seen(service, kept)
     for stream in kept:

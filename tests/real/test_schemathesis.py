@@ -44,8 +44,8 @@ def asked(service: Service, folder: Path, examples: int, *more: str) -> str:
 
 
 def test_schemathesis_finds_nothing(service: Service, tmp_path: Path) -> None:
-    """All its checks, of every route: what the examples and the borders of each parameter come to, and drawn ones."""
-    said = asked(service, tmp_path, 2, "--phases", "coverage,fuzzing")
+    """All its checks, of every route: what the examples and the borders of each parameter come to."""
+    said = asked(service, tmp_path, 1, "--phases", "coverage")
     assert "Operations:       15 selected / 15 total" in said
     assert "No issues found" in said
 
