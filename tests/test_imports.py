@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_graph import MODULES, ROOMS, ROOT, cycles, imported, inside, module_imports, room_imports
+from tests.import_graph import ALL, MODULES, ROOMS, ROOT, cycles, imported, inside, module_imports, room_imports
 
 PURE = ("handlers.connection", "handlers.framing", "handlers.group", "handlers.profile", "handlers.segments")
 RULE = (
@@ -144,3 +144,24 @@ def test_the_rule_can_fail() -> None:
     assert allowed("handlers.profile.parse", "urllib.parse")
     assert allowed("local.service.embedded_aws", "handlers.settings")
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+# A folder that has more is several rooms.
+MOST_FILES = {"handlers": 12, "handlers/store": 20}
+MOST_LINES = 500
+
+
+def test_a_room_is_small_enough_to_know() -> None:
+    """So many files lie in its root at most, and so many lines in a module."""
+    counts = {folder: len([*(ROOT / folder).glob("*.py")]) for folder in MOST_FILES}
+    crowded = {folder: count for folder, count in counts.items() if count > MOST_FILES[folder]}
+    assert not crowded, f"{crowded}: at most {MOST_FILES}"
+    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in MODULES.items()}
+    long = {name: count for name, count in lines.items() if count > MOST_LINES}
+    assert not long, f"{long}: at most {MOST_LINES} lines"
+
+
+def test_one_performer_closes_upstreams() -> None:
+    """The steps of an invocation are performed in one place, whatever its ports are: see handlers/run/performer.py."""
+    performers = [name for name, path in ALL.items() if "case " + "CloseUpstream" in path.read_text(encoding="utf-8")]
+    assert performers == ["handlers.run.performer"]

@@ -141,10 +141,8 @@ class SkippingSlot(Slot):
                 self._has_changed = self._is_marked = False
             case ReadLease() | Heartbeat():
                 self._has_changed = False
-            case MarkConnected():
-                self._is_marked = True
-            case CloseUpstream():
-                self._is_marked = False
+            case MarkConnected() | CloseUpstream():
+                self._is_marked = isinstance(step, MarkConnected)
             case Ended(report):
                 self._is_marked = False
                 if report.progress.opened_ms is not None and not self._is_notified:

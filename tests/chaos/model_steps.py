@@ -142,17 +142,11 @@ class Model:
         """The world after an effect, and the input that answers it."""
         if isinstance(effect, LOSABLE):
             return self._write(world, late_write(process, effect))
+        if isinstance(effect, Open | CloseUpstream):
+            return world.with_process(_linked(world.now_ms, process, effect)), None
         match effect:
             case ReadLease():
                 return world, LeaseRead(world.lease)
-            case Open():
-                asked = process._replace(link="asked", asked_until_ms=world.now_ms + TICK_MS)
-                return world.with_process(asked._replace(inbox=())), None
-            case CloseUpstream():
-                if process.link == "none" or any(isinstance(input_, Closed) for input_ in process.inbox):
-                    return world.with_process(process), None
-                inbox = (*process.inbox, Closed("closed_here"))
-                return world.with_process(process._replace(link="gone", inbox=inbox)), None
             case Write(_, _, events):
                 numbers = frozenset(int(event.key) for event in events)
                 new = len(numbers - world.stored)
@@ -295,6 +289,15 @@ class Model:
             if now_ms >= process.deadline_ms and not process.frozen_until_ms:
                 raise Violation("in time", f"{process.label} reaches its deadline")
         return world._replace(now_ms=now_ms)
+
+
+def _linked(now_ms: int, process: Process, effect: Open | CloseUpstream) -> Process:
+    """The process once it has asked its upstream, or has let go of it."""
+    if isinstance(effect, Open):
+        return process._replace(link="asked", asked_until_ms=now_ms + TICK_MS, inbox=())
+    if process.link == "none" or any(isinstance(input_, Closed) for input_ in process.inbox):
+        return process
+    return process._replace(link="gone", inbox=(*process.inbox, Closed("closed_here")))
 
 
 def _check_relief(world: World, process: Process, ending: Outcome) -> None:
