@@ -7,7 +7,6 @@ once; how it is counted changes no answer.
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from handlers.dynamodb.client import DynamoDb, binary
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from local.costs.deployed_tables import Table
 from local.costs.units import Item, item_bytes, read_units, refused_units, stored_bytes, write_units
-from local.simulation.tables import Key, MemoryDynamoDB
+from local.simulation.tables import Key, MemoryDynamoDB, method
 
 _EVENT = "event"
 CONDITION = "ConditionalCheckFailedException"
@@ -98,9 +97,8 @@ class Meter:
     def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         """As `answer`, for parameters as boto3 takes them."""
         self._changes.clear()
-        method: Callable[..., dict[str, Any]] = getattr(self._tables, _method(operation))
         try:
-            answer = method(**request)
+            answer = method(self._tables, operation)(**request)
         except ClientError as error:
             if error.response["Error"]["Code"] == CONDITION:
                 name, key = request["TableName"], _key(request.get("Key") or request["Item"])
@@ -181,11 +179,6 @@ class MeteredDynamoDb(DynamoDb):
     def send(self, operation: str, body: bytes) -> dict[str, Any]:
         """The tables' answer; raises their error."""
         return self._meter.answer(operation, body)
-
-
-def _method(operation: str) -> str:
-    """The name of boto3's method: get_item for GetItem."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
 
 
 def _key(item: Mapping[str, Any]) -> Key:

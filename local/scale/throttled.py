@@ -16,14 +16,13 @@ from botocore.exceptions import ClientError
 from handlers.store.typed_values import key, number
 from local import stages
 from local.costs.units import READ_BYTES, WRITE_BYTES, item_bytes
-from local.simulation.tables import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB, method
 from states_language import TaskFailure
 from states_language.clock import VirtualClock
 
 NAMES = stages.names("scale")
 CONTROL = NAMES["control_table"]
 ARN = "arn:aws:states:us-east-1:000000000000"
-_CALLS = {"getItem": "get_item", "putItem": "put_item", "updateItem": "update_item"}
 # What a request of a machine takes, in milliseconds.
 _LATENCY_MS = (5, 25)
 # "3,000 read units per second and 1,000 write units per second" of one partition.
@@ -85,7 +84,7 @@ class Aws:
         kind, unit_bytes = ("read", READ_BYTES) if action == "getItem" else ("write", WRITE_BYTES)
         self._takes(kind, place[0], max(1, math.ceil(item_bytes(item) / unit_bytes)))
         try:
-            return getattr(self.tables, _CALLS[action])(**parameters)
+            return method(self.tables, action)(**parameters)
         except ClientError as refusal:
             self.counts["refused"] += 1
             raise TaskFailure(f"DynamoDB.{refusal.response['Error']['Code']}", "refused") from None

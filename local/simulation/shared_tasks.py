@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.store.connection_store import Store
+from local.simulation.tables import method
 from states_language import TaskCall, TaskFailure
 
 T = TypeVar("T")
@@ -21,13 +22,8 @@ T = TypeVar("T")
 
 def request(client: Any, call: TaskCall) -> Any:
     """The answer of `client`, which has boto3's methods; TaskFailure with AWS's error name otherwise."""
-    methods: dict[str, Callable[..., Any]] = {
-        "getItem": client.get_item,
-        "putItem": client.put_item,
-        "updateItem": client.update_item,
-    }
     try:
-        return methods[call.action](**call.parameters)
+        return method(client, call.action)(**call.parameters)
     except ClientError as error:
         code = error.response["Error"]["Code"]
         raise TaskFailure(f"DynamoDB.{code}", error.response["Error"]["Message"]) from None

@@ -32,6 +32,21 @@ LAST = "\U0010ffff"
 INDEXES = {"by-position": "position"}
 _PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key, Item], None]
+# boto3's methods by DynamoDB's operations; a machine's Task begins the operation with a small letter.
+METHODS = {
+    "GetItem": "get_item",
+    "BatchGetItem": "batch_get_item",
+    "PutItem": "put_item",
+    "UpdateItem": "update_item",
+    "BatchExecuteStatement": "batch_execute_statement",
+    "Query": "query",
+}
+
+
+def method(client: Any, operation: str) -> Callable[..., dict[str, Any]]:
+    """Returns the method of a client, which has boto3's, for an operation or a Task's action."""
+    found: Callable[..., dict[str, Any]] = getattr(client, METHODS[operation[0].upper() + operation[1:]])
+    return found
 
 
 class MemoryDynamoDB:

@@ -8,13 +8,14 @@ is.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from local.simulation.tables import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB, method
 from states_language.clock import Clock
 
 Request = Callable[[], dict[str, Any]]
@@ -26,6 +27,14 @@ LATEST_MS = 6_000
 # What an item says that no table takes, while `refuses`.
 REFUSED = "and no table takes it"
 READS = frozenset({"GetItem", "BatchGetItem", "Query"})
+
+
+def _asked(operation: str) -> Callable[..., dict[str, Any]]:
+    def asked(self: UnreliableDynamoDB, **request: Any) -> dict[str, Any]:
+        """As boto3's."""
+        return self.send(operation, request)
+
+    return asked
 
 
 class UnreliableDynamoDB:
@@ -58,36 +67,32 @@ class UnreliableDynamoDB:
     def _quick(self) -> None:
         self.latency_ms = 0
 
-    def get_item(self, **request: Any) -> dict[str, Any]:
-        """As boto3's."""
-        return self._send("GetItem", lambda: self._tables.get_item(**request))
+    get_item = _asked("GetItem")
+    batch_get_item = _asked("BatchGetItem")
+    put_item = _asked("PutItem")
+    update_item = _asked("UpdateItem")
+    batch_execute_statement = _asked("BatchExecuteStatement")
+    query = _asked("Query")
 
-    def batch_get_item(self, **request: Any) -> dict[str, Any]:
-        """As boto3's."""
-        return self._send("BatchGetItem", lambda: self._tables.batch_get_item(**request))
+    def send(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request."""
+        perform = functools.partial(self._perform, operation, request)
+        if self.before is nothing:
+            return self._answer(operation, perform)
+        self.before()
+        try:
+            return self._answer(operation, perform)
+        finally:
+            self.after()
 
-    def put_item(self, **request: Any) -> dict[str, Any]:
-        """As boto3's."""
-        return self._send("PutItem", lambda: self._put(request))
-
-    def _put(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self.refuses and _is_refused(request["Item"].values()):
-            raise ClientError(_error("ValidationException"), "PutItem")
-        return self._tables.put_item(**request)
-
-    def update_item(self, **request: Any) -> dict[str, Any]:
-        """As boto3's."""
-        return self._send("UpdateItem", lambda: self._tables.update_item(**request))
-
-    def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
-        """As boto3's; while outcomes are unknown, each statement may be refused alone, done or not."""
-
-        def request() -> dict[str, Any]:
-            if self._clock.now_ms() >= self._unknown_until_ms and not self.refuses:
-                return self._tables.batch_execute_statement(Statements=Statements)
-            return {"Responses": [self._execute(statement) for statement in Statements]}
-
-        return self._send("BatchExecuteStatement", request)
+    def _perform(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Lets the tables answer; while outcomes are unknown each statement of a batch has one of its own."""
+        if operation == "PutItem" and self.refuses and _is_refused(request["Item"].values()):
+            raise ClientError(_error("ValidationException"), operation)
+        is_unknown = self._clock.now_ms() < self._unknown_until_ms
+        if operation == "BatchExecuteStatement" and (is_unknown or self.refuses):
+            return {"Responses": [self._execute(statement) for statement in request["Statements"]]}
+        return method(self._tables, operation)(**request)
 
     def _execute(self, statement: dict[str, Any]) -> dict[str, Any]:
         if self.refuses and _is_refused(statement["Parameters"]):
@@ -99,19 +104,6 @@ class UnreliableDynamoDB:
             return {"Error": {"Code": "ThrottlingError", "Message": "slow down"}}
         answer: dict[str, Any] = self._tables.batch_execute_statement(Statements=[statement])["Responses"][0]
         return answer if outcome == "passes" else {"Error": {"Code": "InternalServerError", "Message": "no idea"}}
-
-    def query(self, **request: Any) -> dict[str, Any]:
-        """As boto3's."""
-        return self._send("Query", lambda: self._tables.query(**request))
-
-    def _send(self, operation: str, request: Request) -> dict[str, Any]:
-        if self.before is nothing:
-            return self._answer(operation, request)
-        self.before()
-        try:
-            return self._answer(operation, request)
-        finally:
-            self.after()
 
     def _answer(self, operation: str, request: Request) -> dict[str, Any]:
         now_ms = self._clock.now_ms()
