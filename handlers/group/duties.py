@@ -81,13 +81,13 @@ class Duties:
         self._lease = GroupLease()
         self._turns: frozenset[tuple[int, int]] | None = None  # of others, as of the last reading of the records
         self._over: list[str] = []
-        self._rests_until_ms = 0  # after the store has refused
+        self.rests_until_ms = 0  # after the store has refused
         self._under_way: Duty | None = None
 
     @property
     def due_ms(self) -> int:
         """Returns when the next beat or look is due, or what the store refused is asked for again."""
-        return max(min(self._beat_due_ms, self._look_due_ms), self._rests_until_ms)
+        return max(min(self._beat_due_ms, self._look_due_ms), self.rests_until_ms)
 
     def claimed(self, lease: GroupLease, now_ms: int) -> None:
         """Records the lease as the function's claim found it."""
@@ -126,7 +126,7 @@ class Duties:
                 self._roster.listed(version, value)
                 self._turns = None
             case _:
-                self._rests_until_ms = now_ms + self._often_ms
+                self.rests_until_ms = now_ms + self._often_ms
 
     def removed(self, stream: str) -> None:
         """Records that the place of a stream is free."""
@@ -145,7 +145,7 @@ class Duties:
 
     def _due(self, now_ms: int) -> Duty | None:
         roster = self._roster
-        if now_ms < self._rests_until_ms:
+        if now_ms < self.rests_until_ms:
             return None
         if now_ms >= self._beat_due_ms:
             return SendBeat()

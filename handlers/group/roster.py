@@ -56,7 +56,8 @@ class Roster:
         self._execution = execution
         self.last_ms = last_ms
         self._lease = GroupLease()
-        self._has_newer = self._is_buried = False
+        self._has_newer = False
+        self.is_buried = False  # by another function: it is to close all that it has
         self._newer_since_ms: int | None = None
         self._is_unseen = False  # a stream was relieved, and the lease was not seen since
         self._listed: int | None = None
@@ -68,7 +69,7 @@ class Roster:
     def sees(self, lease: GroupLease, now_ms: int) -> None:
         """Records the group's lease as the answer to a beat has it."""
         self._lease = lease
-        self._is_buried = any(beat.token == self._token and beat.is_buried for beat in lease.beats.values())
+        self.is_buried = any(beat.token == self._token and beat.is_buried for beat in lease.beats.values())
         self._has_newer = newer_lives(lease, self._token, now_ms)
         if not self._has_newer:
             self._newer_since_ms = None
@@ -119,11 +120,6 @@ class Roster:
         return len(self._members.keys() - connected)
 
     @property
-    def is_buried(self) -> bool:
-        """Whether another has buried the function: it is to close all that it has."""
-        return self._is_buried
-
-    @property
     def running(self) -> list[str]:
         """Returns the streams that were begun and have not ended."""
         return [stream for stream, part in self._parts.items() if part is Part.RUNNING]
@@ -141,7 +137,7 @@ class Roster:
     @property
     def goes_on(self) -> bool:
         """Whether a stream whose connection was lost is connected again by this function."""
-        return not (self._has_newer or self._is_buried or self._lease.stop or self._is_superseded)
+        return not (self._has_newer or self.is_buried or self._lease.stop or self._is_superseded)
 
     def beside_newer_ms(self, now_ms: int) -> int:
         """Returns for how long it has seen a newer function live beside it, without a break."""
@@ -189,7 +185,7 @@ class Roster:
             relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
             return EXPIRED if Part.STANDBY in parts else relieved
         # Whoever has relieved a stream may have come after the last look at the lease: then that is awaited.
-        return EXPIRED if self._is_buried or (now_ms >= self.last_ms and not self._is_unseen) else None
+        return EXPIRED if self.is_buried or (now_ms >= self.last_ms and not self._is_unseen) else None
 
     @property
     def _is_superseded(self) -> bool:

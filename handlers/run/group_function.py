@@ -32,7 +32,7 @@ from handlers.group.roster import Roster
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import MAX_FRAME_BYTES
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
-from handlers.run.group_profiles import GroupProfiles
+from handlers.run.group_profiles import PROFILES, GroupProfiles
 from handlers.run.performer import Performer, hard_stop_ms
 from handlers.run.ports import STORE, Ports
 from handlers.run.threads import Answered
@@ -52,6 +52,8 @@ BUDGET_BYTES = MAX_FRAME_BYTES
 # What a function that has ended waits for requests that are under way.
 END_S = 0.5
 DUTY = "the group"
+# The names of the threads whose answers change what the group does.
+OWN = frozenset({DUTY, PROFILES})
 # Requests under way at once: as the streams' answers are awaited side by side, few threads are enough.
 THREADS = 8
 
@@ -112,6 +114,7 @@ class _Function:
         self._still: dict[str, Keeps] = {}
         self._budget = SharedBufferBudget(BUDGET_BYTES, self._roster.__len__)
         self._duty: Any = None
+        self._due_ms = self._changes_ms = 0
 
     def first_beat(self) -> tuple[bool, GroupLease]:
         """Makes the function count as alive; whether the group is still the execution's, and the lease."""
@@ -159,15 +162,24 @@ class _Function:
         try:
             rung: set[str] = set()
             while (now_ms := self._clock.now_ms()) < stop_ms:
-                is_busy = self._does_duties(now_ms)
-                self._read(now_ms)
-                is_busy = self._opens(now_ms) or is_busy
+                # What the group does beside its streams' steps changes with an answer, with an opening or a stream that
+                # has ended, or at an instant that it has named: most turns are an event of a stream and nothing else.
+                is_due = now_ms >= self._changes_ms or self._roster.is_buried or bool(performer.answered)
+                is_busy = False
+                if is_due := is_due or not rung.isdisjoint(OWN):
+                    is_busy = self._does_duties(now_ms)
+                    self._read(now_ms)
+                    is_busy = self._opens(now_ms) or is_busy
                 is_busy = performer.turn(rung) or is_busy
-                is_busy = self._ends() or is_busy
-                outcome = self._roster.outcome(self._clock.now_ms())
-                if outcome is not None:
-                    return outcome
-                rung = yield Wait(0 if is_busy else self._wait_s(stop_ms))
+                if performer.ends:
+                    self._ends()
+                    is_busy = is_due = True
+                if is_due:
+                    outcome = self._roster.outcome(self._clock.now_ms())
+                    if outcome is not None:
+                        return outcome
+                    self._names_instants(stop_ms)
+                rung = yield Wait(0 if is_busy else self._wait_s())
             return EXPIRED
         finally:
             wait_s = min(END_S, max(0, stop_ms - self._clock.now_ms()) / 1000)
@@ -179,15 +191,24 @@ class _Function:
         self.store.over(who.stream_id)
         self._ports.log_report(profile, who, report, blocked_ms)
 
-    def _wait_s(self, stop_ms: int) -> float:
+    def _wait_s(self) -> float:
+        due_ms = self._performer.due_ms
+        return max(0, min(self._due_ms, due_ms or self._due_ms) - self._clock.now_ms()) / 1000
+
+    def _names_instants(self, stop_ms: int) -> None:
+        """Works out until when it may wait, and until when nothing but an answer or an end changes what it does."""
         now_ms = self._clock.now_ms()
         instants = [stop_ms if now_ms >= self._roster.last_ms else self._roster.last_ms]
         if self._duty is None:
             instants.append(self._duties.due_ms)
         if self._roster.to_open(now_ms):
             instants.append(self._pacing.due_ms(now_ms) or now_ms)
-        instants += [due_ms for due_ms in (self._performer.due_ms, self._profiles.due_ms) if due_ms is not None]
-        return max(0, min(instants) - now_ms) / 1000
+        if (again_ms := self._profiles.due_ms) is not None:
+            instants.append(again_ms)
+        self._due_ms = self._changes_ms = min(instants)
+        # What the store has refused is asked for again with whatever wakes the function then.
+        if self._duties.rests_until_ms > now_ms:
+            self._changes_ms = min(self._changes_ms, self._duties.rests_until_ms)
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
@@ -260,15 +281,12 @@ class _Function:
             else:
                 self._has_ended(stream, Kept(Fate.OVER, Report(raised(problem), Progress(0, now_ms))))
 
-    def _ends(self) -> bool:
-        is_busy = False
+    def _ends(self) -> None:
         for stream, what in self._performer.ended():
             self._pacing.done(stream)
             if isinstance(what, Exception):  # a defect of what keeps it, which no step of it has raised
                 what = Kept(Fate.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
             self._has_ended(stream, what)
-            is_busy = True
-        return is_busy
 
     def _has_ended(self, stream: str, what: Kept) -> None:
         if what.fate is Fate.RELIEVED:

@@ -81,7 +81,7 @@ class Performer(Generic[T]):
         self._awaits: dict[str, int] = {}
         self._pauses: dict[str, int] = {}
         self._at_store: set[str] = set()
-        self._ended: deque[tuple[str, T | Exception]] = deque()
+        self.ends: deque[tuple[str, T | Exception]] = deque()  # not taken yet
         self._stop_ms = 0
         self._news: set[str] = set()  # streams whose reader has rung
         self._untold: dict[str, Callable[[], Lease]] = {}  # streams whose lease is another than the one they know
@@ -98,10 +98,10 @@ class Performer(Generic[T]):
     def run(self) -> T:
         """Returns what the steps of the one stream return, once they do; raises what they raise."""
         rung: set[str] = set()
-        while not self._ended:
+        while not self.ends:
             self.turn(rung)
             rung = set()
-            if not (self._asked or self._ended) and self._news.isdisjoint(self._awaits):
+            if not (self._asked or self.ends) and self._news.isdisjoint(self._awaits):
                 due_ms = self.due_ms
                 rung = self._bell.wait(0 if due_ms is None else (due_ms - self._clock.now_ms()) / 1000)
         ((_, end),) = self.ended()
@@ -131,8 +131,8 @@ class Performer(Generic[T]):
 
     def ended(self) -> Iterator[tuple[str, T | Exception]]:
         """Takes the streams that have ended: what each returned, or what it raised, which is a defect."""
-        while self._ended:
-            stream, end = self._ended.popleft()
+        while self.ends:
+            stream, end = self.ends.popleft()
             self._forget_upstream(stream)
             self.connected.discard(stream)
             self._untold.pop(stream, None)
@@ -228,9 +228,9 @@ class Performer(Generic[T]):
         try:
             step = move()
         except StopIteration as done:
-            self._ended.append((stream, done.value))
+            self.ends.append((stream, done.value))
         except Exception as defect:
-            self._ended.append((stream, defect))
+            self.ends.append((stream, defect))
         else:
             if isinstance(step, Await):
                 self._awaits[stream] = step.until_ms  # at the end: a stream that was served waits for all others

@@ -142,7 +142,8 @@ def event_item(
         item["id"] = {"S": event.id}
     if event.name is not None:
         item["name"] = {"S": event.name}
-    item |= expiry(received_at_ms, policy.keep_days)
+    if policy.keep_days:
+        item |= expiry(received_at_ms, policy.keep_days)
     _put_body(item, event.data)
     return item
 

@@ -71,7 +71,7 @@ class Requests:
             case Write(_, first, events) if self._log is not None:
                 return [functools.partial(self._log.write, first, events)]
             case Write(fence, first, events):
-                return [lambda: store.write(stream_id, fence, first, events, self._policy)]
+                return [functools.partial(store.write, stream_id, fence, first, events, self._policy)]
             case Heartbeat():
                 return [lambda: self._heartbeat(step)]
             case ReadLease():
