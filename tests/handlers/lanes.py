@@ -43,13 +43,13 @@ class Lane:
 
 
 def start(
-    aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 50
+    aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100
 ) -> Lane:
-    """Starts an invocation of the stream, which may last so long."""
+    """Starts an invocation of the stream, which may last so long; it reads the lease between two heartbeats."""
     clock, started = SystemClock(), Lane()
     invocation = Invocation(
         stream_id=stream_id, lane=lane, execution="", request_id=lane, deadline_ms=clock.now_ms() + lasts_ms,
-        margin_ms=200, lease_every_ms=20, progress_every_ms=progress_every_ms, overlap_max_ms=100,
+        margin_ms=200, lease_every_ms=progress_every_ms // 2, progress_every_ms=progress_every_ms, overlap_max_ms=100,
     )  # fmt: skip
 
     def log(report: Report, _blocked_ms: int) -> None:

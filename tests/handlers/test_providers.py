@@ -55,13 +55,13 @@ class Stage:
     upstreams: Upstreams
     origin: str
 
-    def start(self, lane: str = "A", lasts_ms: int = 120_000, profile: Profile | None = None) -> Lane:
+    def start(self, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100) -> Lane:
         """Starts an invocation."""
-        return start(self.aws, profile or self.profile, self.stream_id, lane, lasts_ms)
+        return start(self.aws, self.profile, self.stream_id, lane, lasts_ms, progress_every_ms)
 
     def connect(self, lasts_ms: int = 60_000) -> Report:
         """The one connection of an invocation that may not connect again by itself."""
-        return self.start(lasts_ms=lasts_ms, profile=replace(self.profile, reconnect_tries=0)).last
+        return replace(self, profile=replace(self.profile, reconnect_tries=0)).start(lasts_ms=lasts_ms).last
 
     def connected(self) -> Report:
         """The first such connection that stored an event: on a busy machine the provider may close before one comes."""
@@ -184,7 +184,7 @@ def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
         for stage in stages:
             # On a busy machine a second passes without one.
             stage.profile = replace(stage.profile, stall_after_s=4)
-        lanes, since_ms = [stage.start() for stage in stages], SystemClock().now_ms()
+        lanes, since_ms = [stage.start(progress_every_ms=1_000) for stage in stages], SystemClock().now_ms()
         assert until(lambda: SystemClock().now_ms() > since_ms + 6_000)
         for stage in stages:
             stage.stop()
