@@ -23,7 +23,7 @@ Condition = Callable[[Item, Values], bool]
 Update = Callable[[Item, Values], Item]
 Operand = Callable[[Item, Values], Value | None]
 # One action of an update: most say `name = :value` and are kept as that pair, the others as code.
-Action = tuple[str, str] | Callable[[Item, Item, Values], None]
+Action = tuple[str, str] | Callable[[Item, Item, Values], object]
 
 _TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),+\-]|[#:]?[A-Za-z_][A-Za-z0-9_]*)")
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -112,6 +112,15 @@ class _Parser:
             return token.upper()
         return None
 
+    def arguments(self, *reads: Callable[[], Any]) -> list[Any]:
+        """Reads what stands in brackets, each by its own method."""
+        found: list[Any] = []
+        for at, read in enumerate(reads):
+            self.expect("," if at else "(")
+            found.append(read())
+        self.expect(")")
+        return found
+
     def expect(self, word: str) -> None:
         token = self.next()
         if token.upper() != word:
@@ -148,19 +157,11 @@ class _Parser:
         return self.primary()
 
     def primary(self) -> Condition:
-        word = self.take("ATTRIBUTE_EXISTS", "ATTRIBUTE_NOT_EXISTS", "BEGINS_WITH")
-        if word == "BEGINS_WITH":
-            self.expect("(")
-            subject = self.operand()
-            self.expect(",")
-            prefix = self.operand()
-            self.expect(")")
+        if self.take("BEGINS_WITH"):
+            subject, prefix = self.arguments(self.operand, self.operand)
             return lambda item, values: _begins_with(subject(item, values), prefix(item, values))
-        if word is not None:
-            self.expect("(")
-            name = self.name()
-            self.expect(")")
-            wanted = word == "ATTRIBUTE_EXISTS"
+        if word := self.take("ATTRIBUTE_EXISTS", "ATTRIBUTE_NOT_EXISTS"):
+            (name,), wanted = self.arguments(self.name), word == "ATTRIBUTE_EXISTS"
             return lambda item, _values: (name in item) is wanted
         left = self.operand()
         operator = self.next().upper()
@@ -178,10 +179,11 @@ class _Parser:
     # --- updates ------------------------------------------------------------------------------------------------------
 
     def clause(self) -> list[Action]:
-        word = self.take("SET", "REMOVE", "ADD")
+        clauses = {"SET": self._set, "REMOVE": self._remove, "ADD": self._add}
+        word = self.take(*clauses)
         if word is None:
             raise ValueError(f"{self._text!r}: expected SET, REMOVE or ADD, not {self.peek()!r}")
-        read = {"SET": self._set, "REMOVE": self._remove, "ADD": self._add}[word]
+        read = clauses[word]
         actions: list[Action] = [read()]
         while self.take(","):
             actions.append(read())
@@ -208,15 +210,10 @@ class _Parser:
 
     def _remove(self) -> Action:
         name = self.name()
-
-        def action(_before: Item, after: Item, _values: Values) -> None:
-            after.pop(name, None)
-
-        return action
+        return lambda _before, after, _values: after.pop(name, None)
 
     def _add(self) -> Action:
-        name = self.name()
-        value = self.operand()
+        name, value = self.name(), self.operand()
 
         def action(before: Item, after: Item, values: Values) -> None:
             added = _number(_present(value(before, values), name))
@@ -242,11 +239,7 @@ class _Parser:
             self.next()
             return lambda _item, values: values[token]
         if self.take("IF_NOT_EXISTS"):
-            self.expect("(")
-            name = self.name()
-            self.expect(",")
-            default = self.operand()
-            self.expect(")")
+            name, default = self.arguments(self.name, self.operand)
             return lambda item, values: item[name] if name in item else default(item, values)
         name = self.name()
         return lambda item, _values: item.get(name)

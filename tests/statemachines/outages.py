@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Set
+from contextlib import suppress
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from local import stages
+from local.simulation.shared_tasks import request
 from local.simulation.tables import MemoryDynamoDB
 from states_language import Execution, Machine, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
@@ -123,15 +123,11 @@ class World:
         is_lost = self.is_away("table")
         if is_lost and (call.action == "getItem" or self.clock.now_ms() >= self.began_ms + 60_000):
             raise TaskFailure("DynamoDB.SdkClientException", "the table is away")
-        method = {"getItem": self.table.get_item, "updateItem": self.table.update_item}[call.action]
-        try:
-            answer = method(**call.parameters)
-        except ClientError as error:
-            if not is_lost:
-                raise TaskFailure(f"DynamoDB.{error.response['Error']['Code']}", "refused") from None
-        if is_lost:
-            raise TaskFailure("DynamoDB.SdkClientException", "the answer is lost")
-        return answer
+        if not is_lost:
+            return request(self.table, call)
+        with suppress(TaskFailure):
+            request(self.table, call)
+        raise TaskFailure("DynamoDB.SdkClientException", "the answer is lost")
 
     async def invoke(self, call: TaskCall) -> str:
         """How a connection manager returns, which knows in which cycle a renewal is due."""

@@ -8,6 +8,7 @@ from handlers.group.lease import GroupLease
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
+from local.simulation.shared_tasks import request
 from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure
 from tests.statemachines.connections import NAMES, answer, definition
@@ -28,7 +29,6 @@ class Account:
         self.tables = MemoryDynamoDB(NAMES["events_table"], CONTROL)
         self.executions: dict[str, str] = {}
         self.inputs: list[Any] = []
-        self.refused: list[str] = []
         self.failures: dict[str, list[str]] = {}
         self.posts = 0
 
@@ -45,14 +45,7 @@ class Account:
                 return described | {"StartDate": "2026-01-01T00:00:00.500Z"}
             case "startExecution":
                 return self._started(call.parameters)
-        try:
-            method = {"getItem": "get_item", "putItem": "put_item", "updateItem": "update_item"}[call.action]
-            return getattr(self.tables, method)(**call.parameters)
-        except Exception as refusal:
-            if getattr(refusal, "response", {}).get("Error", {}).get("Code") != "ConditionalCheckFailedException":
-                raise
-            self.refused.append(call.state)
-            raise TaskFailure("DynamoDB.ConditionalCheckFailedException", "refused") from None
+        return request(self.tables, call)
 
     def _started(self, parameters: dict[str, Any]) -> Any:
         name = parameters["Name"]
