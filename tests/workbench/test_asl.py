@@ -34,15 +34,15 @@ def written(folder: Path, name: str, content: Any) -> str:
 def test_our_own_machines_are_checked_with_their_variables_filled(capsys: pytest.CaptureFixture[str]) -> None:
     """The files in statemachines/ have no problem in any stage."""
     files = [str(path) for path in sorted((ROOT / "statemachines").glob("*.asl.yml"))]
-    assert main(["check", "--json", *files]) == 0
-    assert main(["check", "--stage", "prod", *files]) == 0
+    assert main(["asl", "check", "--json", *files]) == 0
+    assert main(["asl", "check", "--stage", "prod", *files]) == 0
     assert "${" not in capsys.readouterr().out
 
 
 def test_a_variable_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Status 2 and the variable's name, for nothing can be said of the rest."""
     text = json.dumps(GOOD).replace("A test.", "${self:custom.settings.nonsense}")
-    assert main(["check", written(tmp_path, "a.json", text)]) == 2
+    assert main(["asl", "check", written(tmp_path, "a.json", text)]) == 2
     assert "There is no ${self:custom.settings.nonsense}." in capsys.readouterr().out
 
 
