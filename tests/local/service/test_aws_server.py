@@ -7,12 +7,10 @@ import json
 import re
 import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
 from botocore.exceptions import ClientError
 
 from endpoint import PREFIX, refusal
@@ -51,18 +49,12 @@ def task(resource: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 MACHINES: dict[str, dict[str, Any]] = {
     "waits": {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
-    "answers": {"StartAt": "Answer", "States": {"Answer": {"Type": "Pass", "End": True}}},
     "calls": task("arn:aws:states:::lambda:invoke", {"FunctionName": "echo", "Payload.$": "$"}),
     "full": task("arn:aws:states:::lambda:invoke", {"FunctionName": "full"}),
     "misses": task("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}),
     "claims": task("arn:aws:states:::dynamodb:updateItem", UPDATE),
     "claims-sdk": task("arn:aws:states:::aws-sdk:dynamodb:updateItem", UPDATE),
-    "looks": task("arn:aws:states:::aws-sdk:sfn:describeExecution", {"ExecutionArn.$": "$.arn"}),
     "reads": task("arn:aws:states:::dynamodb:getItem", {"TableName": "events", "Key": {"PK": {"S": "one"}}}),
-    "starts": task(
-        "arn:aws:states:::states:startExecution",
-        {"StateMachineArn.$": "$.machine", "Name.$": "$.name", "Input": {"started.$": "$$.Execution.Id"}},
-    ),
     "maps": {
         "StartAt": "Map",
         "States": {
@@ -136,83 +128,6 @@ def ended(states: Any, machine: str, data: Any = None) -> dict[str, Any]:
     return description
 
 
-def test_an_execution_from_start_to_stop(states: Any) -> None:
-    """StartExecution, DescribeExecution and StopExecution answer with what the SDK expects, dates as dates."""
-    started = states.start_execution(stateMachineArn=PREFIX + "waits", name="life", input='{"a": 1}')
-    arn = "arn:aws:states:us-east-1:000000000000:execution:waits:life"
-    assert started["executionArn"] == arn
-    assert abs((datetime.now(UTC) - started["startDate"]).total_seconds()) < 60
-    described = states.describe_execution(executionArn=arn)
-    assert (described["status"], described["name"], described["input"]) == ("RUNNING", "life", '{"a": 1}')
-    assert described["stateMachineArn"] == PREFIX + "waits"
-    stopped = states.stop_execution(executionArn=arn, error="Enough", cause="It was a test.")
-    described = states.describe_execution(executionArn=arn)
-    assert (described["status"], described["error"], described["cause"]) == ("ABORTED", "Enough", "It was a test.")
-    assert described["stopDate"] == stopped["stopDate"]
-    assert states.get_execution_history(executionArn=arn)["events"][-1]["type"] == "ExecutionAborted"
-
-
-def test_start_execution_is_idempotent_as_aws_is(states: Any) -> None:
-    """Running, same name and input: the same answer. Other input, or closed: ExecutionAlreadyExists."""
-    request = {"stateMachineArn": PREFIX + "waits", "name": "once"}
-    first = states.start_execution(**request, input='{"a": 1}')
-    again = states.start_execution(**request, input='{ "a":1 }')
-    assert (again["executionArn"], again["startDate"]) == (first["executionArn"], first["startDate"])
-    assert code(states.start_execution, **request, input='{"a": 2}') == "ExecutionAlreadyExists"
-    states.stop_execution(executionArn=first["executionArn"])
-    assert code(states.start_execution, **request, input='{"a": 1}') == "ExecutionAlreadyExists"
-
-
-@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
-def test_names_that_aws_refuses(states: Any, name: str) -> None:
-    """White space, brackets, wildcards, special and control characters: InvalidName."""
-    assert code(states.start_execution, stateMachineArn=PREFIX + "answers", name=name) == "InvalidName"
-
-
-def test_bad_requests_have_awss_names(states: Any) -> None:
-    """Each refusal is the exception that the SDK declares."""
-    gone = "arn:aws:states:us-east-1:000000000000:execution:waits:gone"
-    assert code(states.start_execution, stateMachineArn=PREFIX + "none") == "StateMachineDoesNotExist"
-    assert code(states.start_execution, stateMachineArn="x") == "InvalidArn"
-    request = {"stateMachineArn": PREFIX + "answers"}
-    assert code(states.start_execution, **request, input="{") == "InvalidExecutionInput"
-    assert code(states.describe_execution, executionArn=gone) == "ExecutionDoesNotExist"
-    assert code(states.stop_execution, executionArn=gone) == "ExecutionDoesNotExist"
-    assert code(states.list_executions, **request, nextToken="?") == "InvalidToken"
-    assert code(states.redrive_execution, executionArn=gone) == "ExecutionDoesNotExist"
-
-
-def test_lists_are_paged(states: Any) -> None:
-    """ListExecutions goes newest first, by status, page by page; ListStateMachines knows every machine."""
-    for number in range(3):
-        states.start_execution(stateMachineArn=PREFIX + "answers", name=f"page-{number}")
-    request = {"stateMachineArn": PREFIX + "answers", "statusFilter": "SUCCEEDED"}
-    assert until(lambda: len(states.list_executions(**request)["executions"]) >= 3)
-    pages = list(states.get_paginator("list_executions").paginate(**request, PaginationConfig={"PageSize": 2}))
-    names = [execution["name"] for page in pages for execution in page["executions"]]
-    assert [name for name in names if name.startswith("page-")] == ["page-2", "page-1", "page-0"]
-    assert len(pages[0]["executions"]) == 2
-    assert {machine["name"] for machine in states.list_state_machines()["stateMachines"]} == set(MACHINES)
-    described = states.describe_state_machine(stateMachineArn=PREFIX + "answers")
-    assert (json.loads(described["definition"]), described["type"]) == (MACHINES["answers"], "STANDARD")
-
-
-def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
-    """GetExecutionHistory answers in pages, backwards too, and without data on request."""
-    arn = ended(states, "answers", {"a": 1})["executionArn"]
-    pages = list(
-        states.get_paginator("get_execution_history").paginate(executionArn=arn, PaginationConfig={"PageSize": 3})
-    )
-    events = [event for page in pages for event in page["events"]]
-    kinds = ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
-    assert [event["type"] for event in events] == kinds
-    assert [event["id"] for event in events] == [1, 2, 3, 4]
-    assert json.loads(events[0]["executionStartedEventDetails"]["input"]) == {"a": 1}
-    backwards = states.get_execution_history(executionArn=arn, reverseOrder=True, includeExecutionData=False)
-    assert [event["type"] for event in backwards["events"]] == kinds[::-1]
-    assert "input" not in backwards["events"][-1]["executionStartedEventDetails"]
-
-
 def test_tasks_call_functions(states: Any) -> None:
     """lambda:invoke wraps the answer; what a function raises is the error; a missing function has AWS's name."""
     called = ended(states, "calls", {"n": 1})
@@ -250,40 +165,6 @@ def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: A
     assert ended(states, "maps", {"key": "none.csv"})["error"] == "States.ItemReaderFailed"
 
 
-def test_a_machine_can_describe_an_execution(states: Any) -> None:
-    """aws-sdk:sfn:describeExecution answers out of the registry, in Pascal case."""
-    arn = ended(states, "answers")["executionArn"]
-    seen = json.loads(ended(states, "looks", {"arn": arn})["output"])
-    assert (seen["Status"], seen["ExecutionArn"]) == ("SUCCEEDED", arn)
-    assert seen["StartDate"].endswith("Z")
-    assert ended(states, "looks", {"arn": arn + "x"})["error"] == "Sfn.ExecutionDoesNotExistException"
-
-
-def test_a_machine_starts_an_execution(states: Any) -> None:
-    """states:startExecution answers with ARN and date and waits for nothing; the input is what the machine says."""
-    machine = PREFIX + "answers"
-    output = json.loads(ended(states, "starts", {"machine": machine, "name": "started"})["output"])
-    arn = machine.replace(":stateMachine:", ":execution:") + ":started"
-    assert output["ExecutionArn"] == arn
-    assert datetime.fromisoformat(output["StartDate"]).year >= 2024
-    assert until(lambda: states.describe_execution(executionArn=arn)["status"] == "SUCCEEDED")
-    assert list(json.loads(states.describe_execution(executionArn=arn)["input"])) == ["started"]
-
-
-@pytest.mark.parametrize(
-    ("machine", "name", "error"),
-    [
-        (PREFIX + "nowhere", "any", "StepFunctions.StateMachineDoesNotExistException"),
-        (PREFIX + "answers", "bad*name", "StepFunctions.InvalidNameException"),
-    ],
-)
-def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(
-    states: Any, machine: str, name: str, error: str
-) -> None:
-    """A refusal of StartExecution fails the Task under the service's name for it."""
-    assert ended(states, "starts", {"machine": machine, "name": name})["error"] == error
-
-
 def test_a_queue_is_found_by_the_address_that_aws_gives_it(endpoint: Running, states: Any) -> None:
     """The message reaches this machine's queue under the URL with region, account and name; no other host is asked."""
     sqs = client("sqs", endpoint.url)
@@ -298,42 +179,6 @@ def test_a_queue_that_is_not_there_fails_by_name(states: Any) -> None:
     """The Error Name begins as those of the optimised integration do."""
     error = ended(states, "sends", {"url": "https://sqs.us-east-1.amazonaws.com/000000000000/absent"})["error"]
     assert error == "SQS.QueueDoesNotExistException"
-
-
-WAITING = {"stateMachineArn": PREFIX + "waits"}
-
-
-@pytest.mark.parametrize(
-    ("action", "parameters", "error"),
-    [
-        ("StartExecution", {**WAITING, "input": 5}, "ValidationException"),
-        ("StartExecution", {**WAITING, "input": {}}, "ValidationException"),
-        ("StartExecution", {**WAITING, "name": 5}, "ValidationException"),
-        ("StartExecution", {**WAITING, "name": ["a"]}, "ValidationException"),
-        ("StartExecution", {"stateMachineArn": 5}, "ValidationException"),
-        ("StartExecution", {**WAITING, "input": "NaN"}, "InvalidExecutionInput"),
-        ("StartExecution", {**WAITING, "input": '{"a": [-Infinity]}'}, "InvalidExecutionInput"),
-        ("StartExecution", {**WAITING, "input": "[" * 100_000}, "InvalidExecutionInput"),
-        ("StartExecution", {**WAITING, "input": '"\ud800"'}, "InvalidExecutionInput"),
-        ("StartExecution", {**WAITING, "name": "\ud800"}, "InvalidName"),
-        ("ListExecutions", {**WAITING, "nextToken": 5}, "ValidationException"),
-        ("ListExecutions", {**WAITING, "nextToken": "LTU="}, "InvalidToken"),
-        ("ListExecutions", {**WAITING, "maxResults": True}, "ValidationException"),
-        ("ListExecutions", {**WAITING, "maxResults": "5"}, "ValidationException"),
-        ("ListExecutions", {**WAITING, "statusFilter": ["RUNNING"]}, "ValidationException"),
-        ("ListStateMachines", {"maxResults": float("nan")}, "SerializationException"),
-        ("ListStateMachines", [], "SerializationException"),
-        ("StopExecution", {"executionArn": "arn:aws:states:a:b:execution:c:d", "error": 5}, "ValidationException"),
-        ("DescribeExecution", {"executionArn": None}, "ValidationException"),
-    ],
-)
-def test_a_request_of_the_wrong_type_is_400(endpoint: Running, action: str, parameters: Any, error: str) -> None:
-    """A request that the SDK would never send is refused as AWS refuses it: 400, an error's name and a sentence."""
-    headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
-    with urllib3.PoolManager() as http:
-        answer = http.request("POST", f"{endpoint.url}/", body=json.dumps(parameters), headers=headers)
-    assert (answer.status, answer.json()["__type"]) == (400, f"com.amazonaws.states#{error}")
-    assert answer.json()["message"]
 
 
 def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:

@@ -1,0 +1,145 @@
+"""Executions as an SDK uses them: start, describe, list, read the history, stop; and what is refused."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import urllib3
+
+from endpoint import PASS, PREFIX, WAIT, calling, created, over, refusal
+from patience import until
+
+DEPLOYED = {"stateMachineArn": PREFIX + "deployed"}
+START = "arn:aws:states:::states:startExecution"
+GONE = PREFIX.replace("stateMachine", "execution") + "deployed:gone"
+
+
+def ended(states: Any, machine: dict[str, Any], name: str) -> dict[str, Any]:
+    """The description of an execution of a new machine that has ended."""
+    return over(states, states.start_execution(stateMachineArn=created(states, name, machine))["executionArn"])
+
+
+def test_an_execution_from_start_to_stop(states: Any) -> None:
+    """StartExecution, DescribeExecution and StopExecution answer with what the SDK expects, dates as dates."""
+    machine = created(states, "waits", WAIT)
+    started = states.start_execution(stateMachineArn=machine, name="life", input='{"a": 1}')
+    arn = machine.replace(":stateMachine:", ":execution:") + ":life"
+    assert started["executionArn"] == arn
+    assert abs((datetime.now(UTC) - started["startDate"]).total_seconds()) < 60
+    described = states.describe_execution(executionArn=arn)
+    assert (described["status"], described["name"], described["input"]) == ("RUNNING", "life", '{"a": 1}')
+    assert described["stateMachineArn"] == machine
+    # Running, with the same name and input: the same answer. With other input, or closed: ExecutionAlreadyExists.
+    again = states.start_execution(stateMachineArn=machine, name="life", input='{ "a":1 }')
+    assert (again["executionArn"], again["startDate"]) == (arn, started["startDate"])
+    stopped = states.stop_execution(executionArn=arn, error="Enough", cause="It was a test.")
+    described = states.describe_execution(executionArn=arn)
+    assert (described["status"], described["error"], described["cause"]) == ("ABORTED", "Enough", "It was a test.")
+    assert described["stopDate"] == stopped["stopDate"]
+    assert states.get_execution_history(executionArn=arn)["events"][-1]["type"] == "ExecutionAborted"
+    request = {"stateMachineArn": machine, "name": "life"}
+    assert refusal(states.start_execution, **request, input='{"a": 1}')[0] == "ExecutionAlreadyExists"
+
+
+def test_lists_are_paged(states: Any) -> None:
+    """ListExecutions goes newest first, by status, page by page."""
+    machine = created(states, "listed")
+    for number in range(3):
+        over(states, states.start_execution(stateMachineArn=machine, name=f"page-{number}")["executionArn"])
+    request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED"}
+    pages = list(states.get_paginator("list_executions").paginate(**request, PaginationConfig={"PageSize": 2}))
+    names = [[execution["name"] for execution in page["executions"]] for page in pages]
+    assert names == [["page-2", "page-1"], ["page-0"]]
+    described = states.describe_state_machine(**DEPLOYED)
+    assert (json.loads(described["definition"]), described["type"]) == (PASS, "STANDARD")
+
+
+def test_the_history_is_paged_and_can_be_reversed(states: Any) -> None:
+    """GetExecutionHistory answers in pages, backwards too, and without data on request."""
+    arn = states.start_execution(**DEPLOYED, input='{"a": 1}')["executionArn"]
+    over(states, arn)
+    paginator = states.get_paginator("get_execution_history")
+    pages = list(paginator.paginate(executionArn=arn, PaginationConfig={"PageSize": 3}))
+    events = [event for page in pages for event in page["events"]]
+    kinds = ["ExecutionStarted", "PassStateEntered", "PassStateExited", "ExecutionSucceeded"]
+    assert [(event["id"], event["type"]) for event in events] == list(enumerate(kinds, 1))
+    assert json.loads(events[0]["executionStartedEventDetails"]["input"]) == {"a": 1}
+    backwards = states.get_execution_history(executionArn=arn, reverseOrder=True, includeExecutionData=False)
+    assert [event["type"] for event in backwards["events"]] == kinds[::-1]
+    assert "input" not in backwards["events"][-1]["executionStartedEventDetails"]
+
+
+def test_a_machine_starts_and_describes_an_execution(states: Any) -> None:
+    """states:startExecution answers with ARN and date and waits for nothing; aws-sdk:sfn answers in Pascal case."""
+    begun = {"StateMachineArn": DEPLOYED["stateMachineArn"], "Name": "begun", "Input": {"by.$": "$$.Execution.Id"}}
+    output = json.loads(ended(states, calling(START, begun, End=True), "starts")["output"])
+    arn = PREFIX.replace("stateMachine", "execution") + "deployed:begun"
+    assert output["ExecutionArn"] == arn
+    assert datetime.fromisoformat(output["StartDate"]).year >= 2024
+    assert until(lambda: states.describe_execution(executionArn=arn)["status"] == "SUCCEEDED")
+    assert list(json.loads(states.describe_execution(executionArn=arn)["input"])) == ["by"]
+    describe = "arn:aws:states:::aws-sdk:sfn:describeExecution"
+    seen = json.loads(ended(states, calling(describe, {"ExecutionArn": arn}, End=True), "describes")["output"])
+    assert (seen["Status"], seen["ExecutionArn"], seen["StartDate"][-1]) == ("SUCCEEDED", arn, "Z")
+    missing = calling(describe, {"ExecutionArn": GONE}, End=True)
+    assert ended(states, missing, "describes-none")["error"] == "Sfn.ExecutionDoesNotExistException"
+
+
+def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(states: Any) -> None:
+    """A refusal of StartExecution fails the Task under the service's name for it; so does a missing function."""
+    cases = {
+        "starts-nowhere": ({"StateMachineArn": PREFIX + "nowhere"}, "StepFunctions.StateMachineDoesNotExistException"),
+        "starts-badly": ({"StateMachineArn": PREFIX + "deployed", "Name": "a*"}, "StepFunctions.InvalidNameException"),
+    }
+    for name, (parameters, error) in cases.items():
+        assert ended(states, calling(START, parameters, End=True), name)["error"] == error
+    misses = calling("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}, End=True)
+    assert ended(states, misses, "misses")["error"] == "Lambda.ResourceNotFoundException"
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
+def test_names_that_aws_refuses(states: Any, name: str) -> None:
+    """White space, brackets, wildcards, special and control characters: InvalidName."""
+    assert refusal(states.start_execution, **DEPLOYED, name=name)[0] == "InvalidName"
+
+
+@pytest.mark.parametrize(
+    ("action", "parameters", "error"),
+    [
+        ("StartExecution", {**DEPLOYED, "input": 5}, "ValidationException"),
+        ("StartExecution", {**DEPLOYED, "input": {}}, "ValidationException"),
+        ("StartExecution", {**DEPLOYED, "name": 5}, "ValidationException"),
+        ("StartExecution", {**DEPLOYED, "name": ["a"]}, "ValidationException"),
+        ("StartExecution", {"stateMachineArn": 5}, "ValidationException"),
+        ("StartExecution", {"stateMachineArn": "x"}, "InvalidArn"),
+        ("StartExecution", {"stateMachineArn": PREFIX + "none"}, "StateMachineDoesNotExist"),
+        ("StartExecution", {**DEPLOYED, "input": "{"}, "InvalidExecutionInput"),
+        ("StartExecution", {**DEPLOYED, "input": "NaN"}, "InvalidExecutionInput"),
+        ("StartExecution", {**DEPLOYED, "input": '{"a": [-Infinity]}'}, "InvalidExecutionInput"),
+        ("StartExecution", {**DEPLOYED, "input": "[" * 100_000}, "InvalidExecutionInput"),
+        ("StartExecution", {**DEPLOYED, "input": '"\ud800"'}, "InvalidExecutionInput"),
+        ("StartExecution", {**DEPLOYED, "name": "\ud800"}, "InvalidName"),
+        ("ListExecutions", {**DEPLOYED, "nextToken": 5}, "ValidationException"),
+        ("ListExecutions", {**DEPLOYED, "nextToken": "LTU="}, "InvalidToken"),
+        ("ListExecutions", {**DEPLOYED, "nextToken": "?"}, "InvalidToken"),
+        ("ListExecutions", {**DEPLOYED, "maxResults": True}, "ValidationException"),
+        ("ListExecutions", {**DEPLOYED, "maxResults": "5"}, "ValidationException"),
+        ("ListExecutions", {**DEPLOYED, "statusFilter": ["RUNNING"]}, "ValidationException"),
+        ("ListStateMachines", {"maxResults": float("nan")}, "SerializationException"),
+        ("ListStateMachines", [], "SerializationException"),
+        ("StopExecution", {"executionArn": "arn:aws:states:a:b:execution:c:d", "error": 5}, "ValidationException"),
+        ("StopExecution", {"executionArn": GONE}, "ExecutionDoesNotExist"),
+        ("DescribeExecution", {"executionArn": None}, "ValidationException"),
+        ("DescribeExecution", {"executionArn": GONE}, "ExecutionDoesNotExist"),
+        ("RedriveExecution", {"executionArn": GONE}, "ExecutionDoesNotExist"),
+        ("MakeCoffee", {}, "UnknownOperationException"),
+    ],
+)
+def test_a_bad_request_is_400_by_awss_name(states: Any, action: str, parameters: Any, error: str) -> None:
+    """Also one that the SDK would never send: 400, an error's name and a sentence."""
+    headers = {"X-Amz-Target": f"AWSStepFunctions.{action}", "Content-Type": "application/x-amz-json-1.0"}
+    with urllib3.PoolManager() as http:
+        answer = http.request("POST", states.meta.endpoint_url, body=json.dumps(parameters), headers=headers)
+    assert (answer.status, answer.json()["__type"]) == (400, f"com.amazonaws.states#{error}")
+    assert answer.json()["message"]
