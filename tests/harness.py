@@ -54,19 +54,24 @@ class Service:
         self.folder = folder
         self._log = folder / "run.log"
         own = {"STREAMKEEPER_STAGE": STAGE, "STREAMKEEPER_DATA": str(folder / "data"), "PORT": str(self.port)}
-        self._environment = support.environment(**own, **{guard.SETTING: "enforce"} | environment)
+        self.variables = support.environment(**own, **{guard.SETTING: "enforce"} | environment)
         self.refused: set[str] = set()
         self._clients: dict[str, Any] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Returns when the HTTP API answers."""
-        with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "local.cli", "run"]
-            self.process = subprocess.Popen(command, cwd=self._project, env=self._environment, stdout=log, stderr=log)
-        assert support.until(self._answers, 60), self.log
+        self.launch()
+        assert support.until(self.answers, 60), self.log
 
-    def _answers(self) -> bool:
+    def launch(self, *starter: str) -> None:
+        """Returns when the process has been created, by a command that becomes it if one is given."""
+        with self._log.open("ab") as log:
+            command = [*starter, sys.executable, "-m", "local.cli", "run"]
+            self.process = subprocess.Popen(command, cwd=self._project, env=self.variables, stdout=log, stderr=log)
+
+    def answers(self) -> bool:
+        """Whether the HTTP API is there."""
         assert self.process is not None
         assert self.process.poll() is None, self.log
         # The port is open before anything is served at it.
@@ -80,7 +85,7 @@ class Service:
 
     def check_permissions(self) -> None:
         """Fails where a request was refused that no test expects to be; what was allowed is judged with all others."""
-        permission_edges.add_record(Path(self._environment["STREAMKEEPER_DATA"]) / guard.RECORD)
+        permission_edges.add_record(Path(self.variables["STREAMKEEPER_DATA"]) / guard.RECORD)
         pattern = r"ALERT: refused: .*:assumed-role/(\w+)/\S+ is not authorized to perform: (\S+)"
         refused = {" ".join(found) for found in re.findall(pattern, self.log)}
         assert refused == self.refused, f"refused: {sorted(refused - self.refused)}\n{self.log}"
@@ -166,7 +171,8 @@ class Service:
     def aws(self, name: str) -> Any:
         """Returns the one client of an AWS service that this service's tests share."""
         if name not in self._clients:
-            self._clients[name] = support.client(name, f"http://127.0.0.1:{self.port + 1}")
+            # What is killed and started again has closed the connections.
+            self._clients[name] = support.client(name, f"http://127.0.0.1:{self.port + 1}", attempts=5)
         return self._clients[name]
 
     def execution(self, arn: str) -> dict[str, Any]:
@@ -180,9 +186,10 @@ class Service:
         The events too it reads from the table: what is stored is to be seen by another way than the product's, also
         while its functions are killed. No stream of these tests is spread over several partition keys.
         """
-        return [{name: _plain(value) for name, value in item.items()} for item in self._items(table, stream_id, prefix)]
+        return [{name: _plain(value) for name, value in item.items()} for item in self.raw(table, stream_id, prefix)]
 
-    def _items(self, table: str, stream_id: str, prefix: str) -> list[dict[str, Any]]:
+    def raw(self, table: str, stream_id: str, prefix: str) -> list[dict[str, Any]]:
+        """Returns the same as DynamoDB has it."""
         values = {":p": {"S": stream_id}} | ({":s": {"S": prefix}} if prefix else {})
         pages = self.aws("dynamodb").get_paginator("query").paginate(
             TableName=f"streamkeeper-{STAGE}-{table}",
@@ -194,8 +201,8 @@ class Service:
 
     def connections(self, stream_id: str) -> list[dict[str, Any]]:
         """Returns the records of a stream's connections, oldest first; the control record has that of the newest."""
-        rows = [ledger_records.whole(row) for row in self._items("control", stream_id, "connection#")]
-        shown = [ledger_records.live_record(item) for item in self._items("control", stream_id, "lease")]
+        rows = [ledger_records.whole(row) for row in self.raw("control", stream_id, "connection#")]
+        shown = [ledger_records.live_record(item) for item in self.raw("control", stream_id, "lease")]
         every = ledger_records.with_live(rows, next(iter(shown), None))
         plain = [{name: _plain(value) for name, value in row.items()} for row in every]
         return sorted(plain, key=lambda row: int(row["fence"]))

@@ -104,7 +104,7 @@ class Scene:
         """The numbers of all events: of items in their own order, of a log in the order in which they lie there."""
         if self.store == "items":
             return sorted(int(item["SK"]) for item in self.service.items("events", stream_id))
-        segments = self.service._items("events", f"{stream_id}{LOG_SUFFIX}", "segment#")
+        segments = self.service.raw("events", f"{stream_id}{LOG_SUFFIX}", "segment#")
         keys = [key for item in segments for key in _keys(item)]
         # It goes on meanwhile.
         assert [event["key"] for event in self.service.events(stream_id, 1000)][: len(keys)] == keys

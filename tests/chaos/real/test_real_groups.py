@@ -206,7 +206,7 @@ def numbers(service: Service, stream: str) -> list[int]:
     """The numbers of the stream's events: of items sorted, of a log in the order in which they lie there."""
     if not stream.startswith(LOG):
         return sorted(int(item["SK"]) for item in service.items("events", stream))
-    return [int(key) for item in service._items("events", f"{stream}{LOG_SUFFIX}", "segment#") for key in _keys(item)]
+    return [int(key) for item in service.raw("events", f"{stream}{LOG_SUFFIX}", "segment#") for key in _keys(item)]
 
 
 def untold(service: Service, stream: str, found: list[int]) -> list[int]:

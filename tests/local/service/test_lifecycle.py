@@ -5,15 +5,11 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.cli import main
@@ -24,118 +20,39 @@ from local.service.command import Options, welcome
 from local.service.embedded_aws import lock
 from local.service.lifecycle import Service
 from local.service.screen import Screen
+from tests import harness
 from tests.harness import free_port
-from tests.local.support import PROJECT, children, client, environment, running, until
+from tests.local.support import PROJECT, children, environment, until
 
 PREFIX = "arn:aws:states:us-east-1:000000000000"
 MACHINE = f"{PREFIX}:stateMachine:streamkeeper-test-connections"
-EVENTS, CONTROL = "streamkeeper-test-events", "streamkeeper-test-control"
 
 
-@dataclass
-class Run:
-    """One `streamkeeper run` and what it printed."""
-
-    port: int
-    data: Path
-    process: subprocess.Popen[bytes] | None = None
-    lives: int = 0
-    seen: set[int] = field(default_factory=set)
-    variables: dict[str, str] = field(default_factory=dict)
-    clients: dict[str, Any] = field(default_factory=dict)
-    starter: tuple[str, ...] = ()
-
-    @property
-    def log(self) -> Path:
-        """What this life of the service prints."""
-        return self.data.with_name(f"run-{self.lives}.log")
-
-    def start(self) -> None:
-        """Returns when the HTTP API answers."""
-        self.launch()
-        assert until(self.answers, 30), self.log.read_text()
-
-    def launch(self) -> None:
-        """Returns when the process has been created."""
-        self.lives += 1
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*self.starter, sys.executable, "-m", "local.cli", "run"],
-                cwd=PROJECT,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment(
-                    STREAMKEEPER_STAGE="test",
-                    PORT=str(self.port),
-                    STREAMKEEPER_DATA=str(self.data),
-                    PYTHONWARNINGS="error",
-                    **self.variables,
-                ),
-            )
-
-    def answers(self) -> bool:
-        """Whether the HTTP API is there; the processes of this life are noted."""
-        assert self.process is not None
-        self.seen |= {self.process.pid, *children(self.process.pid)}
-        with contextlib.suppress(urllib3.exceptions.HTTPError), urllib3.PoolManager(retries=False) as http:
-            return bool(http.request("GET", f"http://127.0.0.1:{self.port}/health").status == 200)
-        return False
-
-    def post(self, stream_id: str) -> Any:
-        """The answer of POST /connections/{streamId}."""
-        with urllib3.PoolManager(retries=False) as http:
-            return http.request("POST", f"http://127.0.0.1:{self.port}/connections/{stream_id}").json()
-
-    def delete(self, stream_id: str) -> None:
-        """Asks for the stop of a stream."""
-        with urllib3.PoolManager(retries=False) as http:
-            answer = http.request("DELETE", f"http://127.0.0.1:{self.port}/connections/{stream_id}")
-        assert answer.status == 202
-
-    def aws(self, service: str) -> Any:
-        """A client of the AWS endpoint."""
-        if service not in self.clients:
-            self.clients[service] = client(service, f"http://127.0.0.1:{self.port + 1}", attempts=5)
-        return self.clients[service]
-
-    def items(self, table: str, prefix: str = "") -> list[dict[str, Any]]:
-        """The items of the stream `demo` whose sort key begins with `prefix`."""
-        pages = self.aws("dynamodb").get_paginator("query").paginate(
-            TableName=table, ConsistentRead=True, KeyConditionExpression="PK = :demo AND begins_with(SK, :prefix)",
-            ExpressionAttributeValues={":demo": {"S": "demo"}, ":prefix": {"S": prefix}},
-        )  # fmt: skip
-        return [item for page in pages for item in page["Items"]]
+class Run(harness.Service):
+    """A run that is killed and started again, with the stream `demo`; a warning is an error."""
 
     def ids(self) -> list[int]:
         """The numbers of the stored events, in order."""
-        return sorted(int(item["SK"]["S"]) for item in self.items(EVENTS, "1"))
+        return sorted(int(item["SK"]) for item in self.items("events", "demo", "1"))
 
     def closed(self) -> list[dict[str, Any]]:
         """The records of the connections that have ended."""
-        return [item for item in self.items(CONTROL, "connection#") if "closed_ms" in item]
+        return [item for item in self.connections("demo") if "closed_ms" in item]
 
-    def end(self, number: signal.Signals) -> int:
-        """Sends the signal and returns the exit status; a stop leaves no traceback."""
-        assert self.process is not None
-        self.seen |= set(children(self.process.pid))
-        self.process.send_signal(number)
-        status = self.process.wait(300)
-        assert "Traceback" not in self.log.read_text(), self.log.read_text()
+    def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
+        """Returns the exit status; nothing is left, and a stop leaves no traceback."""
+        status = super().end(with_signal)
+        assert "Traceback" not in self.log, self.log
         return status
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Run]:
-    """A service that is ended and cleaned up whatever the test does."""
-    run = Run(free_port(), tmp_path / "data")
-    try:
-        yield run
-    finally:
-        if run.process is not None and run.process.poll() is None:
-            run.process.kill()
-            run.process.wait()
-        left = until(lambda: not [pid for pid in run.seen if running(pid)])
-        assert left, "processes are left behind"
+    """A service that is ended whatever the test does."""
+    run = Run(tmp_path, PYTHONWARNINGS="error")
+    yield run
+    if run.process is not None and run.process.poll() is None:
+        run.end(signal.SIGKILL)
 
 
 def contiguous(ids: list[int]) -> bool:
@@ -154,7 +71,7 @@ def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
     ended: list[tuple[str, str]] = []
 
     def explained() -> bool:
-        ended[:] = [(item["lane"]["S"], item["ended_by"]["S"]) for item in service.closed()[:2]]
+        ended[:] = [(item["lane"], item["ended_by"]) for item in service.closed()[:2]]
         return ended == [("B", "taken_over"), ("A", "taken_over")]
 
     assert until(explained, 25), ended
@@ -168,7 +85,7 @@ def test_a_stream_is_kept_through_handovers_and_a_kill(service: Run) -> None:
     service.end(signal.SIGKILL)
     service.start()
     states = service.aws("stepfunctions")
-    assert until(lambda: "resumed: demo" in service.log.read_text())
+    assert until(lambda: "resumed: demo" in service.log)
     old = states.describe_execution(executionArn=first)
     assert (old["status"], old["error"]) == ("ABORTED", "LocalServiceStopped")
     assert until(lambda: service.ids()[-1] > before[-1] + 15, 15)
@@ -185,21 +102,21 @@ def test_a_stream_is_kept_where_its_table_is_set_back(service: Run) -> None:
     service.start()
     service.post("demo")
     assert until(service.ids, 5), "no event within five seconds of the POST"
-    older = service.items(CONTROL, "lease")
+    older = service.raw("control", "demo", "lease")
     service.end(signal.SIGKILL)
     service.start()
     states = service.aws("stepfunctions")
-    assert until(lambda: "resumed: demo" in service.log.read_text())
+    assert until(lambda: "resumed: demo" in service.log)
     (successor,) = states.list_executions(stateMachineArn=MACHINE, statusFilter="RUNNING")["executions"]
     after = service.ids()
     assert until(lambda: service.ids()[-1] > after[-1] + 10, 15)
     after = service.ids()
     # The execution that runs sees another in the lease, and that is over.
     for item in older:
-        service.aws("dynamodb").put_item(TableName=CONTROL, Item=item)
-    assert until(lambda: "ALERT: the lease of demo names an execution" in service.log.read_text(), 20)
+        service.aws("dynamodb").put_item(TableName="streamkeeper-test-control", Item=item)
+    assert until(lambda: "ALERT: the lease of demo names an execution" in service.log, 20)
     (mended,) = states.list_executions(stateMachineArn=MACHINE, statusFilter="RUNNING")["executions"]
-    assert f"{mended['name']} goes on with the stream" in service.log.read_text()
+    assert f"{mended['name']} goes on with the stream" in service.log
     assert mended["name"].endswith("-orphan-0")
     assert json.loads(states.describe_execution(executionArn=successor["executionArn"])["output"]) == {
         "status": "superseded"
@@ -208,7 +125,6 @@ def test_a_stream_is_kept_where_its_table_is_set_back(service: Run) -> None:
     after = service.ids()
 
     assert service.end(signal.SIGTERM) == 0
-    assert until(lambda: not [pid for pid in service.seen if running(pid)])
     service.start()
     assert until(lambda: service.ids()[-1] > after[-1] + 10, 15)
     assert contiguous(service.ids())
@@ -236,9 +152,9 @@ def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> N
     assert until(lambda: is_prefix(before, service), 20)
     os.kill(_child(service, b"embedded_aws_child"), signal.SIGKILL)
     reached = until(lambda: len(service.ids()) > len(before) + 15, 20)
-    assert reached, service.log.read_text()
+    assert reached, service.log
     assert contiguous(service.ids())
-    log = service.log.read_text()
+    log = service.log
     assert "the embedded DynamoDB died (-9)" in log
     assert "it restarts from its last save" in log
     assert service.end(signal.SIGTERM) == 0
@@ -323,24 +239,23 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     streams = ["demo:a", "demo:b", "demo-ndjson:a", "demo-ndjson:b"]
     for stream_id in streams:
         service.post(stream_id)
-    assert until(lambda: service.log.read_text().count("is connected") >= len(streams), 20)
-    service.delete(streams.pop())
+    assert until(lambda: service.log.count("is connected") >= len(streams), 20)
+    assert service.ask("DELETE", streams.pop())[0] == 202
     assert service.end(signal.SIGTERM) == 0
-    assert service.log.read_text().splitlines()[-1].endswith(" stopping; Ctrl-C again to stop at once")
-    assert not [pid for pid in service.seen if running(pid)]
+    assert service.log.splitlines()[-1].endswith(" stopping; Ctrl-C again to stop at once")
     service.variables["STREAMKEEPER_STREAMS"] = "2"
     service.start()
-    assert until(lambda: "ALERT: this machine holds" in service.log.read_text(), 5)
-    resumed = {line.split()[-1] for line in service.log.read_text().splitlines() if " resumed: " in line}
+    assert until(lambda: "ALERT: this machine holds" in service.log, 5)
+    resumed = {line.split()[-1] for line in service.log.splitlines() if " resumed: " in line}
     assert (len(resumed), resumed < set(streams)) == (2, True)
     # The third waits, and is told of; nothing new starts; and when one ends, the third has its room.
     (waiting,) = set(streams) - resumed
     full = "this machine holds about 2 streams (STREAMKEEPER_STREAMS says so)"
-    assert until(lambda: f"  Capacity       {full}" in service.log.read_text().splitlines(), 5)
-    assert f"ALERT: {full}, so these are not resumed before there is room: {waiting}" in service.log.read_text()
-    assert service.post("demo:new")["detail"].startswith("This machine holds 2 streams")
-    service.delete(resumed.pop())
-    assert until(lambda: f"{waiting}: lane B is connected" in service.log.read_text(), 30), service.log.read_text()
+    assert until(lambda: f"  Capacity       {full}" in service.log.splitlines(), 5)
+    assert f"ALERT: {full}, so these are not resumed before there is room: {waiting}" in service.log
+    assert service.ask("POST", "demo:new")[1]["detail"].startswith("This machine holds 2 streams")
+    assert service.ask("DELETE", resumed.pop())[0] == 202
+    assert until(lambda: f"{waiting}: lane B is connected" in service.log, 30), service.log
     assert service.end(signal.SIGTERM) == 0
 
 
@@ -349,17 +264,16 @@ def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
 
     In the background of a script, by nohup: the end of the terminal ends nothing, Ctrl-C does.
     """
-    service.starter = ("bash", "-c", 'trap "" INT HUP; exec "$@"', "bash")
-    held = lock(service.data)
+    held = lock(service.folder / "data")
     try:
-        service.launch()
-        line = f"waiting for another run to release the data folder {service.data} ..."
-        assert until(lambda: line in service.log.read_text().splitlines(), 10), service.log.read_text()
+        service.launch("bash", "-c", 'trap "" INT HUP; exec "$@"', "bash")
+        line = f"waiting for another run to release the data folder {service.folder / 'data'} ..."
+        assert until(lambda: line in service.log.splitlines(), 10), service.log
         for offset in range(3):
             bind(service.port + offset, "a test").close()
     finally:
         held.close()
-    assert until(service.answers, 30), service.log.read_text()
+    assert until(service.answers, 30), service.log
     assert service.process is not None
     service.process.send_signal(signal.SIGHUP)
     assert service.answers()
