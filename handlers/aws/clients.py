@@ -33,7 +33,7 @@ def bucket(plain: PlainAws | None, *, tries: int) -> Any:
     """A client with the two calls of S3's that the store makes."""
     if plain is None:
         return boto3_client("s3", tries)
-    from handlers.aws.plain_s3 import PlainS3
+    from handlers.aws.plain_clients import PlainS3
 
     signer = _signer(plain, "s3")
     return PlainS3(plain.s3_url, signer, tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
@@ -43,7 +43,7 @@ def functions(plain: PlainAws | None, *, read_timeout_s: int) -> Any:
     """A client with Lambda's call that invokes a function, which it sends once and waits for so long."""
     if plain is None or not plain.lambda_url:
         return boto3_client("lambda", 1, read_timeout_s)
-    from handlers.aws.plain_lambda import PlainLambda
+    from handlers.aws.plain_clients import PlainLambda
 
     signer = _signer(plain, "lambda")
     return PlainLambda(plain.lambda_url, signer, connect_timeout_s=CONNECT_S, read_timeout_s=read_timeout_s)

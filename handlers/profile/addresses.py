@@ -1,15 +1,83 @@
 """Builds the address of a stream from its profile's address, the stream id and the cursor.
 
 A stream id is what one segment of a path can hold, percent-decoded: `etcd:config/a b` is `etcd:config%2Fa%20b` in the
-API's path. Invariant: no stream id and no cursor changes the scheme, the host, the port or the shape of the path that a
-profile's address names; they come in percent-encoded, as one piece of the path or of the query.
+API's path. In the texts of a profile, its address and its body, these stand for what an id says:
+
+    {streamId}           the whole id                         etcd:config/*
+    {name}               what follows its first colon         config/*
+    {name|base64}        that in Base64 (RFC 4648)            Y29uZmlnLyo=
+    {name|from|base64}   where the range of keys begins       config/   in Base64
+    {name|to|base64}     where it ends, itself not in it      config0   in Base64
+
+A name is a range in one of these ways; a backslash takes the character behind it as it is, as in `a\\*`:
+
+    config/a     the key alone: the end is empty
+    config/*     every key that begins with config/
+    a..b         from a up to b, b not among them; a.. has no end, which is the byte 0
+
+Invariants: no stream id and no cursor changes the scheme, the host, the port or the shape of the path that a profile's
+address names; they come in percent-encoded, as one piece of the path or of the query. A value is filled in once, and
+what looks like a placeholder in it stays as it is.
 """
 
+import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from handlers.profile import placeholders
+KNOWN = "{streamId} and {name}, plain or with |base64, {name|from|base64} and {name|to|base64}"
+_PLACEHOLDER = re.compile(r"\{(?:(streamId|name)(\|base64)?|name\|(from|to)\|base64)\}")
+_MISSPELT = re.compile(r"\{(?:streamId|name)\|[^{}]*\}")
+# One character of a range: escaped, or as it is.
+_OF_RANGE = re.compile(r"\\(.)|(.)", re.DOTALL)
+_NO_END = b"\0"
+
+
+def fill_in(text: str, stream_id: str, spell: Callable[[str], str] = str) -> str:
+    """`text` with its placeholders replaced by their values as `spell` spells them."""
+    return _PLACEHOLDER.sub(lambda match: spell(_value(match, stream_id)), text)
+
+
+def without_placeholders(text: str) -> str:
+    """`text` without its placeholders."""
+    return _PLACEHOLDER.sub("", text)
+
+
+def needs_name(text: str) -> bool:
+    """Whether `text` has a placeholder that takes the name."""
+    return any(match[1] != "streamId" for match in _PLACEHOLDER.finditer(text))
+
+
+def misspelt(text: str) -> str:
+    """The first placeholder in `text` whose filter is not known, "" where there is none."""
+    match = _MISSPELT.search(without_placeholders(text))
+    return match[0] if match is not None else ""
+
+
+def key_range(name: str) -> tuple[bytes, bytes]:
+    """The range of keys that `name` spells, as bytes: where it begins, and the end, which is not in it."""
+    characters = [(match[1] or match[2], match[1] is None) for match in _OF_RANGE.finditer(name)]
+
+    def text(of: list[tuple[str, bool]]) -> bytes:
+        return "".join(character for character, _ in of).encode()
+
+    for at in range(len(characters) - 1):
+        if characters[at] == characters[at + 1] == (".", True):
+            return text(characters[:at]), text(characters[at + 2 :]) or _NO_END
+    if characters and characters[-1] == ("*", True):
+        prefix = text(characters[:-1])
+        # No byte of UTF-8 is 0xff, so the last one can always be raised.
+        return prefix, prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else _NO_END
+    return text(characters), b""
+
+
+def _value(match: re.Match[str], stream_id: str) -> str:
+    name = stream_id.partition(":")[2]
+    if match[3]:
+        return base64.b64encode(key_range(name)[match[3] == "to"]).decode()
+    plain = stream_id if match[1] == "streamId" else name
+    return base64.b64encode(plain.encode()).decode() if match[2] else plain
+
 
 # The most characters of a stream id: four bytes each, it is half of what a partition key of DynamoDB takes.
 STREAM_ID_LENGTH = 256
@@ -71,7 +139,7 @@ def check_address(address: str) -> str:
 
     The sentence never repeats the address: its query may hold a secret.
     """
-    bare = placeholders.without(address)
+    bare = without_placeholders(address)
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -83,8 +151,8 @@ def check_address(address: str) -> str:
         raise ProfileError("must not hold a user or a password")
     if parts.fragment or address.endswith("#"):
         raise ProfileError("must not hold a fragment (#)")
-    if placeholders.without(parts.netloc) != parts.netloc or "{" in bare or "}" in bare:
-        raise ProfileError(f"may hold {placeholders.KNOWN}, and those only in its path and query")
+    if without_placeholders(parts.netloc) != parts.netloc or "{" in bare or "}" in bare:
+        raise ProfileError(f"may hold {KNOWN}, and those only in its path and query")
     if not _CHARACTERS.fullmatch(bare):
         raise ProfileError("holds characters that must be percent-encoded")
     return address
@@ -94,14 +162,14 @@ def fill(address: str, stream_id: str) -> str:
     """`address` with its placeholders replaced; raises ProfileError where the path needs a name that the id lacks."""
     parts = urlsplit(address)
     need_name(parts.path, stream_id)
-    path, query = (placeholders.fill(part, stream_id, _one_piece) for part in (parts.path, parts.query))
+    path, query = (fill_in(part, stream_id, _one_piece) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
 def need_name(text: str, stream_id: str) -> None:
     """Raises ProfileError where `text` has a placeholder for the name of the stream, and the id has no name."""
     profile, _, name = stream_id.partition(":")
-    if not name and placeholders.needs_name(text):
+    if not name and needs_name(text):
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
 
 

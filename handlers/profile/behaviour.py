@@ -23,9 +23,9 @@ from handlers.framing.events import (
     to_event,
 )
 from handlers.framing.marks import Kind, Marks
-from handlers.profile import placeholders
+from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
-from handlers.profile.header_fields import FIELD_VALUE
+from handlers.profile.checked_fields import FIELD_VALUE
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
 from handlers.profile.sections import Meaning
@@ -288,7 +288,7 @@ class Profile:
                 return {name: spelled(inner) for name, inner in value.items()}
             if isinstance(value, list):
                 return [spelled(inner) for inner in value]
-            return filled(placeholders.fill(value, stream_id), secrets) if isinstance(value, str) else value
+            return filled(addresses.fill_in(value, stream_id), secrets) if isinstance(value, str) else value
 
         whole = spelled(json.loads(text))
         if asked is not None and self.resume is not None and self.resume.place == "body":

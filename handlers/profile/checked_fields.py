@@ -5,11 +5,24 @@ is one sentence that names the profile, the field and what would be right. It ne
 body, for any of them may hold a secret.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from handlers.framing.events import JsonPath, parse_path
 from handlers.profile.addresses import ProfileError
+
+# RFC 9110, section 5.6.2 and 5.5: a field's name is a token; its value visible characters, spaces and tabs.
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
+# These are the client's own to write: a second one, or another length, would begin another request.
+_RESERVED = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
+
+
+def is_header(name: str) -> bool:
+    """Whether this is the name of a header that a profile may set."""
+    return _TOKEN.fullmatch(name) is not None and name.lower() not in _RESERVED
+
 
 T = TypeVar("T")
 # A longer number of any unit is beyond every limit.

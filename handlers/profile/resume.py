@@ -10,8 +10,7 @@ from typing import Any, Literal, cast
 
 from handlers.framing.events import JsonPath
 from handlers.framing.marks import Kind, Mark
-from handlers.profile.checked_fields import Fields, did_you_mean
-from handlers.profile.header_fields import is_header
+from handlers.profile.checked_fields import Fields, did_you_mean, is_header
 from handlers.profile.mark_fields import marks
 
 # More digits Python reads no more; a cursor of so many is a text.

@@ -12,10 +12,9 @@ from urllib.parse import parse_qsl
 
 from handlers.connection.backoff import KINDS, FailureKind, Pace
 from handlers.framing.events import Rule, parse_path
-from handlers.profile import placeholders
+from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import PATH, Fields, did_you_mean
-from handlers.profile.header_fields import FIELD_VALUE, is_header
+from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, is_header
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import is_bare, references, without
 
@@ -100,9 +99,9 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
         if not isinstance(parsed, dict):
             fields.wrong("resume.body", "must lead through objects of the body")
             break
-    misspelt = placeholders.misspelt(value)
+    misspelt = addresses.misspelt(value)
     if misspelt:
-        fields.wrong("body", f"holds {misspelt}, which is not known; there are {placeholders.KNOWN}")
+        fields.wrong("body", f"holds {misspelt}, which is not known; there are {addresses.KNOWN}")
     _check_references(fields, "body", value)
     _check_bare(fields, "body", _texts(json.loads(value)))
     return value

@@ -23,7 +23,7 @@ from handlers.store.event_items import event_item
 from local.costs import stage_costs
 from local.costs.month import MONTH_S
 from local.costs.prices import GB, HOURS, MILLION, Prices
-from local.stream_records import Record, plain
+from local.simulation.table_stream import Record, plain
 
 # "Lambda polls shards in your DynamoDB stream for records at a base rate of 4 times per second."
 POLLS_PER_S = 4

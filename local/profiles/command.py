@@ -23,7 +23,7 @@ from handlers.upstream.address_policy import refusal
 from local.checkout import require_checkout
 from local.printable import printable
 from local.profiles import advice, new, trial
-from local.profiles.looking import seconds
+from local.profiles.probing import seconds
 from local.profiles.profile_files import placeholders, profile_text
 from local.user_error import UserError
 

@@ -24,7 +24,7 @@ from handlers.profile.parse import parse
 from local.checkout import ROOT
 from local.printable import printable
 from local.profiles import places
-from local.profiles.looking import Address, Look, look, seconds
+from local.profiles.probing import Address, Probe, probe, seconds
 from local.user_error import UserError
 
 STREAMS = ROOT / "env" / "streams"
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     if to_file and target.exists():
         raise UserError(f"{target} is there already; name another with --name or --output.")
     try:
-        seen = look(address, "sse", arguments.seconds)
+        seen = probe(address, "sse", arguments.seconds)
     except ProfileError as problem:
         raise UserError(f"The address cannot be used: {printable(str(problem))}.") from None
     framing, why = _framing(seen)
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"streamkeeper: {refusal}", file=sys.stderr)
         return 1
     if framing != "sse":
-        seen = look(address, framing, arguments.seconds)
+        seen = probe(address, framing, arguments.seconds)
     text = _written(address, framing, why, seen, arguments.seconds)
     parse(name, tomllib.loads(text), {})
     if not to_file:
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _refusal(seen: Look, framing: str) -> str | None:
+def _refusal(seen: Probe, framing: str) -> str | None:
     """Why what answered is no stream; None where it is one."""
     if seen.problem:
         return seen.problem
@@ -109,7 +109,7 @@ def _refusal(seen: Look, framing: str) -> str | None:
     return None
 
 
-def _framing(seen: Look) -> tuple[str, str]:
+def _framing(seen: Probe) -> tuple[str, str]:
     """The framing, and how it is known."""
     kind = seen.content_type.partition(";")[0].strip().lower()
     if kind in _BY_TYPE:
@@ -133,7 +133,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _written(address: Address, framing: str, why: str, seen: Look, seconds_: float) -> str:
+def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: float) -> str:
     """The profile as TOML, each line with its reason."""
     lines = [
         "#:schema ../profile.schema.json",
@@ -150,7 +150,7 @@ def _written(address: Address, framing: str, why: str, seen: Look, seconds_: flo
     seen.frames = [frame for frame in seen.frames if frame.name not in beats]
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
-        lines.append("# No event came: key and cursor are the defaults. Look for longer (--seconds) to know more.")
+        lines.append("# No event came: key and cursor are the defaults. Probe for longer (--seconds) to know more.")
     elif has_ids and len(set(seen.ids)) == len(seen.frames):
         lines.append("# Each event has an id of its own, which is the dedup key and the cursor.")
         lines += _resumption(address, framing, seen, seconds_)
@@ -165,13 +165,13 @@ def _written(address: Address, framing: str, why: str, seen: Look, seconds_: flo
     return "\n".join(lines) + "\n"
 
 
-def _resumption(address: Address, framing: str, seen: Look, seconds_: float) -> list[str]:
+def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) -> list[str]:
     """Whether the upstream goes on behind an id, by asking it for what came after one in the middle."""
     if len(seen.ids) < 2:
         return ["# One event is too few to see whether it goes on behind an id: look for longer (--seconds)."]
     middle = (len(seen.ids) - 1) // 2
     asked, later = seen.ids[middle], seen.ids[middle + 1]
-    again = look(address, framing, seconds_, asked, most=1)
+    again = probe(address, framing, seconds_, asked, most=1)
     asking = "# Asked by Last-Event-ID for what came after an id"
     resume = 'resume = { header = "Last-Event-ID" }'
     if again.ids[:1] == [later]:
@@ -185,7 +185,7 @@ def _resumption(address: Address, framing: str, seen: Look, seconds_: float) -> 
     return [f"{asking}, nothing came."]
 
 
-def _stall(seen: Look, seconds_: float) -> str:
+def _stall(seen: Probe, seconds_: float) -> str:
     """After how long a silence the connection is made again."""
     rests = [later - earlier for earlier, later in pairwise(seen.beats_s)]
     if not rests:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from local.profiles.looking import Address, Look, look
+from local.profiles.probing import Address, Probe, probe
 
 # The names of places in which upstreams put what names an event, and of the parameters by which they go on behind one.
 _LIKELY = ("seq", "sequence", "cursor", "offset", "position", "revision", "id", "_id", "event_id", "eventId", "uuid")
@@ -22,7 +22,7 @@ _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GUESS = 'on_conflict = "both"  # the key is a guess: another body under it is stored, too, until you know better'
 
 
-def written(address: Address, framing: str, seen: Look, seconds: float) -> list[str]:
+def written(address: Address, framing: str, seen: Probe, seconds: float) -> list[str]:
     """The lines of a profile that say what names an event, and how to resume."""
     if len(seen.frames) < 2:
         return ['key = "hash"  # one event is too few to see what names it: look for longer (--seconds)']
@@ -85,7 +85,7 @@ def _increases(values: list[Any]) -> bool:
     return all(earlier < later for earlier, later in pairwise(values))
 
 
-def _resumes(address: Address, framing: str, seen: Look, place: str, seconds: float) -> str | None:
+def _resumes(address: Address, framing: str, seen: Probe, place: str, seconds: float) -> str | None:
     """The parameter with which the upstream goes on behind the place of an event in the middle; None where none does.
 
     At least three events tell that from an upstream that begins where it always does.
@@ -98,7 +98,7 @@ def _resumes(address: Address, framing: str, seen: Look, place: str, seconds: fl
     asked = re.findall(r"[?&]([^=&#]+)", address.url)
     for parameter in [one for one in dict.fromkeys((*_PARAMETERS, name)) if one not in asked][:_QUESTIONS]:
         text = value if isinstance(value, str) else json.dumps(value)
-        again = look(address.with_query(parameter, text), framing, seconds, most=1)
+        again = probe(address.with_query(parameter, text), framing, seconds, most=1)
         if [frame.data for frame in again.frames[:1]] == [seen.frames[middle + 1].data]:
             return parameter
     return None

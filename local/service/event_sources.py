@@ -22,8 +22,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from local.aws_endpoints import STREAMS, Endpoints
 from local.functions.sandbox import Answer
+from local.simulation.table_stream import Record, as_event
 from local.stack import EventSource
-from local.stream_records import Record, as_event
 from states_language.server import TooManyRequests, UnknownFunction
 
 # Lambda polls a shard four times a second.

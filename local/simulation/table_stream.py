@@ -8,17 +8,35 @@ write is in one shard, and all that a shard has are behind those of its parent.
 
 from __future__ import annotations
 
+import base64
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from handlers.store.segment_reader import LOG_SUFFIX
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.tables import Key
-from local.stream_records import Record, as_event
 from states_language.clock import Clock
+
+Record = dict[str, Any]
+
+
+def as_event(record: Record) -> Record:
+    """The record as Lambda hands it to a function."""
+    written = dict(record["dynamodb"])
+    written["ApproximateCreationDateTime"] = written["ApproximateCreationDateTime"].timestamp()
+    return {**record, "dynamodb": plain(written)}
+
+
+def plain(value: Any) -> Any:
+    """The value with its bytes in Base64, however deep they lie."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list) else value
 
 
 class Write(NamedTuple):

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.aws.clients import boto3_client, bucket, functions, queue
-from handlers.aws.plain_lambda import PlainLambda
-from handlers.aws.plain_s3 import PlainS3
+from handlers.aws.plain_clients import PlainLambda, PlainS3
 from handlers.dynamodb.client import DynamoDb
 from handlers.dynamodb.sigv4 import Credentials, Signer
 from handlers.errors import StoreUnavailable

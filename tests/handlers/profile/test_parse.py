@@ -13,7 +13,7 @@ from handlers.framing.events import parse_path
 from handlers.framing.marks import Marks
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
-from handlers.profile import placeholders
+from handlers.profile import addresses
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
@@ -21,8 +21,8 @@ from handlers.profile.resume import LAST_EVENT_ID, Resume
 from tests import shipped
 from tests.handlers.profile.profiles import VARIABLES, profile, refusal
 
-PLACES = f"address may hold {placeholders.KNOWN}, and those only in its path and query"
-UNKNOWN = f"body holds {{name|hex}}, which is not known; there are {placeholders.KNOWN}"
+PLACES = f"address may hold {addresses.KNOWN}, and those only in its path and query"
+UNKNOWN = f"body holds {{name|hex}}, which is not known; there are {addresses.KNOWN}"
 RESUME = 'resume must be { header = "..." }, { query = "..." } or { body = "/..." }, or "none"'
 RESUME_FIELDS = "resume: header, query or body, pattern, add, back_s, reach_s, fallback, confirmed_by, expired, oldest"
 MARK = (

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.profile.addresses import ProfileError
-from handlers.profile.placeholders import fill, key_range
+from handlers.profile.addresses import ProfileError, fill_in, key_range
 from tests.handlers.profile.profiles import profile
 
 KEYS = st.text(st.sampled_from("ab/.*\\:é\U0010ffff"), max_size=6)
@@ -63,7 +62,7 @@ def test_a_prefix_takes_the_keys_that_begin_with_it_and_no_other(prefix: str, re
 def test_placeholders_come_in_once() -> None:
     """What looks like one in a value stays; each filter gives its own value."""
     text = "{streamId} {name} {name|base64} {streamId|base64} {name|from|base64} {name|to|base64} {other}"
-    values = fill(text, "demo:{name}*").split(" ")
+    values = fill_in(text, "demo:{name}*").split(" ")
     in_base64 = [base64.b64decode(value) for value in values[2:6]]
     assert (values[:2], values[6]) == (["demo:{name}*", "{name}*"], "{other}")
     assert in_base64 == [b"{name}*", b"demo:{name}*", b"{name}", b"{name~"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from handlers.framing.decoders import Frame
 from local.cli import main
 from local.profiles import places
-from local.profiles.looking import Address, Look
+from local.profiles.probing import Address, Probe
 from tests.handlers.servers import UNTIL_CLOSE, Peer, serving
 from tests.local.support import PROJECT
 from tests.real.test_couchdb import Database
@@ -173,7 +173,7 @@ BODIES = st.dictionaries(
 @given(st.lists(BODIES, min_size=2, max_size=6))
 def test_a_place_is_shared_by_no_two_events(bodies: list[dict[str, Any]]) -> None:
     """Of any JSON: as many values at a place as events; what is written of it is sound TOML and loses nothing."""
-    seen = Look(frames=[Frame(json.dumps(body)) for body in bodies])
+    seen = Probe(frames=[Frame(json.dumps(body)) for body in bodies])
     for place in places.unique(seen.bodies):
         values = [json.loads(json.dumps(body)) for body in bodies]
         for name in place.split(".")[1:]:

@@ -1,7 +1,7 @@
-"""Looks at what an address answers: connects, reads for some seconds, and keeps what came.
+"""Probes what an address answers: connects, reads for some seconds, and keeps what came.
 
-`profile new` draws its conclusions from such looks. Invariants: nothing is stored and no stream is claimed; a
-connection is closed however the look ends.
+`profile new` draws its conclusions from such probes. Invariants: nothing is stored and no stream is claimed; a
+connection is closed however the probe ends.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Address:
 
 
 @dataclass
-class Look:
+class Probe:
     """What one connection brought; `beats_s` are the instants of bytes that keep it alive and are no frame."""
 
     status: int = 0
@@ -67,13 +67,13 @@ class Look:
         return [] if not all(isinstance(body, dict) for body in bodies) else bodies  # type: ignore[return-value]
 
 
-def look(address: Address, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES) -> Look:
+def probe(address: Address, framing: str, seconds: float, cursor: str | None = None, most: int = _FRAMES) -> Probe:
     """What arrives within these seconds, or until `most` frames came; raises ProfileError for a bad address."""
-    # What is refused for its address is refused for good; a look at one's own machine is what is asked for.
+    # What is refused for its address is refused for good; a probe of one's own machine is what is asked for.
     table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
     profile: Profile = parse(_NAME, table, {})
     upstream = Upstream(profile.request(_NAME, cursor, {}), connect_timeout_s=10, stall_after_s=max(1.0, seconds))
-    seen, until_s, decoder = Look(), time.monotonic() + seconds, profile.decoder()
+    seen, until_s, decoder = Probe(), time.monotonic() + seconds, profile.decoder()
     upstream.start()
     try:
         while (left_s := until_s - time.monotonic()) > 0 and len(seen.frames) < most:
@@ -94,7 +94,7 @@ def look(address: Address, framing: str, seconds: float, cursor: str | None = No
     return seen
 
 
-def _taken(seen: Look, data: bytes, decoder: Any) -> bool:
+def _taken(seen: Probe, data: bytes, decoder: Any) -> bool:
     """Takes a chunk in; false where it cannot be read."""
     seen.first = (seen.first + data)[:_BYTES]
     try:

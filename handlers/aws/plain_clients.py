@@ -1,8 +1,10 @@
-"""Puts objects into S3 and gets them, where the environment says all that such a request needs.
+"""Puts objects into S3, gets them, and invokes functions, where the environment says all that such a request needs.
 
-boto3's client takes 24 MB of a function that may have 128, and a text twice: once as it is, once as bytes. This one
-sends a body piece by piece. It has the two calls of boto3's that the store makes, and raises botocore's errors.
-Invariant: an object is put whole or not at all, for its size and its SHA-256 are signed.
+As boto3's clients, but without them: to import boto3 takes seconds of the smallest function, and its client of S3 takes
+24 MB of one that may have 128, and a text twice, once as it is and once as bytes. These have the calls that are made
+here, and raise botocore's errors. Invariants: an object is put whole or not at all, for its size and its SHA-256 are
+signed, and it is sent piece by piece; an invocation is sent once, for whoever invokes a function does not know whether
+it ran.
 """
 
 import hashlib
@@ -11,12 +13,12 @@ import random
 import re
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import urllib3
 
-from handlers.aws.urllib3_errors import not_answered
 from handlers.dynamodb.sigv4 import Signer
 from handlers.framing.frames import encoded
 from handlers.tls import tls
@@ -115,3 +117,62 @@ def _refused(operation: str, answer: urllib3.BaseHTTPResponse, retries: int) -> 
     }
     error = {"Code": code[1].decode() if code else str(answer.status), "Message": ""}
     return ClientError({"Error": error, "ResponseMetadata": metadata}, operation)
+
+
+class PlainLambda:
+    """Lambda at one endpoint."""
+
+    def __init__(self, url: str, signer: Signer, *, connect_timeout_s: float, read_timeout_s: float) -> None:
+        self._url = url.rstrip("/")
+        self._signer = signer
+        timeout = urllib3.Timeout(connect=connect_timeout_s, read=read_timeout_s)
+        self._http = urllib3.PoolManager(num_pools=1, maxsize=1, ssl_context=tls(), timeout=timeout, retries=False)
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
+        """As boto3's: the name may be an ARN; raises ClientError or another BotoCoreError."""
+        path = f"/2015-03-31/functions/{quote(FunctionName, safe='')}/invocations"
+        try:
+            answer = self._http.request("POST", self._url + path, headers=self._headers(path, Payload), body=Payload)
+        except urllib3.exceptions.HTTPError as error:
+            raise not_answered(self._url, error) from None
+        if answer.status != 200:
+            raise _not_invoked(answer)
+        said = {"Payload": io.BytesIO(answer.data)}
+        failed = answer.headers.get("x-amz-function-error")
+        return said if failed is None else said | {"FunctionError": failed}
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._http.clear()
+
+    def _headers(self, path: str, body: bytes) -> dict[str, str]:
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers = self._signer.dated({"host": urlsplit(self._url).netloc}, stamp)
+        # "Create a canonical request": "each path segment must be URI-encoded twice (except for Amazon S3 …)".
+        twice = quote(path, safe="/~")
+        headers["authorization"] = self._signer.authorization("POST", twice, headers, sha256(body).hexdigest(), stamp)
+        del headers["host"]  # it is sent in any case
+        return headers
+
+
+def _not_invoked(answer: urllib3.BaseHTTPResponse) -> Any:
+    """botocore's error for an answer that is not a success."""
+    from botocore.exceptions import ClientError
+
+    code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
+    metadata = {"RequestId": answer.headers.get("x-amzn-requestid", ""), "HTTPStatusCode": answer.status}
+    return ClientError({"Error": {"Code": code, "Message": ""}, "ResponseMetadata": metadata}, "Invoke")
+
+
+def not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
+    """botocore's error for one of the transport; imported when there is one, for most functions never have any."""
+    from botocore import exceptions
+
+    # Of these the first is a kind of the second.
+    if isinstance(error, urllib3.exceptions.NewConnectionError):
+        return exceptions.EndpointConnectionError(endpoint_url=url)
+    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
+        return exceptions.ConnectTimeoutError(endpoint_url=url)
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+        return exceptions.ReadTimeoutError(endpoint_url=url)
+    return exceptions.ConnectionClosedError(endpoint_url=url)
