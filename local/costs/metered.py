@@ -8,7 +8,7 @@ once; how it is counted changes no answer.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,13 +80,12 @@ class Counts:
 
 
 class Meter:
-    """Tables by name, all empty, and what was requested of them; `on_change` is called after each change of an item."""
+    """Tables by name, all empty, and what was requested of them."""
 
-    def __init__(self, tables: Mapping[str, Table], on_change: Callable[[str, Key, Any], None] | None = None) -> None:
+    def __init__(self, tables: Mapping[str, Table]) -> None:
         self._defined = tables
         self._tables = MemoryDynamoDB(*tables, on_change=self._changed)
         self._items: dict[tuple[str, Key], Item] = {}
-        self._on_change = on_change
         self._changes: list[tuple[str, Item | None, Item]] = []
         self.counts = Counts()
 
@@ -108,14 +107,10 @@ class Meter:
             self._count_statements(request["Statements"], answer["Responses"])
         elif operation == "BatchGetItem":
             for name, wanted in request["RequestItems"].items():
-                sizes = [self._size(name, _key(key)) for key in wanted["Keys"]]
-                count = self._count(name, operation, wanted["Keys"][0]["SK"]["S"])
-                count.read_units += read_units(sizes, consistent=wanted.get("ConsistentRead", False))
+                self._count_read(operation, name, wanted["Keys"], wanted)
         elif operation == "GetItem":
-            name, key = request["TableName"], _key(request["Key"])
-            units = read_units([self._size(name, key)], consistent=request.get("ConsistentRead", False))
-            self._count(name, operation, key[1]).read_units += units
-        elif operation in ("Query", "Scan"):
+            self._count_read(operation, request["TableName"], [request["Key"]], request)
+        elif operation == "Query":
             self._count_together(operation, request, answer["Items"])
         else:
             name, key = request["TableName"], _key(request.get("Key") or request["Item"])
@@ -131,6 +126,13 @@ class Meter:
             if "Error" in answer:
                 key = _key(dict(zip(("PK", "SK"), statement["Parameters"], strict=False)))
                 count.write_units += refused_units(self._items.get((name, key)))
+
+    def _count_read(self, operation: str, table: str, keys: list[Any], request: dict[str, Any]) -> None:
+        """Counts a read of items by their keys."""
+        items = (self._items.get((table, _key(key))) for key in keys)
+        sizes = [0 if item is None else item_bytes(item) for item in items]
+        count = self._count(table, operation, keys[0]["SK"]["S"])
+        count.read_units += read_units(sizes, consistent=request.get("ConsistentRead", False))
 
     def _count_together(self, operation: str, request: dict[str, Any], items: list[Item]) -> None:
         values = request.get("ExpressionAttributeValues", {})
@@ -157,15 +159,9 @@ class Meter:
         count.requests += 1
         return count
 
-    def _size(self, table: str, key: Key) -> int:
-        item = self._items.get((table, key))
-        return 0 if item is None else item_bytes(item)
-
     def _changed(self, table: str, key: Key, item: Any) -> None:
         self._changes.append((table, self._items.get((table, key)), item))
         self._items[table, key] = item
-        if self._on_change is not None:
-            self._on_change(table, key, item)
 
 
 class MeteredDynamoDb(DynamoDb):
