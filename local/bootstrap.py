@@ -20,11 +20,11 @@ _WATCH_EVERY_S = 0.25
 def die_with_parent(death_signal: signal.Signals, parent_pid: int) -> None:
     """Sends `death_signal` to this process when its parent ends, even if it ended before the call.
 
-    Linux has prctl(2) for it; elsewhere a thread looks four times a second.
+    Linux has prctl(2) for it; elsewhere a thread checks four times a second.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
-        # prctl(2): a parent that died before the call sends nothing, so look once after it.
+        # prctl(2): a parent that died before the call sends nothing, so check once after it.
         if os.getppid() != parent_pid:
             os.kill(os.getpid(), death_signal)
         return

@@ -1,9 +1,9 @@
 """Stands at the edges of the local service, records what each role asks of AWS, and refuses what it does not allow.
 
 The edges are three: the AWS endpoint, to which each function comes with an access key id of its own; the Tasks of a
-machine; the API, where it starts an execution. Whoever has another key is a person, of whom the template says nothing,
-and so is whoever created a machine at the endpoint. Invariants: a request that is refused reaches no service; each
-request that was seen is in the record, a line for each role, action and resource.
+machine; the API, where it starts an execution. A request with another key comes from a person, for whom the template
+has no role; a machine that was created at the endpoint has none either. Invariants: a request that is refused reaches
+no service; each request that was seen is in the record, a line for each role, action and resource.
 """
 
 import contextlib
@@ -109,7 +109,7 @@ class Guard(Open):
         return [self._with_key(function) for function in functions]
 
     def serving(self, app: ASGIApp) -> ASGIApp:
-        """Returns the AWS endpoint, behind a look at the permissions of whoever asks."""
+        """Returns the AWS endpoint, behind a check of the permissions of the function that asks."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
@@ -127,7 +127,7 @@ class Guard(Open):
         return serve
 
     def performing(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
-        """Returns what performs the Tasks of the machines, behind a look at the permissions of the machine's role."""
+        """Returns what performs the Tasks of the machines, behind a check of the permissions of the machine's role."""
 
         async def check_and_perform(call: TaskCall) -> Any:
             # arn:aws:states:<region>:<account>:execution:<machine>:<name>, and of an Express one express:<machine>:...
@@ -140,7 +140,7 @@ class Guard(Open):
         return check_and_perform
 
     def calling(self, call: CallStates) -> CallStates:
-        """Returns what the API calls Step Functions by, behind a look at the permissions of its role."""
+        """Returns what the API calls Step Functions by, behind a check of the permissions of its role."""
 
         async def check_and_call(action: str, parameters: dict[str, Any]) -> dict[str, Any]:
             if self._roles.api is None:

@@ -160,7 +160,7 @@ class Gateway:
             return _mapped(route, 400, answer, call)
 
     async def _start_stream(self, route: Route, stream_id: str, start: dict[str, Any], call: Call) -> Response:
-        # One at a time: between the look at the room and the start nobody else is let in.
+        # One at a time: between the check of the room and the start nothing else is let in.
         async with self._starting:
             if not await asyncio.to_thread(self._room.admits, stream_id):
                 retry = {"Retry-After": str(_RETRY_AFTER_S)}

@@ -1,7 +1,7 @@
 """Follows the streams that share a function of the local run: who of them is away, and the gaps that came of it.
 
 It reads the streams' leases, a hundred in a request, and no record of a connection that is well. Invariants: a stream
-that goes away and comes back is told once each way, however often it is looked at; what has left is forgotten.
+that goes away and comes back is told once each way, however often it is checked; what has left is forgotten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GroupView:
     _alerted: set[str] = field(default_factory=set)
     _began_ms: int = 0
 
-    def look(self, records: StreamRecords, now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
+    def check(self, records: StreamRecords, now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
         """Returns the news, a sentence each; gaps that ended before `since_ms` are forgotten."""
         ids = sorted(records.members(self.group))
         read = records.read_briefly(ids)

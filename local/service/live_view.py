@@ -1,6 +1,6 @@
 """Shows what the service does: a moving picture of the lanes in a terminal, plain lines elsewhere.
 
-It looks once a second while executions run, and never otherwise. Invariants: it changes nothing; a problem in showing
+It checks once a second while executions run, and never otherwise. Invariants: it changes nothing; a problem in showing
 never ends the service.
 """
 
@@ -34,7 +34,7 @@ from states_language.server import Closing, Executions, KnownExecution
 from timeline import picture, spans
 from timeline.coverage import Connection, gaps
 
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 WINDOW_MS = 120_000
 _NEWEST = 12
 
@@ -75,17 +75,17 @@ class LiveView:
         while True:
             await self._changed.wait()
             while self._executions.running():
-                await self._look_safely()
-                await asyncio.sleep(LOOK_EVERY_S)
-            await self._look_safely()
+                await self._check_safely()
+                await asyncio.sleep(CHECK_EVERY_S)
+            await self._check_safely()
             self._changed.clear()
             self._screen.show(None)
 
-    async def _look_safely(self) -> None:
+    async def _check_safely(self) -> None:
         with harmless("the live view"):
-            await self._look()
+            await self._check()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         running = self._executions.running()
         streams = {stream: known for known in running if (stream := stream_of(known))}
         failed = self._failed(running)
@@ -93,11 +93,11 @@ class LiveView:
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
         for stream_id, view in self._views.items():
             if is_group(stream_id):
-                await self._look_at_group(stream_id, view, failed.get(stream_id, []))
+                await self._check_group(stream_id, view, failed.get(stream_id, []))
                 continue
             records: list[dict[str, Any]] = []
             lease: Lease | None = None
-            # The embedded AWS may be restarting; the next look is a second away.
+            # The embedded AWS may be restarting; the next check is a second away.
             with contextlib.suppress(BotoCoreError, ClientError):
                 records, lease, rest = await asyncio.to_thread(self._read, stream_id)
                 self._alert_stuck(stream_id, rest)
@@ -114,8 +114,8 @@ class LiveView:
         if self._screen.interactive and streams:
             self._screen.show(Group(*(self._drawn(known) for known in streams.values())))
 
-    async def _look_at_group(self, group: str, view: StreamView, failures: list[Failure]) -> None:
-        """Says what became of the streams that share a function, and of the function itself."""
+    async def _check_group(self, group: str, view: StreamView, failures: list[Failure]) -> None:
+        """Prints what has changed for the streams that share a function, and for the function itself."""
         for news in view.update([], 0, _now_ms(), failures):
             self._screen.say(news)
         if self._control_table is None:
@@ -123,8 +123,8 @@ class LiveView:
         records = StreamRecords(self._endpoints.client("dynamodb"), self._control_table)
         seen, now_ms = self._groups.setdefault(group, GroupView(group)), _now_ms()
         with contextlib.suppress(StoreUnavailable):  # as of a stream
-            look = functools.partial(seen.look, records, now_ms, now_ms - WINDOW_MS, self._unconnected_after_ms)
-            for news in await asyncio.to_thread(look):
+            check = functools.partial(seen.check, records, now_ms, now_ms - WINDOW_MS, self._unconnected_after_ms)
+            for news in await asyncio.to_thread(check):
                 self._screen.say(news)
 
     def _alert(self, stream_id: str, length_ms: int) -> None:
@@ -144,7 +144,7 @@ class LiveView:
             )
 
     def _failed(self, running: list[KnownExecution]) -> dict[str, list[Failure]]:
-        """The failures of functions since the last look, by stream."""
+        """The failures of functions since the last check, by stream."""
         kept, self._failures = self._failures, {}
         failures: dict[str, list[Failure]] = {}
         for known in running:

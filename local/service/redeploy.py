@@ -1,6 +1,6 @@
 """Watches the project while the service runs, and applies a change as a deployment would.
 
-It looks three times a second; a change counts when the next look sees the same files. Invariants: what cannot be
+It checks three times a second; a change counts when the next check sees the same files. Invariants: what cannot be
 deployed is reported once, with the reason, and changes nothing; its mending is reported too; a change that is made
 while the last one is applied is seen afterwards.
 """
@@ -21,7 +21,7 @@ from local.service.deployed_code import CODE, STREAMS
 from local.stages import ROOT
 from local.user_error import UserError
 
-LOOK_EVERY_S = 0.3
+CHECK_EVERY_S = 0.3
 # What ships to Lambda; of the template, profiles change the names that the API knows, which `use_code` does.
 SHIPPED = (CODE, STREAMS)
 # The field, however TOML may spell it, and not a comment about deliveries.
@@ -52,7 +52,7 @@ def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
             files.add(_stamp_of(str(top), top.stat()))
         else:
             folders.append(str(top))
-    # With scandir(2)'s own answers: as paths, the same look takes five times as long, three times a second.
+    # With scandir(2)'s own answers: as paths, the same check takes five times as long, three times a second.
     while folders:
         with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -95,21 +95,21 @@ class Redeploy:
         self._stage = stage
         self._say = say
         self._root = root
-        self._code, self._template = self.look()
+        self._code, self._template = self.stamps()
         self._refused = False
 
     async def run(self) -> None:
         """Watches until it is cancelled."""
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            code, template = await asyncio.to_thread(self.look)
+            await asyncio.sleep(CHECK_EVERY_S)
+            code, template = await asyncio.to_thread(self.stamps)
             if (code, template) == (self._code, self._template):
                 continue
-            await asyncio.sleep(LOOK_EVERY_S)
-            if await asyncio.to_thread(self.look) == (code, template):
+            await asyncio.sleep(CHECK_EVERY_S)
+            if await asyncio.to_thread(self.stamps) == (code, template):
                 await self.deploy(code, template)
 
-    def look(self) -> tuple[Stamp, Stamp]:
+    def stamps(self) -> tuple[Stamp, Stamp]:
         """Returns the stamps of what ships and of what the template is made of."""
         template = stamp(self._root, osls.SOURCES, besides=STREAMS)
         return stamp(self._root, SHIPPED), template | delivering(self._root)

@@ -149,12 +149,12 @@ class Said:
 def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
     """That takes seconds; the settings beside it are one."""
     watch = Redeploy(Said(), "test", print, project)
-    before = watch.look()
+    before = watch.stamps()
     profile(project, SOUND, "two")
-    after = watch.look()
+    after = watch.stamps()
     assert (before[0] != after[0], before[1] == after[1]) == (True, True)
     (project / "env" / "test.yml").write_text("")
-    assert watch.look()[1] != before[1]
+    assert watch.stamps()[1] != before[1]
     assert stamp(project, SHIPPED) == after[0]
 
 
