@@ -1,4 +1,4 @@
-"""Performs one invocation in three ways on the same wire: plainly, in a replay and in chaos.
+"""Performs one invocation on three kinds of ports and the same wire: scripts, those of a replay and those of chaos.
 
 The clocks stand still while a step is performed, so the three can be asked for the same steps at the same instants.
 `compare` holds them to that. A replay may leave out readings of the lease that show nothing new (`Await`), and it has

@@ -1,8 +1,7 @@
-"""The three performers of an invocation's steps, compared: what each is asked to do, and what the tables hold after it.
+"""The steps of an invocation on three kinds of ports: what is asked for, and what the tables hold after it.
 
-Threads, replays and chaos (`handlers/run/performer.py` on different ports) get the same wire, the same store and the
-same other connections as the plainest performer does. Each must be asked for the same steps in the same order, with the
-same arguments.
+Scripts, a replay and chaos get the same wire, the same store and the same other connections. The performer must be
+asked for the same steps in the same order, with the same arguments.
 """
 
 from dataclasses import replace
