@@ -1,7 +1,7 @@
 """Carries out a step of an upgrade, called by the machine of `statemachines/upgrade.asl.yml`.
 
-`handlers/upgrade/steps.py` has the steps. Invariants: whatever AWS refuses is raised, and the machine tries again; a
-reason that is answered names streams and our own words, and what Lambda said of a version that does not start.
+`handlers/upgrade/upgrade_steps.py` has the steps. Invariants: whatever AWS refuses is raised, and the machine tries
+again; a reason that is answered names streams and our own words, and what Lambda said of a version that does not start.
 """
 
 import os
@@ -16,8 +16,8 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.pace import Pace
 from handlers.settings import load_upgrade, plain_aws
 from handlers.upgrade.deployed import Clients
-from handlers.upgrade.steps import Work, step
 from handlers.upgrade.upgrade_records import UpgradeRecords
+from handlers.upgrade.upgrade_steps import Work, step
 
 TRIES = 4
 # StartExecution has a bucket of its own, 1,300 in small regions and 300 a second: the POSTs have most of it.
@@ -48,7 +48,7 @@ def records() -> UpgradeRecords:
 
 
 def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str, Any]:
-    """What the step answers (`handlers/upgrade/steps.py`); raises UpgradeRefused where nothing may begin."""
+    """What the step answers (`handlers/upgrade/upgrade_steps.py`); raises UpgradeRefused where nothing may begin."""
     logger.append_keys(request_id=lambda_context.aws_request_id, upgrade=event["execution"])
     functions, states = boto3_client("lambda", TRIES), boto3_client("stepfunctions", TRIES)
     clients = Clients(functions, states, settings.function, settings.state_machine_arn, pace.take)

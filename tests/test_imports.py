@@ -165,3 +165,12 @@ def test_one_performer_closes_upstreams() -> None:
     """The steps of an invocation are performed in one place, whatever its ports are: see handlers/run/performer.py."""
     performers = [name for name, path in ALL.items() if "case " + "CloseUpstream" in path.read_text(encoding="utf-8")]
     assert performers == ["handlers.run.performer"]
+
+
+def test_a_modules_name_says_which_it_is() -> None:
+    """No two modules of the product have one name; that of a verb is its folder's."""
+    named: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        if inside(name, "handlers", "local", "timeline") and path.name not in ("__init__.py", "command.py"):
+            named.setdefault(path.name, []).append(name)
+    assert not [names for names in named.values() if len(names) > 1]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handlers.group.lease import GroupLease, newer_lives, turns_of_others
+from handlers.group.group_lease import GroupLease, newer_lives, turns_of_others
 from handlers.group.roster import Roster
 
 

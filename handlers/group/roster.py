@@ -23,7 +23,7 @@ from collections.abc import Mapping, Set
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED
 from handlers.group.fates import Fate
-from handlers.group.lease import GroupLease, newer_lives
+from handlers.group.group_lease import GroupLease, newer_lives
 
 
 class Part(enum.Enum):

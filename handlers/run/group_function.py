@@ -25,8 +25,8 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget, SharedBufferBudget
 from handlers.group.duties import Duties, EndGroup, Look, ReadMembers, ReadRecords, Remove, SendBeat
 from handlers.group.fates import Delays, Fate, raised
+from handlers.group.group_lease import Beat, GroupLease
 from handlers.group.keeping import Keeps, Kept
-from handlers.group.lease import Beat, GroupLease
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.profile.behaviour import Profile

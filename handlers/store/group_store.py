@@ -24,7 +24,7 @@ from typing import Any
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.lease import Lease
 from handlers.group import GROUP
-from handlers.group.lease import Beat, GroupLease, alive_until_ms, composed, good_until_ms
+from handlers.group.group_lease import Beat, GroupLease, alive_until_ms, composed, good_until_ms
 from handlers.store import typed_values
 from handlers.store.control_record import lease
 from handlers.store.control_table import ControlTable, placeholders

@@ -1,9 +1,9 @@
 """Stores what a connection of a stream in a group needs kept: as `Store` does, but for what the group says for all.
 
 What differs, and nothing else does: the lease in each reply is composed of the stream's record and the group's lease
-(`handlers/group/lease.py`); a heartbeat is answered from what is known, and written where a cursor or a stream that is
-behind is due; a claim asks for the group's right, not for the execution's; and a turn is taken from a dead function
-only once that is buried. So the manager, its loop and the requests of a step are those of a stream alone.
+(`handlers/group/group_lease.py`); a heartbeat is answered from what is known, and written where a cursor or a stream
+that is behind is due; a claim asks for the group's right, not for the execution's; and a turn is taken from a dead
+function only once that is buried. So the manager, its loop and the requests of a step are those of a stream alone.
 
     Heartbeat(cursor "7", seen 12:00:05)   nothing is written; "7" waits, and goes with the next write of the record
     beat at 12:00:05                       says so for all its streams, each by the lag that its record has
@@ -21,7 +21,7 @@ from typing import Any
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.group.lease import known_over, to_bury
+from handlers.group.group_lease import known_over, to_bury
 from handlers.store import control_record, typed_values
 from handlers.store.connection_store import Reply
 from handlers.store.control_writes import Change

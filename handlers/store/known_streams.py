@@ -1,7 +1,7 @@
 """What a function knows of the streams of its group: their records, what waits to be written, until when each was good.
 
-The lease of a stream is composed of its record and the group's lease (`handlers/group/lease.py`). A heartbeat of the
-function answers for all its streams, each by the lag that its record has.
+The lease of a stream is composed of its record and the group's lease (`handlers/group/group_lease.py`). A heartbeat of
+the function answers for all its streams, each by the lag that its record has.
 
 Invariants: a heartbeat says of no stream that it was good for longer than its manager has said, whatever became of the
 write that says by how much; what was read before a stream's own last write changes nothing.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handlers.connection.lease import Lease
-from handlers.group.lease import GroupLease, composed
+from handlers.group.group_lease import GroupLease, composed
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, to_record
 from handlers.store.group_store import GroupStore, live_of_member

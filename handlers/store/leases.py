@@ -25,7 +25,7 @@ from typing import Any
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
 from handlers.group import is_group
-from handlers.group.lease import GroupLease
+from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import ATTRIBUTES
 from handlers.store.control_table import BY_RECORD, KEYS, BatchGet, ControlTable

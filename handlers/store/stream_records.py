@@ -15,7 +15,7 @@ from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
-from handlers.group.lease import GroupLease
+from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import check_lease, damage, to_record
 from handlers.store.control_table import BatchGet, ControlTable

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from handlers.connection.effects import RecordLoss
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.group import is_group
-from handlers.group.lease import alive_until_ms
+from handlers.group.group_lease import alive_until_ms
 from handlers.store import control_record, ledger_records
 from handlers.store.group_store import group_lease, lease_of_group
 from handlers.store.ledger_records import live_record

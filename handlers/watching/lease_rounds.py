@@ -26,7 +26,7 @@ from itertools import islice
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
-from handlers.group.lease import GroupLease, is_well
+from handlers.group.group_lease import GroupLease, is_well
 from handlers.store import control_record, typed_values
 from handlers.store.control_record import ATTRIBUTES, damage
 from handlers.store.control_table import KEYS

@@ -11,7 +11,7 @@ from typing import Any
 
 from handlers.store.connection_store import Store
 from handlers.store.event_items import stream_of
-from local.chaos.delivery import Delivery
+from local.chaos.delivery_run import Delivery
 from local.chaos.deployments import QUEUE_URL
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.table_stream import TableStream

@@ -14,7 +14,7 @@ from handlers.deliver.batch import GIVE_UP_MS
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, stored_events
-from local.chaos.delivery import Delivery
+from local.chaos.delivery_run import Delivery
 from local.simulation.table_stream import Write
 
 COUNTED = ("undelivered", "overtaken", "forged", "buried")

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from local import stages
-from local.chaos import delivery, invariants
+from local.chaos import delivery_run, invariants
 from local.chaos.account import Account
 from local.chaos.api_reader import ApiReader
 from local.chaos.delivery_plan import shorter
@@ -111,7 +111,7 @@ def _run(world: World, readers: Sequence[ApiReader], more_ms: int) -> World:
     schedule, account = world.schedule, world.account
     if schedule.delivery is not None:
         redeployed_ms = [account.origin_ms + fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"]
-        account.delivery = delivery.run(schedule.delivery, account.stream, account.origin_ms, redeployed_ms)
+        account.delivery = delivery_run.run(schedule.delivery, account.stream, account.origin_ms, redeployed_ms)
         world.log.extend(account.delivery.log)
     return world
 

@@ -15,7 +15,7 @@ from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_record, typed_values
 from local.chaos import delivery_rules
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
-from local.chaos.gaps import invented, unrecorded
+from local.chaos.gap_rules import invented, unrecorded
 from local.chaos.links import Link
 from local.chaos.losses import lease_ttl_ms, missing
 from local.chaos.orphan_watch import LOOK_EVERY_MS

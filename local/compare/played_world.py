@@ -11,8 +11,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from local.compare.result import Result
-from local.simulation.sandbox import VirtualSandbox
 from local.simulation.scenario import Scenario
+from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import VirtualStage
 from states_language import TaskCall
 from timeline.coverage import deliveries, gaps

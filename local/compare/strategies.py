@@ -18,10 +18,10 @@ from local.compare.result import Result, Strategy
 from local.replay.command import Replay, replay
 from local.simulation import groups
 from local.simulation.groups import Group
-from local.simulation.sandbox import VirtualSandbox
 from local.simulation.scenario import Scenario
 from local.simulation.skipping import SkippingSlot, VirtualConnection
 from local.simulation.virtual_function import VirtualFunction
+from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import Latencies, VirtualStage
 
 MACHINES = ROOT / "statemachines"

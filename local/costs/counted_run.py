@@ -22,12 +22,12 @@ from local.costs.metered import Counts, Meter, MeteredDynamoDb
 from local.costs.steady_upstream import SteadyUpstream
 from local.simulation import groups
 from local.simulation.groups import Group
-from local.simulation.sandbox import VirtualSandbox
 from local.simulation.scenario import Scenario
 from local.simulation.shared_tasks import store_on
 from local.simulation.slots import Slot, Upstream, stream_needs
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import PromptPool
+from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import INPUT, VirtualStage, machine_in
 from states_language import Machine
 from states_language.clock import Clock

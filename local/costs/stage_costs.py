@@ -15,7 +15,7 @@ from typing import Any
 
 from handlers.connection.steps import Report
 from handlers.group import GROUP
-from handlers.group.lease import Beat
+from handlers.group.group_lease import Beat
 from handlers.run.connection_metrics import kept, numbers
 from handlers.store.group_store import beat_name, beat_value
 from handlers.store.leases import Leases

@@ -25,9 +25,9 @@ from typing import Any
 from local import collection, stages
 from local.printable import columns_of, in_marks_of, printable_lines
 from local.simulation import scenario
-from local.simulation.sandbox import VirtualSandbox
 from local.simulation.scenario import Scenario
 from local.simulation.started_executions import VirtualExecutions
+from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import INPUT, STAGE, VirtualStage, machine_in
 from states_language import Execution
 from timeline import picture, spans

@@ -19,10 +19,10 @@ from local.listener import HOST, bind, port_of
 from local.metrics import export
 from local.permissions.guard import RECORD
 from local.service import capacity, osls
-from local.service.addresses import Sockets
 from local.service.embedded_aws import lock, try_lock
 from local.service.lifecycle import Service
 from local.service.redeploy import Redeploy
+from local.service.run_addresses import Sockets
 from local.service.screen import Screen
 from local.stack import Route
 from local.template import REGION

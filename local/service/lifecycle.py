@@ -25,7 +25,6 @@ from local.metrics.service import Metrics
 from local.permissions import guard
 from local.profiles import profile_files
 from local.service import capacity
-from local.service.addresses import FunctionAddresses, Sockets
 from local.service.aws_server import AwsServer
 from local.service.backend import Backend
 from local.service.capacity import GroupPlaces, most_places
@@ -34,6 +33,7 @@ from local.service.event_sources import Mappings
 from local.service.gateway import Gateway
 from local.service.left_streams import LeftStreams, stream_of
 from local.service.live_view import LiveView
+from local.service.run_addresses import FunctionAddresses, Sockets
 from local.service.screen import Screen
 from local.service.signature_check import SignatureCheck
 from local.stack import ProxyRoute, Route, read

@@ -1,7 +1,7 @@
 """The protocol of a group in every order: functions that hand over, streams that join and leave, kills between writes.
 
 What the functions decide is deployed code: which streams they keep (`handlers/group/roster.py`), what a group's lease
-and a stream's record say together (`handlers/group/lease.py`), and what that means to a connection
+and a stream's record say together (`handlers/group/group_lease.py`), and what that means to a connection
 (`handlers/connection/lease.py`). The connections themselves are as simple as can be, for `model.py` has them as they
 are. It decides which steps there are. Each is one write, or one message of the upstream. Those that cost no budget must
 lead to rest (`model_group_search.py`). Invariant: the steps of a state come in the same order each time.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
 from handlers.group.fates import Fate
-from handlers.group.lease import Beat, GroupLease, composed, known_over
+from handlers.group.group_lease import Beat, GroupLease, composed, known_over
 from tests.chaos.model_group_rules import Rules
 from tests.chaos.model_group_world import (
     ALIVE_MS,

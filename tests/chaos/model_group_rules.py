@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from handlers.connection.lease import Lease
-from handlers.group import lease as group_lease
-from handlers.group.lease import Beat, GroupLease
+from handlers.group import group_lease
+from handlers.group.group_lease import Beat, GroupLease
 from handlers.group.roster import Roster
 from tests.chaos.model_group_world import NOW_MS, Record
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from handlers.group.lease import GroupLease
+from handlers.group.group_lease import GroupLease
 from tests.chaos.model_group import Model
 from tests.chaos.model_group_rules import Rules
 from tests.chaos.model_group_world import Record, Violation, World

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.connection.lease import Lease
-from handlers.group.lease import Beat, GroupLease, newer_lives
+from handlers.group.group_lease import Beat, GroupLease, newer_lives
 from handlers.group.roster import Roster
 
 NOW_MS, ALIVE_MS, PAST_MS, LAST_MS = 1_000, 2_000, 500, 10_000

@@ -6,7 +6,7 @@ import pytest
 
 from handlers.connection.ledger import KEPT_MS
 from handlers.group import keeping
-from local.chaos import gaps, stream_rules
+from local.chaos import gap_rules, stream_rules
 from local.chaos.group_schedule import generate_groups
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
@@ -71,5 +71,5 @@ def test_what_came_longer_before_the_next_opening_than_an_upstream_keeps_may_be_
     schedule = generate_groups(9365)
     world = run_world(replace(schedule, faults=tuple(one for one in schedule.faults if one.kind != "abort")))
     assert violations(world) == []
-    monkeypatch.setattr(gaps, "KEPT_MS", 2 * KEPT_MS)
+    monkeypatch.setattr(gap_rules, "KEPT_MS", 2 * KEPT_MS)
     assert {violation.kind for violation in violations(world)} == {"invented"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handlers.upgrade.steps import place
+from handlers.upgrade.upgrade_steps import place
 from tests.harness import STAGE, Service, running
 from tests.local import support
 from tests.local.support import until

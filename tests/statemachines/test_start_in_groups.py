@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from handlers.group.lease import GroupLease
+from handlers.group.group_lease import GroupLease
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction

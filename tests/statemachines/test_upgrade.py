@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handlers.upgrade.steps import WHOLE
+from handlers.upgrade.upgrade_steps import WHOLE
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 from tests.statemachines.connections import NAMES, definition

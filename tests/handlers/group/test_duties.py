@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.group.duties import LOOK_LEAST_MS, Duties, Look, ReadMembers, ReadRecords, SendBeat
-from handlers.group.lease import Beat, GroupLease
+from handlers.group.group_lease import Beat, GroupLease
 from handlers.group.roster import Roster
 
 EVERY_MS, OFTEN_MS, DEADLINE_MS = 4_000, 2_000, 900_000

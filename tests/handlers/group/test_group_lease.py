@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.connection.lease import Lease, may_open
-from handlers.group.lease import (
+from handlers.group.group_lease import (
     Beat,
     GroupLease,
     composed,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.group.fates import Fate
-from handlers.group.lease import Beat, GroupLease
+from handlers.group.group_lease import Beat, GroupLease
 from handlers.group.roster import Roster
 
 ALIVE = {"r1": Beat(1, 0, 100)}

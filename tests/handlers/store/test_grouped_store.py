@@ -8,7 +8,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from handlers.connection.ledger import Gap, Record, gaps
 from handlers.errors import StoreUnavailable
-from handlers.group.lease import Beat, GroupLease
+from handlers.group.group_lease import Beat, GroupLease
 from handlers.segments.appending import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from handlers.group.lease import Beat
+from handlers.group.group_lease import Beat
 from handlers.store import control_record, typed_values
 from handlers.store.group_store import beat_name, beat_value, group_lease
 from handlers.store.leases import Leases

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from handlers.store import typed_values
 from handlers.store.control_table import ControlTable
 from handlers.store.typed_values import count
-from handlers.upgrade.steps import place
 from handlers.upgrade.upgrade_items import CODE, MARK
+from handlers.upgrade.upgrade_steps import place
 from tests.examples import examples
 from tests.handlers.upgrade.world import CONTROL, FAULTS, FAULTY_CODE, FAULTY_DEFINITION, MACHINE, Run, World
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.upgrade.steps import FEW, WHOLE, place, wave_end
+from handlers.upgrade.upgrade_steps import FEW, WHOLE, place, wave_end
 
 PLACES = st.lists(st.integers(0, WHOLE - 1), max_size=400)
 

@@ -19,8 +19,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from handlers.group import is_group
 from handlers.store import ledger_records, typed_values
 from handlers.upgrade.deployed import Clients
-from handlers.upgrade.steps import Work, step
 from handlers.upgrade.upgrade_records import UpgradeRecords
+from handlers.upgrade.upgrade_steps import Work, step
 from local.simulation.tables import MemoryDynamoDB
 from states_language import TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
