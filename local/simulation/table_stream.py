@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from handlers.store.segment_reader import LOG_SUFFIX
-from local.handed_records import Record, as_event
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.tables import Key
 from states_language.clock import Clock
