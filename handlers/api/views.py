@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,21 @@ NEWEST = 500
 LATEST, QUEUE_S = 100, 6
 
 
+@dataclass
 class Views:
     """The routes by the last part of their paths; each answers with the stream's id and its records."""
 
-    def __init__(
-        self, states: Client, sqs: Client, queue_url: str, dead_after_ms: int, store: StreamRecords, events_table: str
-    ) -> None:
-        self._states = states
-        self._sqs = sqs
-        self._queue_url = queue_url
-        self._dead_after_ms = dead_after_ms
-        self._store = store
-        self._events_table = events_table
-        self.by_name = {
+    states: Client
+    sqs: Client
+    queue_url: str
+    dead_after_ms: int
+    store: StreamRecords
+    events_table: str
+
+    @cached_property
+    def by_name(self) -> dict[str, Callable[[str, Records, int], dict[str, Any]]]:
+        """Each view, by its name."""
+        return {
             "timeline": self._timeline,
             "machine": self._machine,
             "cost": self._cost,
@@ -56,33 +59,33 @@ class Views:
         }
 
     def _timeline(self, stream_id: str, records: Records, now_ms: int) -> dict[str, Any]:
-        return timeline(stream_id, records, now_ms, self._dead_after_ms)
+        return timeline(stream_id, records, now_ms, self.dead_after_ms)
 
     def _machine(self, stream_id: str, records: Records, _: int) -> dict[str, Any]:
         """Of the execution that holds the stream, else of the last one that connected it."""
         newest = max(records.connections, key=lambda one: one.fence, default=None)
         arn = records.lease.execution or (newest.execution if newest is not None else "")
-        found = executions.read(self._states, arn, NEWEST) if arn else None
+        found = executions.read(self.states, arn, NEWEST) if arn else None
         if found is None:
             return {"stream": stream_id, "execution": None, "execution_status": None, "graph": None, "current": []}
         answer: dict[str, Any] = machine(stream_id, found.description, found.definition, found.newest)
         return answer
 
     def _cost(self, stream_id: str, records: Records, now_ms: int) -> dict[str, Any]:
-        partitions, order = self._store.layout(stream_id) or Layout()
-        return cost(stream_id, records, partitions, order, now_ms, self._dead_after_ms)
+        partitions, order = self.store.layout(stream_id) or Layout()
+        return cost(stream_id, records, partitions, order, now_ms, self.dead_after_ms)
 
     def _latest(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
         """The position behind which `GET …/events` has the newest events; null for the beginning."""
-        partitions, order = self._store.layout(stream_id) or Layout()
-        dynamodb = self._store.dynamodb
-        place = event_reader.newest_place(dynamodb, self._events_table, stream_id, partitions, order, LATEST)
+        partitions, order = self.store.layout(stream_id) or Layout()
+        dynamodb = self.store.dynamodb
+        place = event_reader.newest_place(dynamodb, self.events_table, stream_id, partitions, order, LATEST)
         return {"stream": stream_id, "after": place or None}
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
         late_at_s = time.monotonic() + QUEUE_S
         is_late = lambda: time.monotonic() > late_at_s  # noqa: E731
-        return dead_letter_pages.page(stream_id, *dead_letter_pages.received(self._sqs(), self._queue_url, is_late))
+        return dead_letter_pages.page(stream_id, *dead_letter_pages.received(self.sqs(), self.queue_url, is_late))
 
 
 def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:

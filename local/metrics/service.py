@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from handlers.errors import StoreUnavailable
-from local.metrics import export, formats
+from local.metrics import export
 from local.metrics.collector import Collector
 from local.observers import harmless
 
@@ -35,7 +35,7 @@ class Metrics:
             samples = await asyncio.to_thread(self._collector.collect, _now_ms())
         except StoreUnavailable:
             return PlainTextResponse("The table does not answer; try again.\n", 503, {"Retry-After": "5"})
-        return Response(formats.prometheus(samples), media_type=formats.TEXT_TYPE)
+        return Response(export.prometheus(samples), media_type=export.TEXT_TYPE)
 
     async def run(self) -> None:
         """Sends until it is cancelled; returns at once where nothing is to be sent."""
@@ -50,9 +50,7 @@ class Metrics:
     def _send(self, target: export.Target) -> str:
         try:
             now_ms = _now_ms()
-            problem = export.send(
-                target, formats.opentelemetry(self._collector.collect(now_ms), self._start_ms, now_ms)
-            )
+            problem = export.send(target, export.opentelemetry(self._collector.collect(now_ms), self._start_ms, now_ms))
         except StoreUnavailable:
             return "the table does not answer, so nothing is sent"
         return f"the OpenTelemetry collector takes none: {problem}" if problem else ""

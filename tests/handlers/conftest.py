@@ -81,8 +81,8 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     sys.modules.pop("handlers.control", None)
     module = importlib.import_module("handlers.control")
     monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
-    monkeypatch.setattr(module.views, "_store", module.store)
-    monkeypatch.setattr(module.views, "_sqs", lambda: aws.sqs)
+    monkeypatch.setattr(module.views, "store", module.store)
+    monkeypatch.setattr(module.views, "sqs", lambda: aws.sqs)
     monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
     yield module
     sys.modules.pop("handlers.control", None)

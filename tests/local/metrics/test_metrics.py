@@ -20,7 +20,7 @@ from handlers.run.connection_metrics import ENDS
 from handlers.store.group_store import GroupStore
 from handlers.store.stream_records import StreamRecords
 from local.costs.stage_costs import WATCH_METRICS
-from local.metrics import export, formats
+from local.metrics import export
 from local.metrics.collector import Collector, Sample
 from local.user_error import UserError
 from tests.handlers.aws import CONTROL, EVENTS, Aws, save_connection
@@ -54,7 +54,7 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     running = ["demo", ""]
     collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running, lambda _: ())
     save(aws, 1, 5, duplicates=2)
-    first = values(formats.prometheus(collector.collect(10_000)))
+    first = values(export.prometheus(collector.collect(10_000)))
     assert first["streamkeeper_events_stored_total", "demo"] == 5
     assert first["streamkeeper_events_duplicate_total", "demo"] == 2
     assert first["streamkeeper_streams_wanted",] == first["streamkeeper_streams_unconnected",] == 1
@@ -62,12 +62,12 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     assert first["streamkeeper_executions_running",] == 2
     save(aws, 1, 7, "taken_over", duplicates=2, error="StreamTakenOver")
     save(aws, 2, 1)
-    second = values(formats.prometheus(collector.collect(10_000)))
+    second = values(export.prometheus(collector.collect(10_000)))
     assert second["streamkeeper_events_stored_total", "demo"] == 8
     assert second["streamkeeper_connections_ended_total", "demo", "TakenOver"] == 1
     aws.dynamodb.delete_item(TableName=CONTROL, Key={"PK": {"S": "demo"}, "SK": {"S": "connection#000000000001"}})
     running.clear()
-    third = values(formats.prometheus(collector.collect(10_000)))
+    third = values(export.prometheus(collector.collect(10_000)))
     assert third["streamkeeper_events_stored_total", "demo"] == 8
     assert collector.collect(10_000) == collector.collect(10_000)
 
@@ -80,7 +80,7 @@ def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
     }
     delivery_records.add(aws.dynamodb, CONTROL, counts, 5_000)
     collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["demo"], lambda _: {"s3:a"})
-    found = values(formats.prometheus(collector.collect(9_000)))
+    found = values(export.prometheus(collector.collect(9_000)))
     assert {name: value for name, value in found.items() if "lag" in name[0]} == {
         ("streamkeeper_delivery_lag_seconds", "demo", "s3:a"): 6.0
     }
@@ -96,7 +96,7 @@ def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> Non
         groups.joins(stream_id, "1")
     save(aws, 1, 5)
     collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["#1"], lambda _: ())
-    found = values(formats.prometheus(collector.collect(10_000)))
+    found = values(export.prometheus(collector.collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5
     assert found["streamkeeper_events_stored_total", "demo:b"] == 0
     assert found["streamkeeper_stream_group", "demo", "#1"] == found["streamkeeper_stream_group", "demo:b", "#1"] == 1
@@ -108,7 +108,7 @@ def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> Non
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1))
 def test_any_stream_id_stays_within_its_label(stream_id: str) -> None:
     """Prometheus reads the same id, and nothing more, whatever it holds."""
-    text = formats.prometheus([Sample(metric_names.STORED, (stream_id,), 3)])
+    text = export.prometheus([Sample(metric_names.STORED, (stream_id,), 3)])
     assert values(text) == {("streamkeeper_events_stored_total", stream_id): 3}
 
 
@@ -151,7 +151,7 @@ def test_opentelemetry_gets_the_same_numbers() -> None:
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b"}
         target = export.read(settings)
         assert target is not None
-        assert export.send(target, formats.opentelemetry(samples, 1_000, 2_000)) == ""
+        assert export.send(target, export.opentelemetry(samples, 1_000, 2_000)) == ""
     ((_, path, headers, text),) = received
     body = json.loads(text)
     assert (path, headers["api-key"], headers["content-type"]) == ("/v1/metrics", "a b", "application/json")
