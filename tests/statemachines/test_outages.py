@@ -50,7 +50,7 @@ def test_an_outage_ends_no_execution(away: Set[str], hours: int, most: int) -> N
     assert len(world.executions) <= most
 
 
-@pytest.mark.parametrize("days", [1 / 6, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("days", [1 / 6, pytest.param(3, marks=[pytest.mark.long, pytest.mark.cpu(8)])])
 def test_an_outage_of_lambda_starts_a_successor_every_48_minutes(days: float) -> None:
     """Each that is not needed any more reads so in the lease, so none is turned away; two live at a time."""
     world = World({"lambda"}, 1, int(1 + 24 * days))
