@@ -15,9 +15,7 @@ from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.failures import StateError, TaskFailure
 from states_language.history import PAYLOAD_LIMIT_BYTES, utf8_bytes
-from states_language.jsonata.query_flow import Template, states_of
-from states_language.jsonpath.templates import compile_template
-from states_language.states.amounts import Amount
+from states_language.states.amounts import Amount, filled
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.timestamps import instant_ms
 from states_language.values import compact, parse_json
@@ -40,9 +38,7 @@ class Reader:
         if self.resource not in (OBJECT, LIST):
             raise fields.fail("Resource", f"must be {OBJECT} or {LIST}")
         name = "Arguments" if fields.queries else "Parameters"
-        parameters, where = fields.get(name, {}), fields.at(name)
-        self._query = Template(parameters, where, f"ItemReader/{name}") if fields.queries else None
-        self._fill = None if fields.queries else compile_template(parameters, where)
+        self._filled = filled(fields, name, f"ItemReader/{name}")
         config = fields.inside(fields.get("ReaderConfig", {}), fields.at("ReaderConfig"))
         self._most = Amount(config, "MaxItems", 0, 2**53)
         self.kind = config.string("InputType")
@@ -74,11 +70,7 @@ class Reader:
         """Return the first `most` items, all for None and 0; raises StateError."""
         if most is not None and most < 0:
             raise StateError(FAILED, "field MaxItems must be positive")
-        parameters: Any = {}
-        if self._query is not None:
-            parameters = self._query.fill(states_of(raw), branch)
-        elif self._fill is not None:
-            parameters = self._fill(narrowed, branch)
+        parameters = self._filled(raw, narrowed, branch)
         _check_headers(self.names)
         if self.resource == LIST:
             items = await _listed(branch, parameters, most)
@@ -183,23 +175,15 @@ class Batcher:
         self._bytes = Amount(fields, "MaxInputBytesPerBatch", 1, PAYLOAD_LIMIT_BYTES)
         if not self._most.present and not self._bytes.present:
             raise DefinitionError(fields.pointer, "MaxItemsPerBatch or MaxInputBytesPerBatch is required")
-        self._has_input = "BatchInput" in fields
-        self._query = self._fill = None
-        if self._has_input and fields.queries:
-            self._query = Template(fields.get("BatchInput"), fields.at("BatchInput"), "ItemBatcher/BatchInput")
-        elif self._has_input:
-            self._fill = compile_template(fields.get("BatchInput"), fields.at("BatchInput"))
+        has_input = "BatchInput" in fields
+        self._input = filled(fields, "BatchInput", "ItemBatcher/BatchInput") if has_input else None
         fields.close("ItemBatcher")
 
     def batches(self, items: list[Any], raw: Any, narrowed: Any, branch: Branch) -> list[tuple[Any, int]]:
         """Return each batch's input and its number of items; an item over the bound of a batch is one alone."""
         most = self._most.bounded(raw, narrowed, branch, whole=True) or len(items)
         largest = self._bytes.bounded(raw, narrowed, branch, whole=True) or PAYLOAD_LIMIT_BYTES
-        common: dict[str, Any] = {}
-        if self._query is not None:
-            common["BatchInput"] = self._query.fill(states_of(raw), branch)
-        elif self._fill is not None:
-            common["BatchInput"] = self._fill(narrowed, branch)
+        common = {} if self._input is None else {"BatchInput": self._input(raw, narrowed, branch)}
         empty = utf8_bytes(compact({**common, "Items": []}))
         groups: list[list[Any]] = []
         size = 0

@@ -12,8 +12,7 @@ from states_language.definition.fields import Fields
 from states_language.distributed.item_reader import ask
 from states_language.distributed.report import ChildExecution, MapRunReport
 from states_language.failures import StateError
-from states_language.jsonata.query_flow import Template, states_of
-from states_language.jsonpath.templates import compile_template
+from states_language.states.amounts import filled
 from states_language.timestamps import written
 from states_language.values import compact
 
@@ -34,9 +33,7 @@ class Writer:
             fields.require("Resource")
         if fields.string("Resource") != OBJECT and self.stored:
             raise fields.fail("Resource", f"must be {OBJECT}")
-        parameters, where = fields.get(name, {}), fields.at(name)
-        self._query = Template(parameters, where, f"ResultWriter/{name}") if fields.queries else None
-        self._fill = None if fields.queries else compile_template(parameters, where)
+        self._filled = filled(fields, name, f"ResultWriter/{name}")
         config = fields.inside(fields.get("WriterConfig", {}), fields.at("WriterConfig"))
         self.form = _one_of(config, "Transformation", TRANSFORMATIONS)
         self.lines = _one_of(config, "OutputType", OUTPUT_TYPES) == "JSONL"
@@ -48,11 +45,7 @@ class Writer:
         if not self.stored:
             results = [result for execution in run.executions for result in self._results(execution, run)]
             return "\n".join(map(compact, results)) if self.lines else results
-        where: Any = {}
-        if self._query is not None:
-            where = self._query.fill(states_of(raw), branch)
-        elif self._fill is not None:
-            where = self._fill(narrowed, branch)
+        where = self._filled(raw, narrowed, branch)
         bucket = where.get("Bucket") if isinstance(where, dict) else None
         if not isinstance(bucket, str):
             raise StateError(FAILED, "The field 'Bucket' is required but was missing")

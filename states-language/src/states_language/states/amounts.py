@@ -4,6 +4,7 @@ In JSONPath the path is in a field of its own, whose name ends in Path; in JSONa
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from states_language.branch import Branch
@@ -13,7 +14,18 @@ from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import Template, states_of
 from states_language.jsonpath.dataflow import compiled
 from states_language.jsonpath.selection import Path
+from states_language.jsonpath.templates import compile_template
 from states_language.values import MISSING, compact
+
+
+def filled(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch], Any]:
+    """Return what fills a field's template from a state's input, raw for JSONata and narrowed for JSONPath."""
+    value, where = fields.get(name, {}), fields.at(name)
+    if fields.queries:
+        query = Template(value, where, label)
+        return lambda raw, _narrowed, branch: query.fill(states_of(raw), branch)
+    fill = compile_template(value, where)
+    return lambda _raw, narrowed, branch: fill(narrowed, branch)
 
 
 class Amount:

@@ -19,9 +19,8 @@ from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import QueryFlow, Template, states_of
 from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
 from states_language.jsonpath.selection import Name
-from states_language.jsonpath.templates import compile_template
 from states_language.machine import Machine
-from states_language.states.amounts import Amount
+from states_language.states.amounts import Amount, filled
 from states_language.states.attempts import Retrying
 from states_language.states.base import Compile, Line
 from states_language.states.iterations import Iterations
@@ -163,16 +162,11 @@ Select = Callable[[Any, Any], Any]
 
 def _selector(fields: Fields) -> Callable[[Any, Any], Select]:
     """Return the function that makes, from a state's input, the function that makes the input of an iteration."""
-    if fields.queries:
-        if "ItemSelector" not in fields:
-            return lambda _raw, _narrowed: lambda _branch, item: item
-        chosen = Template(fields.get("ItemSelector"), fields.at("ItemSelector"), "ItemSelector")
-        return lambda raw, _narrowed: lambda branch, _item: chosen.fill(states_of(raw), branch)
-    selectors = fields.exclusive("ItemSelector", "Parameters")
-    if not selectors:
+    named = ["ItemSelector"] if fields.queries else fields.exclusive("ItemSelector", "Parameters")
+    if not named or named[0] not in fields:
         return lambda _raw, _narrowed: lambda _branch, item: item
-    fill = compile_template(fields.get(selectors[0]), fields.at(selectors[0]))
-    return lambda _raw, narrowed: lambda branch, _item: fill(narrowed, branch)
+    fill = filled(fields, named[0], "ItemSelector")
+    return lambda raw, narrowed: lambda branch, _item: fill(raw, narrowed, branch)
 
 
 def _label(fields: Fields) -> str | None:

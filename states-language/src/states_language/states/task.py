@@ -18,9 +18,7 @@ from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError, TaskFailure
 from states_language.history import fits
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_flow import Template, states_of
-from states_language.jsonpath.templates import Fill, compile_template
-from states_language.states.amounts import Amount, shown
+from states_language.states.amounts import Amount, filled, shown
 from states_language.states.attempts import Retrying
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
@@ -220,31 +218,22 @@ class Credentials:
     """The field Credentials, which may be absent."""
 
     def __init__(self, fields: Fields) -> None:
-        self._fill: Fill | None = None
-        self._query: Template | None = None
-        if "Credentials" not in fields:
+        self._filled = filled(fields, "Credentials", "Credentials") if "Credentials" in fields else None
+        if self._filled is None:
             return
-        value, where = fields.get("Credentials"), fields.at("Credentials")
-        inner = fields.inside(value, where)
+        inner = fields.inside(fields.get("Credentials"), fields.at("Credentials"))
         role = {"RoleArn"} if fields.queries else {"RoleArn", "RoleArn.$"}
-        if not role & value.keys():
+        if not any(name in inner for name in role):
             raise fields.fail("Credentials", "The field 'RoleArn' is required but was missing")  # recorded
         for name in role:
             inner.string(name)
         inner.close("Credentials")
-        if fields.queries:
-            self._query = Template(value, where, "Credentials")
-        else:
-            self._fill = compile_template(value, where)
 
     def details(self, raw: Any, narrowed: Any, branch: Branch) -> dict[str, Any]:
         """Return the role as a detail of TaskScheduled; {} where there is none."""
-        if self._query is not None:
-            credentials = self._query.fill(states_of(raw), branch)
-        elif self._fill is not None:
-            credentials = self._fill(narrowed, branch)
-        else:
+        if self._filled is None:
             return {}
+        credentials = self._filled(raw, narrowed, branch)
         if not isinstance(credentials["RoleArn"], str):
             raise EvaluationError(
                 f"The value of the field 'RoleArn' has an invalid format: {compact(credentials['RoleArn'])}"
