@@ -1,4 +1,7 @@
-"""Every Retry and Catch behaviour that AWS documents, replayed to the millisecond in virtual time."""
+"""What AWS documents of Retry and Catch, to the millisecond in virtual time.
+
+The published examples are run from files, in tests/workbench/test_attempts.py.
+"""
 
 import asyncio
 import json
@@ -40,48 +43,12 @@ async def sleeps_10_s(payload: Any, _lambda_context: Any) -> Any:
     return payload
 
 
-def test_all_scenarios_are_replayed_here() -> None:
-    """A scenario that is added to the facts needs a test."""
-    assert len(SCENARIOS) == 9
-    assert FACTS["defaults"] == {"IntervalSeconds": 1, "MaxAttempts": 3, "BackoffRate": 2.0}
-
-
-def test_two_retriers_count_apart_and_only_a_transition_resets_them() -> None:
-    """Waits of 1, 2, 5 and 4 s, then the Catcher: ErrorB has had its two attempts, the visit of the state goes on."""
-    scenario = SCENARIOS["two retriers, reset only by a transition"]
-    execution = replayed(raising(*scenario["errors"], "never"), Retry=scenario["retry"], Catch=scenario["catch"])
-    assert waits_s(execution) == scenario["waits_s"]
-    assert attempts(execution) == len(scenario["errors"])
-    assert execution.history[-2]["stateExitedEventDetails"]["name"] == scenario["then"]
-
-
-def test_a_back_off_of_one_and_a_half() -> None:
-    """3 s, then 4.5 s: half seconds are kept."""
-    scenario = SCENARIOS["back-off of 1.5"]
-    execution = replayed(sleeps_10_s, TimeoutSeconds=2, Retry=scenario["retry"])
-    assert waits_s(execution) == scenario["waits_s"]
-    assert (execution.status, execution.error) == ("FAILED", "States.Timeout")
-
-
 def test_a_retrier_that_retries_nothing_shields_a_time_out_from_the_next() -> None:
     scenario = SCENARIOS["retry all but a time-out"]
     timed_out = replayed(sleeps_10_s, TimeoutSeconds=2, Retry=scenario["retry"])
     assert attempts(timed_out) - 1 == scenario["on_timeout_retries"]
     other = replayed(raising(*["Other"] * ALWAYS), Retry=scenario["retry"])
     assert waits_s(other) == scenario["on_other_waits_s"]
-
-
-def test_a_handled_error_is_retried_twice_and_then_fails_the_execution() -> None:
-    scenario = SCENARIOS["handled error, retried twice"]
-    execution = replayed(raising(*["HandledError"] * ALWAYS), Retry=scenario["retry"])
-    assert (attempts(execution), waits_s(execution)) == (scenario["attempts"], scenario["waits_s"])
-    assert (execution.status, execution.error) == (scenario["status"], scenario["error"])
-
-
-def test_task_failed_stands_for_any_error_of_a_function() -> None:
-    scenario = SCENARIOS["a predefined name stands for any function error"]
-    execution = replayed(raising(*["WhateverError"] * ALWAYS), Retry=scenario["retry"])
-    assert (attempts(execution), waits_s(execution)) == (scenario["attempts"], scenario["waits_s"])
 
 
 def test_a_handled_error_is_caught() -> None:
@@ -92,15 +59,6 @@ def test_a_handled_error_is_caught() -> None:
     ]
     execution = machine(*states).execute(functions={"work": raising("HandledError")})
     assert (execution.status, execution.output) == (scenario["status"], scenario["fallback_result"])
-
-
-def test_a_time_out_is_retried_twice() -> None:
-    """Three attempts of 2 s with 1 s and 2 s between them: the execution ends after 9 s."""
-    scenario = SCENARIOS["time-out, retried twice"]
-    execution = replayed(sleeps_10_s, TimeoutSeconds=scenario["task_timeout_s"], Retry=scenario["retry"])
-    assert attempts(execution) == scenario["attempts"]
-    assert at_ms(execution, "ExecutionFailed") == [scenario["ends_at_s"] * 1000]
-    assert (execution.status, execution.error) == (scenario["status"], scenario["error"])
 
 
 def test_a_time_out_is_caught() -> None:
@@ -121,6 +79,7 @@ def test_the_error_output_stands_beside_the_input_or_replaces_it() -> None:
 
 
 def test_the_defaults_are_three_retries_after_1_2_and_4_s() -> None:
+    assert FACTS["defaults"] == {"IntervalSeconds": 1, "MaxAttempts": 3, "BackoffRate": 2.0}
     execution = replayed(raising(*["Any"] * ALWAYS), Retry=[{"ErrorEquals": ["States.ALL"]}])
     assert waits_s(execution) == [1, 2, 4]
 
