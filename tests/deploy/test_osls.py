@@ -38,7 +38,7 @@ def test_osls_runs_again_only_when_something_changed(tmp_path: Path, monkeypatch
     killed = subprocess.Popen([sys.executable, "-c", command, str(root)], cwd=stages.ROOT)
     assert until(lambda: children(killed.pid))
     killed.kill()
-    killed.wait()
+    killed.wait(60)
     (left,) = cache(root)
     # The same files make the same template.
     first = osls.template("local")

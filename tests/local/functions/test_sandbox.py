@@ -106,7 +106,7 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
         assert running(child)
     finally:
         os.kill(parent.pid, signal.SIGKILL)
-        parent.wait()
+        parent.wait(60)
     assert until(lambda: not running(child))
 
 
