@@ -117,10 +117,10 @@ def test_no_input_and_no_failure_ends_a_machine_unhandled(name: str) -> None:
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(fuzz(machine, inputs=INPUTS, answers=ANSWERS, last=LAST) | CASES)
-    def look(case: Case) -> None:
+    def ends_handled(case: Case) -> None:
         assert unhandled(machine, case.run(machine, name="mine")) is None
 
-    look()
+    ends_handled()
 
 
 @pytest.mark.parametrize("name", LOADED)

@@ -49,7 +49,7 @@ class States:
 
 
 class Watched(World):
-    """A world without outages, in which two watches look at the stream once a minute."""
+    """A world without outages, in which two watches check the stream once a minute."""
 
     def __init__(self) -> None:
         super().__init__(frozenset(), 0, 0, RENEWING)
@@ -64,15 +64,15 @@ class Watched(World):
         return Orphans(client, self.leases.read, client.youngest, may_start=lambda _: True)
 
     async def pass_time(self, until_ms: int) -> None:
-        """Returns at the instant; both watches have looked every minute, on the minute."""
-        while (look_ms := self.clock.now_ms() // MINUTE_MS * MINUTE_MS + MINUTE_MS) <= until_ms:
-            await self.clock.sleep_until(look_ms)
+        """Returns at the instant; both watches have checked every minute, on the minute."""
+        while (check_ms := self.clock.now_ms() // MINUTE_MS * MINUTE_MS + MINUTE_MS) <= until_ms:
+            await self.clock.sleep_until(check_ms)
             for _ in range(2):
-                self.look()
+                self.check()
         await self.clock.sleep_until(until_ms)
 
-    def look(self, stream_id: str = "demo") -> Orphan | None:
-        """One watch looks at a stream at this instant."""
+    def check(self, stream_id: str = "demo") -> Orphan | None:
+        """One watch checks a stream at this instant."""
         orphan = self.orphans.check(stream_id, self.leases.read(stream_id), self.clock.now_ms())
         self.found += [] if orphan is None else [orphan]
         return orphan
@@ -263,7 +263,7 @@ def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_a_minu
             for execution in [one for one in world.executions if one.status == "RUNNING"]:
                 execution.stop()
             world.put(world.lease | {"expires_at_ms": {"N": "1"}})
-            world.look()
+            world.check()
             await world.clock.sleep_until(world.clock.now_ms() + MINUTE_MS // 4)
         await world.after(20)
         assert world.is_kept
@@ -278,7 +278,7 @@ def test_leases_of_two_streams_that_name_one_execution() -> None:
         lease = LEASE | {"execution": {"S": "arn:gone"}, "generation": {"N": "1"}}
         for stream_id in ("demo", "demo:other"):
             world.table.put_item(TableName=TABLE, Item=lease | {"PK": {"S": stream_id}})
-            orphan = world.look(stream_id)
+            orphan = world.check(stream_id)
             assert orphan is not None
             assert orphan.started
         assert len({one.arn for one in world.executions}) == 2

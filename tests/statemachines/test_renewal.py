@@ -58,7 +58,7 @@ def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> 
 
 
 def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease() -> None:
-    """No function starts, so no connection learns that it is superseded; the next lane that comes by looks."""
+    """No function starts, so no connection learns that it is superseded; the next lane reads the lease."""
 
     class TakenOver(Aws):
         async def perform(self, call: TaskCall) -> Any:
@@ -157,7 +157,7 @@ def test_an_execution_that_claimed_at_its_last_try_asks_for_a_successor(aws: Aws
 
 
 def test_a_lane_that_has_started_a_successor_leaves_it_the_first_try(aws: Aws) -> None:
-    """A connection of its own would be one too many, so the lane rests before it looks whether it is still needed."""
+    """A connection of its own would be one too many, so the lane backs off before it reads the lease."""
     execution = aws.run(scripted(errors.ConnectionExpired(), "superseded"), machine=after(1))
     assert [name for _, name in of_lanes(execution, "B")][1:] == ["Connect B", *RENEWS, "Wait B"]
 

@@ -16,14 +16,14 @@ def never(_payload: Any, _lambda_context: Any) -> Any:
 
 
 class LetsGo(Aws):
-    """The execution `other` drains; it has let go of the stream when somebody has looked at it so many times."""
+    """The execution `other` drains; it has let go of the stream when it was described so many times."""
 
-    looks = 3
+    checks = 3
 
     async def perform(self, call: TaskCall) -> Any:
         if call.action == "describeExecution":
-            self.looks -= 1
-            if not self.looks:
+            self.checks -= 1
+            if not self.checks:
                 rest = {name: value for name, value in self.lease().items() if name != "execution"}
                 self.put(**rest, ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:01.000Z"})
         return await super().perform(call)
@@ -38,7 +38,7 @@ def test_a_post_while_a_stream_stops_starts_it_again() -> None:
     lets_go.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
     seen: list[Any] = []
     assert lets_go.run(lets_go.looking(seen)).output == {"status": "ended"}
-    assert lets_go.looks == 0
+    assert lets_go.checks == 0
     assert seen == [
         {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
     ]
