@@ -17,7 +17,8 @@ from handlers.store.conflicts import MOST_KEYS, _own_key
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
 from tests.examples import examples
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with, is_sent_twice
-from tests.handlers.store.test_event_writer import Counted, noise
+from tests.handlers.store.events import noise
+from tests.handlers.store.test_event_writer import Counted
 
 STREAM = "demo"
 FIRST, BOTH = (StoragePolicy(on_conflict=policy) for policy in ("first", "both"))

@@ -1,6 +1,5 @@
 """Events in batches, against the embedded AWS: what goes into one request, and the outcome of each statement alone."""
 
-import random
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -17,14 +16,10 @@ from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_
 from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
 from tests.examples import examples
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
+from tests.handlers.store.events import noise
 
 STREAM = "demo"
 Statement = dict[str, Any]
-
-
-def noise(size_bytes: int) -> bytes:
-    """Bytes that no compression makes smaller, the same in every run."""
-    return random.Random(1).randbytes(size_bytes)
 
 
 def events(*keys: object, data: str | bytes = "a") -> list[StreamEvent]:

@@ -82,6 +82,16 @@ class Function:
         return answer
 
 
+def opened(table: Table, request_id: str = "r1", overlap: str = "evicts") -> Function:
+    """The stream's first connection, which was answered and is marked as connected."""
+    function = Function(table, request_id, overlap=overlap)
+    function.claim()
+    if overlap == "forbids":
+        function.ask(TakeTurn(1, 9_000))
+    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    return function
+
+
 def row(fence: int, seen_ms: int, **more: Any) -> Progress:
     """A connection that was answered ten milliseconds after its claim."""
     return Progress(fence, claimed_ms=fence * 1_000, opened_ms=fence * 1_000 + 10, seen_ms=seen_ms, **more)
@@ -103,9 +113,7 @@ def test_the_ledger_says_that_a_cursor_is_too_old_before_it_goes() -> None:
 def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
     """The record is tried again before the lease is released, and where that fails nothing is let go."""
     table = Table()
-    function = Function(table, "r1")
-    function.claim()
-    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    function = opened(table)
     before, end = table.item(), row(1, 2_500, closed_ms=2_500)
     record = table.refuses = "connection#000000000001"
     for effect in (SaveRecord(end), Release("6", end)):
@@ -123,9 +131,7 @@ def test_a_connection_lets_go_only_once_the_ledger_has_its_record() -> None:
 def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> None:
     """The answer to the record is lost, so the cursor is not given up; the next connection is told the same."""
     table = Table()
-    first = Function(table, "r1")
-    first.claim()
-    first.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    first = opened(table)
     first.ask(Release("41", row(1, 1_500, closed_ms=1_500, ended_by="reset")))
     expired = fresh(statuses={"410": "expired"}, resume={"header": "Last-Event-ID"})
     expired.start(2_000)
@@ -146,9 +152,7 @@ def test_a_cursor_stays_where_the_ledger_could_not_say_that_it_is_too_old() -> N
 def test_opening_takes_a_claim_and_a_mark() -> None:
     """The claim brings the cursor, the rest and what the ledger knows; a heartbeat is one write, the end are two."""
     table = Table()
-    function = Function(table, "r1")
-    function.claim()
-    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    function = opened(table)
     assert table.requests == ["update_item"] * 2
     assert function.ask(Heartbeat("5", row(1, 2_000), 9_500)).lease.expires_at_ms == 9_500
     assert table.requests == ["update_item"] * 3
@@ -165,9 +169,7 @@ def test_opening_takes_a_claim_and_a_mark() -> None:
 def test_what_is_refused_answers_with_the_record() -> None:
     """Who is no longer the newest that is connected learns of it from its own heartbeat, and saves nothing."""
     table = Table()
-    older, newer = Function(table, "r1"), Function(table, "r2")
-    older.claim()
-    older.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    older, newer = opened(table), Function(table, "r2")
     newer.claim()
     newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
     before, asked = table.item(), len(table.requests)
@@ -183,9 +185,7 @@ def test_what_is_refused_answers_with_the_record() -> None:
 def test_who_knows_of_a_newer_connection_only_marks_its_release() -> None:
     """One request, with the same answer and the same record: its cursor and its end would be refused."""
     table = Table()
-    older, newer = Function(table, "r1"), Function(table, "r2")
-    older.claim()
-    older.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    older, newer = opened(table), Function(table, "r2")
     newer.claim()
     newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
     before, asked = table.item(), len(table.requests)
@@ -215,9 +215,7 @@ def test_a_clock_that_is_set_back_loses_no_cursor(back_ms: int) -> None:
 def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
     """It would let a connection seem to be open that is closed, and move its cursor back."""
     table = Table()
-    function = Function(table, "r1")
-    function.claim()
-    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    function = opened(table)
     function.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
     before = table.item()
     function.ask(Heartbeat("5", row(1, 2_000), 19_000))
@@ -228,9 +226,7 @@ def test_a_heartbeat_that_lands_after_the_release_changes_nothing() -> None:
 def test_a_killed_connection_is_written_down_by_the_next() -> None:
     """The control record shows it as it was last; the claim that finds it there writes it into the ledger."""
     table = Table()
-    killed = Function(table, "r1")
-    killed.claim()
-    killed.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    killed = opened(table)
     killed.ask(Heartbeat("5", row(1, 2_000, stored=4), 9_500))
     assert table.item("connection#000000000001") == {}
     next_one = Function(table, "r2", now_ms=3_000)
@@ -246,9 +242,7 @@ def test_a_killed_connection_is_written_down_by_the_next() -> None:
 def test_what_the_predecessor_wrote_after_the_claim_is_written_down_too() -> None:
     """It may be killed between the claim and the mark, which writes over its record."""
     table = Table()
-    older, newer = Function(table, "r1"), Function(table, "r2")
-    older.claim()
-    older.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    older, newer = opened(table), Function(table, "r2")
     newer.claim()
     older.ask(Heartbeat(None, row(1, 1_900), 9_500))
     newer.ask(MarkConnected(2, 9_900, row(2, 2_010)))
@@ -261,10 +255,7 @@ def test_what_the_predecessor_wrote_after_the_claim_is_written_down_too() -> Non
 def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
     """Where a second connection is forbidden, the claim comes before the last cursor of the older."""
     table = Table()
-    older, newer = Function(table, "r1", overlap="forbids"), Function(table, "r2", overlap="forbids")
-    older.claim()
-    older.ask(TakeTurn(1, 9_000))
-    older.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    older, newer = opened(table, overlap="forbids"), Function(table, "r2", overlap="forbids")
     newer.claim()
     refused = newer.ask(TakeTurn(2, 9_500))
     assert (refused.lease.connected_token, refused.resumption) == (1, None)
@@ -279,10 +270,7 @@ def test_a_turn_brings_the_cursor_that_the_release_saved() -> None:
 def test_a_turn_that_the_upstream_refuses_keeps_what_those_before_have_brought() -> None:
     """It shows itself only when it is released: the next one still knows until when all is stored."""
     table = Table()
-    first = Function(table, "r1", overlap="forbids")
-    first.claim()
-    first.ask(TakeTurn(1, 9_000))
-    first.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    first = opened(table, overlap="forbids")
     first.ask(Release("6", row(1, 2_500, closed_ms=2_500, ended_by="reset")))
     refused = Function(table, "r2", now_ms=2_600, overlap="forbids")
     refused.claim()
@@ -315,9 +303,7 @@ def test_a_record_that_cannot_be_claimed_is_not_asked_for_at_once_again(
 def test_who_looked_for_gaps_is_told_to_the_next() -> None:
     """So that of many connections in a row that break off not each looks back."""
     table = Table()
-    function = Function(table, "r1")
-    function.claim()
-    function.ask(MarkConnected(1, 9_000, row(1, 1_010)))
+    function = opened(table)
     function.ask(RecordGaps(4_000))
     function.ask(Heartbeat(None, row(1, 2_000), 9_500))
     assert Function(table, "r2").claim().resumption.looked == 1

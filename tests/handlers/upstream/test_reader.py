@@ -74,36 +74,22 @@ def sends(*parts: bytes) -> Script:
     return script
 
 
-def test_a_body_that_ends_with_the_connection_arrives_as_it_is_sent() -> None:
-    """A close-delimited body is returned byte by byte, nothing is held back until a block is full."""
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_arrives_as_it_is_sent(is_chunked: bool) -> None:
+    """The transfer coding is removed, and nothing is held back until a block is full."""
     go_on = threading.Event()
 
     def script(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + b"a")
+        send = peer.chunk if is_chunked else peer.send
+        peer.send(CHUNKED if is_chunked else UNTIL_CLOSE)
+        send(b"one")
         assert go_on.wait(WAIT_S)
-        peer.send(b"b")
+        send(b"two")
+        peer.send(b"0\r\n\r\n" if is_chunked else b"")
 
     with serving(script) as server, upstream(server.address) as reader:
-        assert take(reader) == Opened(200, {"content-type": "text/event-stream"})
-        assert take(reader) == Chunk(b"a")
-        go_on.set()
-        assert take(reader) == Chunk(b"b")
-        assert take(reader) == Closed("ended_by_upstream")
-
-
-def test_a_chunked_body_arrives_chunk_by_chunk() -> None:
-    """The transfer coding is removed, and each chunk is returned when it arrives."""
-    go_on = threading.Event()
-
-    def script(peer: Peer) -> None:
-        peer.send(CHUNKED)
-        peer.chunk(b"one")
-        assert go_on.wait(WAIT_S)
-        peer.chunk(b"two")
-        peer.send(b"0\r\n\r\n")
-
-    with serving(script) as server, upstream(server.address) as reader:
-        assert isinstance(take(reader), Opened)
+        opened = take(reader)
+        assert is_chunked or opened == Opened(200, {"content-type": "text/event-stream"})
         assert take(reader) == Chunk(b"one")
         go_on.set()
         assert take_all(reader) == ([Closed("ended_by_upstream")], b"two")
@@ -157,27 +143,30 @@ def test_any_answer_is_handed_over_and_none_is_retried(status: int) -> None:
         assert len(server.peers) == 1
 
 
-def test_the_bytes_before_a_missing_last_chunk_arrive() -> None:
-    """A chunked body that is cut off is truncated, and what arrived is returned first."""
-    assert ends(sends(CHUNKED, b"3\r\none\r\n5\r\ntw")) == (
-        b"onetw",
-        Closed("truncated", "the body ended before its end"),
-    )
-    assert ends(sends(CHUNKED, b"3\r\none\r\n")) == (b"one", Closed("truncated", "the body ended before its end"))
+ENDED, TRUNCATED = Closed("ended_by_upstream"), Closed("truncated", "the body ended before its end")
+GZIP = OK + b"Content-Encoding: gzip\r\n\r\n"
 
 
-def test_a_body_shorter_than_its_length_is_truncated() -> None:
-    """Content-Length is compared with what arrived."""
-    assert ends(sends(OK + b"Content-Length: 9\r\n\r\n", b"one")) == (
-        b"one",
-        Closed("truncated", "the body ended before its end"),
-    )
-    assert ends(sends(OK + b"Content-Length: 3\r\n\r\n", b"one")) == (b"one", Closed("ended_by_upstream"))
+@pytest.mark.parametrize(
+    ("sent", "body", "closed"),
+    [
+        ((CHUNKED, b"3\r\none\r\n5\r\ntw"), b"onetw", TRUNCATED),
+        ((CHUNKED, b"3\r\none\r\n"), b"one", TRUNCATED),
+        ((OK + b"Content-Length: 9\r\n\r\n", b"one"), b"one", TRUNCATED),
+        ((OK + b"Content-Length: 3\r\n\r\n", b"one"), b"one", ENDED),
+        ((b"secret\r\n\r\n",), b"", Closed("protocol", "the answer is not valid HTTP (ProtocolError)")),
+        ((GZIP, b"secret, not gzip"), b"", Closed("protocol", "the body is not compressed as its header says")),
+        ((CHUNKED, b"secret\r\n"), b"", Closed("protocol", "a chunk of the body has no size")),
+        ((), b"", Closed("reset", "the connection was closed without an answer")),
+    ],
+)
+def test_a_body_that_is_cut_or_damaged_is_named(sent: tuple[bytes, ...], body: bytes, closed: Closed) -> None:
+    """What arrived is returned first; the end has its name, without a word of what was received."""
+    assert ends(sends(*sent)) == (body, closed)
 
 
 def test_a_reset_is_a_reset() -> None:
-    """RST in the middle of the body, before the answer, and a close before the answer."""
-
+    """RST in the middle of the body, and before the answer."""
     go_on = threading.Event()
 
     def in_the_body(peer: Peer) -> None:
@@ -191,7 +180,6 @@ def test_a_reset_is_a_reset() -> None:
         go_on.set()
         assert take(reader) == Closed("reset", "ECONNRESET")
     assert ends(Peer.reset) == (b"", Closed("reset", "ECONNRESET"))
-    assert ends(sends()) == (b"", Closed("reset", "the connection was closed without an answer"))
 
 
 def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
@@ -206,16 +194,6 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
         peer.wait_until_gone()
 
     assert ends(beats_then_stops, stall_after_s=1) == (b"\n" * 12, Closed("stalled", "no byte came for 1 s"))
-
-
-def test_what_is_no_http_is_a_protocol_error() -> None:
-    """A wrong status line, wrong compression and a wrong chunk are named, without a word of what was received."""
-    assert ends(sends(b"secret\r\n\r\n")) == (b"", Closed("protocol", "the answer is not valid HTTP (ProtocolError)"))
-    assert ends(sends(OK + b"Content-Encoding: gzip\r\n\r\n", b"secret, not gzip")) == (
-        b"",
-        Closed("protocol", "the body is not compressed as its header says"),
-    )
-    assert ends(sends(CHUNKED, b"secret\r\n")) == (b"", Closed("protocol", "a chunk of the body has no size"))
 
 
 def test_a_port_where_nothing_listens_refuses() -> None:
