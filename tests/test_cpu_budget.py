@@ -24,6 +24,10 @@ def test_dear(shared):
 @pytest.mark.cpu(100)
 def test_cheap(shared):
     assert True
+
+@pytest.mark.long
+def test_long():
+    assert sum(range(9_000_000))
 """
 
 
@@ -36,12 +40,13 @@ def test_what_has_passed_its_budget_is_printed_and_fails_at_thrice(tmp_path: Pat
         PYTEST_PLUGINS="xdist.plugin",
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "cpu_budget", "-p", "no:cacheprovider", "-n1", "--cpu"]
+    command += ["-o", "markers=long"]
     done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=60, check=False)
     over = [line for line in done.stdout.splitlines() if "OVER BUDGET" in line]
     assert [line.split("::")[0] for line in over] == ["FAR OVER BUDGET test_one.py"], done.stdout
     assert (over[0].split()[3], done.returncode) == ("test_one.py::test_dear", 1)
     assert "\ntest_one.py (shared) " in done.stdout
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_only_far_beyond_its_budget_a_test_fails_and_what_is_shared_never_does() -> None:

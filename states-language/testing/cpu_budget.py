@@ -1,7 +1,7 @@
 """A pytest plugin: each test has a budget of CPU seconds, and one that passes it is printed at the end of the run.
 
-`@pytest.mark.cpu(seconds)` gives a test another budget than `DEFAULT_S`, `--cpu` prints the dearest tests. The tests of
-the interpreter use it, and those of the product beside it.
+`@pytest.mark.cpu(seconds)` gives a test another budget than `DEFAULT_S`, a `long` test has none, and `--cpu` prints the
+dearest tests. The tests of the interpreter use it, and those of the product beside it.
 
 The CPU is that of the process and of its children that were reaped. A fixture that several tests share (of a module, a
 session) belongs to none of them: its set-up and its end count for the file in which they happen. Budgets are seconds of
@@ -10,6 +10,7 @@ a machine that makes ten million small additions in `REFERENCE_S`; a slower one 
 Invariant: no test fails by its time alone, unless it takes `TOO_MUCH` times its budget; what is shared never fails.
 """
 
+import math
 import resource
 import time
 from collections.abc import Generator, Iterator
@@ -102,9 +103,7 @@ class Meter:
         finally:
             ended_s = cpu_s()
             own_s = (self._ended_s or ended_s) - begun_s - self._shared_s
-            mark = item.get_closest_marker("cpu")
-            budget_s = (mark.args[0] if mark else DEFAULT_S) * self.slowness
-            self.tests.append(Spent(item.nodeid, own_s, budget_s))
+            self.tests.append(Spent(item.nodeid, own_s, _budget_s(item) * self.slowness))
             file = item.nodeid.partition("::")[0]
             shared = self._files.setdefault(file, Spent(file, 0, SHARED_S * self.slowness, is_shared=True))
             shared.spent_s += ended_s - begun_s - own_s
@@ -119,6 +118,13 @@ class Meter:
             return (yield)
         with self._sharing():
             return (yield)
+
+
+def _budget_s(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("cpu")
+    if mark is not None:
+        return float(mark.args[0])
+    return math.inf if item.get_closest_marker("long") else DEFAULT_S
 
 
 class Report:
