@@ -1,6 +1,6 @@
 """Lease, cursor and ledger on the embedded AWS: what a request writes, its refusals, and what a lost answer does."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
+from handlers.store.connection_store import Store
 from handlers.store.control_writes import mark
 from handlers.store.ledger_records import LOOK_BACK
 from tests.handlers.aws import (
@@ -203,34 +204,27 @@ def test_the_ledger_records_a_connection(aws: Aws) -> None:
     assert save(closed)
     assert not save(Progress(fence=3, claimed_ms=10, opened_ms=20, seen_ms=30, frames=2, bytes=9))
     assert save(closed)
-    assert aws.items(CONTROL, STREAM) == {
-        "connection#000000000003": {
-            "PK": STREAM,
-            "SK": "connection#000000000003",
-            "lane": "A",
-            "execution": "arn:1",
-            "request_id": "r",
-            "fence": 3,
-            "claimed_ms": 10,
-            "opened_ms": 20,
-            "seen_ms": 30,
-            "closed_ms": 40,
-            "ended_by": "reset",
-            "frames": 3,
-            "bytes": 9,
-            "stored": 1,
-            "duplicates": 1,
-            "dead_lettered": 1,
-            "unterminated_bytes": 2,
-            "resumed": False,
-            "conflicts": 1,
-            "saved_ms": 41,
-            "deadline_ms": 900,
-            "error": "StreamDropped",
-            "http_status": 503,
-            "detail": "503 Service Unavailable",
-        }
-    }
+    who = {"lane": "A", "execution": "arn:1", "request_id": "r", "resumed": False}
+    told = {name: value for name, value in asdict(closed).items() if value not in (None, False)}
+    record = {"PK": STREAM, "SK": "connection#000000000003"} | who | told
+    assert aws.items(CONTROL, STREAM) == {"connection#000000000003": record}
+
+
+def keep(store: Store, *connections: Progress) -> None:
+    """Has the ledger take their records."""
+    for progress in connections:
+        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+
+
+def gaps_of(aws: Aws) -> dict[str, dict[str, Any]]:
+    """The gaps that are written down, by their keys."""
+    return {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
+
+
+# A connection that was reset, and the next, which asks for what came since.
+FIRST = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
+SECOND = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=120)
+BROKEN = replace(SECOND, seen_ms=115, closed_ms=115, ended_by="reset")
 
 
 def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
@@ -258,8 +252,7 @@ def test_records_of_the_ledger_may_expire(aws: Aws) -> None:
     store = aws.store(ledger_keep_days=2)
     store.claim(STREAM, execution="", holder="A/1")
     first = Progress(fence=1, claimed_ms=0, opened_ms=1_000, seen_ms=5_999, closed_ms=5_999, ended_by="reset")
-    for progress in (first, Progress(fence=2, claimed_ms=6_000, opened_ms=9_000, seen_ms=9_500)):
-        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    keep(store, first, Progress(fence=2, claimed_ms=6_000, opened_ms=9_000, seen_ms=9_500))
     record_gaps(store, STREAM, 9_600, dead_after_ms=1_000)
     assert {key: item.get("expires_at", 0) - 2 * 86_400 for key, item in aws.items(CONTROL, STREAM).items()} == {
         "connection#000000000001": 5,
@@ -276,14 +269,12 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
     never_answered = Progress(fence=2, claimed_ms=91, seen_ms=91)
     killed = Progress(fence=3, claimed_ms=95, opened_ms=100, seen_ms=150, resumed=True)
     last = Progress(fence=4, claimed_ms=170, opened_ms=180, seen_ms=300)
-    for progress in (first, never_answered, killed, last):
-        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    keep(store, first, never_answered, killed, last)
     record_gaps(store, STREAM, 160, dead_after_ms=20)
-    assert [key for key in aws.items(CONTROL, STREAM) if key.startswith("gap#")] == ["gap#000000000003"]
+    assert list(gaps_of(aws)) == ["gap#000000000003"]
     for _ in range(2):
         record_gaps(store, STREAM, 310, dead_after_ms=20)
-    gaps = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
-    assert gaps == {
+    assert gaps_of(aws) == {
         f"gap#{fence:012d}": {
             "PK": STREAM,
             "SK": f"gap#{fence:012d}",
@@ -299,12 +290,9 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
 def test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off(aws: Aws) -> None:
     """The item under the connection that ended it is written again, and by nobody who has seen less."""
     store = aws.store()
-    first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
-    second = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=120)
-    broken = replace(second, seen_ms=115, closed_ms=115, ended_by="reset")
     shown = []
-    for progress in (first, second, broken, replace(second, fence=3, opened_ms=117, seen_ms=300)):
-        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    for progress in (FIRST, SECOND, BROKEN, replace(SECOND, fence=3, opened_ms=117, seen_ms=300)):
+        keep(store, progress)
         record_gaps(store, STREAM, 119, dead_after_ms=20)
         item = aws.items(CONTROL, STREAM).get("gap#000000000002", {})
         shown.append((item.get("from_ms"), item.get("to_ms"), item.get("closed_by_cursor")))
@@ -316,15 +304,11 @@ def test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off(aws:
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
     """More of them than a look back reads do not hide the gap that they lie behind."""
     store = aws.store()
-    first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
-    second = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=120)
-    for progress in (first, second):
-        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    keep(store, FIRST, SECOND)
     record_gaps(store, STREAM, 119, dead_after_ms=20)
     for number in range(1, LOOK_BACK + 2):
         store.ledger.record_loss(STREAM, RecordLoss(2, number, 110, 111, "announced_by_upstream"))
-    broken = replace(second, seen_ms=115, closed_ms=115, ended_by="reset")
-    save_connection(store, STREAM, broken, lane="A", execution="", request_id="r")
+    keep(store, BROKEN)
     record_gaps(store, STREAM, 119, dead_after_ms=20)
     item = aws.items(CONTROL, STREAM)["gap#000000000002"]
     assert (item["from_ms"], item["to_ms"], item["closed_by_cursor"]) == (90, 115, False)
@@ -333,17 +317,15 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
 def test_a_gap_is_written_however_many_tries_nobody_answered(aws: Aws) -> None:
     """Also where both lanes are connected again before the gap is known."""
     store = aws.store()
-    first = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
     tries = [Progress(fence, 90 + fence, None, 90 + fence, ended_by="refused") for fence in range(2, 2 * LOOK_BACK)]
     last = 2 * LOOK_BACK
     again = [
         Progress(fence, 200, opened_ms=200 + fence, seen_ms=400, resumed=True, since_ms=90, live_ms=300 + fence)
         for fence in (last, last + 1)
     ]
-    for progress in (first, *tries, *again):
-        save_connection(store, STREAM, progress, lane="A", execution="", request_id="r")
+    keep(store, FIRST, *tries, *again)
     record_gaps(store, STREAM, 400, dead_after_ms=20)
-    gaps = {key: item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")}
+    gaps = gaps_of(aws)
     assert list(gaps) == [f"gap#{last:012d}"]
     assert [(item["from_ms"], item["to_ms"]) for item in gaps.values()] == [(90, 200 + last)]
 
@@ -353,7 +335,7 @@ def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
     for fence in range(1, 6):
         at_ms = fence * 100
         progress = Progress(fence, at_ms, opened_ms=at_ms, seen_ms=at_ms + 50, closed_ms=at_ms + 50, ended_by="reset")
-        save_connection(aws.store(), STREAM, progress, lane="A", execution="", request_id="r")
+        keep(aws.store(), progress)
     record_gaps(aws.store(), STREAM, 600, dead_after_ms=20)
-    assert sum(key.startswith("gap#") for key in aws.items(CONTROL, STREAM)) == 4
+    assert len(gaps_of(aws)) == 4
     record_gaps(aws.store(Client(aws.dynamodb, "put_item", never_arrives)), STREAM, 700, dead_after_ms=20)

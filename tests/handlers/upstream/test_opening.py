@@ -24,24 +24,10 @@ WAIT_S = 60.0
 LAST_ID = frozenset({"last-event-id"})
 # What addresses are written with, and what readers of addresses have differed over.
 PIECES = [
-    "http://",
-    "https://",
-    "//",
-    "good.test",
-    "evil.test",
-    "@",
-    ":",
-    ":80",
-    "\\",
-    "/",
-    "?",
-    "#",
-    "%40",
-    "%2f",
-    "[",
-    "]",
-]
-PIECES += ["\t", "\n", "\0", " ", ".", "..", "::1", "GOOD.TEST", "\u00fc", "\u3002", "\uff0e", "\u2044"]
+    "http://", "https://", "//", "good.test", "evil.test", "@", ":", ":80", "\\", "/", "?", "#", "%40", "%2f", "[",
+    "]", ".", "..", "::1", "GOOD.TEST",
+]  # fmt: skip
+PIECES += ["\t", "\n", "\0", " ", "\u00fc", "\u3002", "\uff0e", "\u2044"]
 SECRETS = {
     "authorization": b"Bearer s3cret",
     "x-key": b"s3cret",
@@ -159,44 +145,36 @@ def test_tls_is_verified_after_a_redirect_as_before(tmp_path: Path) -> None:
         assert other.peers[0].request == b""
 
 
-@pytest.mark.parametrize(
-    ("address", "private", "never"),
-    [
-        ("93.184.216.34", False, False),
-        ("2606:2800:220:1:248:1893:25c8:1946", False, False),
-        ("127.0.0.1", True, False),
-        ("10.1.2.3", True, False),
-        ("172.16.0.1", True, False),
-        ("192.168.0.1", True, False),
-        ("100.64.0.1", True, False),
-        ("::1", True, False),
-        ("fd12:3456::1", True, False),
-        ("::ffff:10.0.0.1", True, False),
-        ("64:ff9b::7f00:1", True, False),
-        ("fec0::1", True, False),
-        ("2001:0:5db8:d822::f5ff:fffe", True, False),
-        ("2002:7f00:1::", True, False),
-        ("169.254.169.254", False, True),
-        ("169.254.0.1", False, True),
-        ("::ffff:169.254.169.254", False, True),
-        ("64:ff9b::a9fe:a9fe", False, True),
-        ("fd00:ec2::254", False, True),
-        ("64:ff9b:1::a9fe:a9fe", False, True),
-        ("2002:a9fe:a9fe::", False, True),
-        ("2001:0:5db8:d822::5601:5601", False, True),
-        ("::a9fe:a9fe", False, True),
-        ("fe80::1", False, True),
-        ("fe80::1%eth0", False, True),
-        ("0.0.0.0", False, True),
-        ("::", False, True),
-        ("224.0.0.1", False, True),
-        ("255.255.255.255", False, True),
-    ],
-)
-def test_an_address_is_judged_by_where_it_leads(address: str, private: bool, never: bool) -> None:
+PUBLIC = ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"]
+PRIVATE = [
+    "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1", "100.64.0.1", "::1", "fd12:3456::1", "::ffff:10.0.0.1",
+    "64:ff9b::7f00:1", "fec0::1", "2001:0:5db8:d822::f5ff:fffe", "2002:7f00:1::",
+]  # fmt: skip
+NEVER = [
+    "169.254.169.254", "169.254.0.1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "fd00:ec2::254",
+    "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::", "2001:0:5db8:d822::5601:5601", "::a9fe:a9fe", "fe80::1",
+    "fe80::1%eth0", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255",
+]  # fmt: skip
+
+
+def test_an_address_is_judged_by_where_it_leads() -> None:
     """Private ones need the profile's word; link-local ones, and what is not a host's, are refused in spite of it."""
-    assert bool(refusal(address, allow_private=False)) is (private or never)
-    assert bool(refusal(address, allow_private=True)) is never
+    every = [*PUBLIC, *PRIVATE, *NEVER]
+    assert [one for one in every if refusal(one, allow_private=False)] == [*PRIVATE, *NEVER]
+    assert [one for one in every if refusal(one, allow_private=True)] == NEVER
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """The addresses of names, which are resolved to them from now on; all others as ever."""
+    real, known = socket.getaddrinfo, dict[str, list[str]]()
+
+    def resolved(host: Any, *more: Any, **options: Any) -> Any:
+        addresses = known.get(str(host).lower().rstrip("."), [host])
+        return [entry for one in addresses for entry in real(one, *more, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    return known
 
 
 def test_a_private_address_is_refused_before_anything_is_connected() -> None:
@@ -219,16 +197,9 @@ def test_a_private_address_is_refused_before_anything_is_connected() -> None:
         *("metadata.test", "METADATA.test.", "mixed.test"),
     ],
 )
-def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metadata_address_is_refused_however_it_is_spelled(host: str, names: dict[str, list[str]]) -> None:
     """As a number of any base, within IPv6, or behind a name, alone or among others; whatever the profile allows."""
-    real = socket.getaddrinfo
-    places = {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
-
-    def named(name: Any, *more: Any, **options: Any) -> Any:
-        addresses = places.get(str(name).lower().rstrip("."), [name])
-        return [entry for one in addresses for entry in real(one, *more, **options)]
-
-    monkeypatch.setattr(socket, "getaddrinfo", named)
+    names |= {"metadata.test": ["169.254.169.254"], "mixed.test": ["127.0.0.1", "169.254.169.254"]}
     refused = Closed("rejected", "the upstream's name leads to a link-local address, which is never connected to")
     assert ask(f"http://{host}/latest/meta-data/") == [refused]
     assert ask_moved(f"http://{host}/latest/meta-data/") == refused
@@ -278,37 +249,24 @@ def test_the_address_that_was_judged_is_the_one_that_is_connected_to(monkeypatch
     assert asked.count("rebinding.test") == 1
 
 
-def test_one_private_address_among_public_ones_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_private_address_among_public_ones_is_enough(names: dict[str, list[str]]) -> None:
     """A name with both is refused as a whole."""
-    both = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in ("93.184.216.34", "10.0.0.1")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    names["both.test"] = ["93.184.216.34", "10.0.0.1"]
     with pytest.raises(AddressRefused):
         resolve("both.test", 80, allow_private=False)
-    assert resolve("both.test", 80, allow_private=True) == ["93.184.216.34", "10.0.0.1"]
+    assert resolve("both.test", 80, allow_private=True) == names["both.test"]
 
 
-def test_the_next_address_is_tried_where_one_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_address_is_tried_where_one_does_not_answer(names: dict[str, list[str]]) -> None:
     """As a client does with a name: in order, until one accepts."""
-    real = socket.getaddrinfo
-
-    def two(host: Any, port: Any, *more: Any, **named: Any) -> Any:
-        if host != "two.test":
-            return real(host, port, *more, **named)
-        return [*real("127.0.0.2", port, *more, **named), *real("127.0.0.1", port, *more, **named)]
-
+    names["two.test"] = ["127.0.0.2", "127.0.0.1"]
     with serving(arrives) as server:
-        monkeypatch.setattr(socket, "getaddrinfo", two)
         assert isinstance(ask(server.address.replace("127.0.0.1", "two.test"))[0], Opened)
 
 
-def test_many_addresses_that_do_not_answer_share_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_addresses_that_do_not_answer_share_the_time_there_is(names: dict[str, list[str]]) -> None:
     """A name with any number of dead addresses costs one time-out, not one each."""
-    real, tried = socket.getaddrinfo, [f"127.0.0.{number}" for number in range(2, 40)]
-
-    def many(host: Any, port: Any, *more: Any, **named: Any) -> Any:
-        names = tried if host == "many.test" else [host]
-        return [entry for name in names for entry in real(name, port, *more, **named)]
-
+    tried = names["many.test"] = [f"127.0.0.{number}" for number in range(2, 40)]
     with socket.create_server(("0.0.0.0", 0), backlog=0) as listener, contextlib.ExitStack() as held:
         port = listener.getsockname()[1]
         # Connections that nobody accepts fill the queue; the next one is not answered.
@@ -316,7 +274,6 @@ def test_many_addresses_that_do_not_answer_share_the_time_there_is(monkeypatch: 
             waiting = held.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex((address, port))
-        monkeypatch.setattr(socket, "getaddrinfo", many)
         since = time.monotonic()
         request = UpstreamRequest("GET", f"http://many.test:{port}/", {}, allow_private=True)
         upstream = Upstream(request, connect_timeout_s=1, stall_after_s=WAIT_S)
