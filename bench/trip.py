@@ -20,8 +20,8 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Opened
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Invocation
-from handlers.group.fates import Delays
 from handlers.group.keeping import kept
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.group_function import group_steps

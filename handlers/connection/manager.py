@@ -333,10 +333,10 @@ class Manager:
     def _next_look_ms(self, now_ms: int) -> int:
         """Returns when the lease is next renewed or read: oftener where a successor is about to come, or has come."""
         next_ms = now_ms + self._lease_every_ms
-        beat_ms = self._record.saved_at_ms + self._progress_every_ms
+        heartbeat_ms = self._record.saved_at_ms + self._progress_every_ms
         if not self._is_holder:
             return next_ms
-        return max(now_ms, min(next_ms, beat_ms) if next_ms >= self._watches_from_ms else beat_ms)
+        return max(now_ms, min(next_ms, heartbeat_ms) if next_ms >= self._watches_from_ms else heartbeat_ms)
 
     def _store_failed(self, _now_ms: int, failed: StoreFailed) -> list[Effect]:
         close: list[Effect] = [] if self.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE) else [CloseUpstream()]

@@ -11,13 +11,13 @@ execution is the group's; and the connected holder lives as long as its function
 a function renews all of its streams, and no heartbeat of a stream is written.
 
     stream: connected 7 by r1, until 12:14       its function's limit, for nobody renews it
-    group:  r1 beats until 12:00:20              connection 7 counts as connected until 12:00:20
+    group:  r1 heartbeats until 12:00:20              connection 7 counts as connected until 12:00:20
 
-A function whose beat has run out may yet go on. So nobody takes the turn of one of its connections before the function
-is *buried*: one conditional write, refused where it has beaten meanwhile. A function that is buried beats no more, and
-closes all that it has when it learns that.
+A function whose heartbeat has run out may yet go on. So nobody takes the turn of one of its connections before the
+function is *ended*: one conditional write, refused where it has beaten meanwhile. A function that is ended heartbeats
+no more, and closes all that it has when it learns that.
 
-Pure: times are integer milliseconds that the caller passes. Invariant: a connection whose function is not buried counts
+Pure: times are integer milliseconds that the caller passes. Invariant: a connection whose function is not ended counts
 as over only once that function's own limit has passed.
 """
 
@@ -30,8 +30,8 @@ from handlers.connection.lease import Lease, is_over
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """What the group's lease says of one function: its `token`, when it last beat and until when it counts as alive.
+class GroupHeartbeat:
+    """A function as the group's lease shows it: its `token`, its last heartbeat, and until when it counts as alive.
 
     `turns` counts the claims and marks that it has made of streams: whoever sees it grow reads their records. `away` is
     how many of the streams that it should keep are connected by nobody, as far as it knows.
@@ -41,12 +41,12 @@ class Beat:
     at_ms: int
     until_ms: int
     turns: int = 0
-    is_buried: bool = False
+    is_ended: bool = False
     away: int = 0
 
     def is_alive(self, now_ms: int) -> bool:
         """Returns whether it counts as alive."""
-        return not self.is_buried and now_ms < self.until_ms
+        return not self.is_ended and now_ms < self.until_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class GroupLease:
     """The record as read. `token` is raised by each function's claim; the function that raised it to n is function n.
 
     `execution` is the one that claimed the group, "" for none. `stop` is whether it is to end. `version` grows with
-    each stream that joins or is asked to stop. `size` counts the places that are taken. `beats` are those of its
+    each stream that joins or is asked to stop. `size` counts the places that are taken. `heartbeats` are those of its
     functions, by Lambda's requests.
     """
 
@@ -63,22 +63,22 @@ class GroupLease:
     stop: bool = False
     version: int = 0
     size: int = 0
-    beats: Mapping[str, Beat] = field(default_factory=dict)
+    heartbeats: Mapping[str, GroupHeartbeat] = field(default_factory=dict)
 
 
 def composed(own: Lease, group: GroupLease) -> Lease:
     """Returns the lease that a connection of the stream is given, whose own record says `own`."""
-    beat = group.beats.get(own.connected_by)
+    heartbeat = group.heartbeats.get(own.connected_by)
     expires_at_ms = own.expires_at_ms
-    if beat is not None and own.connected_by:
-        expires_at_ms = beat.at_ms if beat.is_buried else min(expires_at_ms, beat.until_ms)
+    if heartbeat is not None and own.connected_by:
+        expires_at_ms = heartbeat.at_ms if heartbeat.is_ended else min(expires_at_ms, heartbeat.until_ms)
     execution = group.execution or own.execution
     return replace(own, execution=execution, stop=own.stop or group.stop, expires_at_ms=expires_at_ms)
 
 
 def newer_lives(group: GroupLease, token: int, now_ms: int) -> bool:
     """Returns whether a function that claimed the group after function `token` counts as alive."""
-    return any(beat.token > token and beat.is_alive(now_ms) for beat in group.beats.values())
+    return any(heartbeat.token > token and heartbeat.is_alive(now_ms) for heartbeat in group.heartbeats.values())
 
 
 def is_well(group: GroupLease, now_ms: int) -> bool:
@@ -86,13 +86,16 @@ def is_well(group: GroupLease, now_ms: int) -> bool:
 
     It is not where no function lives.
     """
-    living = [beat for beat in group.beats.values() if beat.is_alive(now_ms)]
-    return bool(living) and max(living, key=lambda beat: beat.token).away == 0
+    living = [heartbeat for heartbeat in group.heartbeats.values() if heartbeat.is_alive(now_ms)]
+    return bool(living) and max(living, key=lambda heartbeat: heartbeat.token).away == 0
 
 
 def alive_until_ms(group: GroupLease) -> int:
     """Returns until when a function of the group surely lived; 0 where none ever did."""
-    return max((beat.at_ms if beat.is_buried else beat.until_ms for beat in group.beats.values()), default=0)
+    return max(
+        (heartbeat.at_ms if heartbeat.is_ended else heartbeat.until_ms for heartbeat in group.heartbeats.values()),
+        default=0,
+    )
 
 
 def is_away(lease: Lease, now_ms: int) -> bool:
@@ -102,34 +105,36 @@ def is_away(lease: Lease, now_ms: int) -> bool:
 
 
 def to_bury(own: Lease, group: GroupLease, fence: int, now_ms: int, died: str = "") -> str:
-    """Returns whose function is to be buried before connection `fence` takes its turn; "" where none is, or none can.
+    """Returns whose function is to be ended before connection `fence` takes its turn; "" where none is, or none can.
 
-    One whose beat has run out, or whose end is proved by `died`, what Lambda said of a function that is over.
+    One whose heartbeat has run out, or whose end is proved by `died`, what Lambda said of a function that is over.
     """
-    beat = group.beats.get(own.connected_by)
+    heartbeat = group.heartbeats.get(own.connected_by)
     open_before = own.released_token < own.connected_token < fence
-    if beat is None or beat.is_buried or not open_before:
+    if heartbeat is None or heartbeat.is_ended or not open_before:
         return ""
-    return own.connected_by if now_ms >= beat.until_ms or is_over(own, died) else ""
+    return own.connected_by if now_ms >= heartbeat.until_ms or is_over(own, died) else ""
 
 
 def known_over(own: Lease, group: GroupLease) -> int:
-    """Returns the connected token where its function is buried, so that its turn is over; else 0."""
-    beat = group.beats.get(own.connected_by)
-    return own.connected_token if beat is not None and beat.is_buried else 0
+    """Returns the connected token where its function is ended, so that its turn is over; else 0."""
+    heartbeat = group.heartbeats.get(own.connected_by)
+    return own.connected_token if heartbeat is not None and heartbeat.is_ended else 0
 
 
 def turns_of_others(group: GroupLease, token: int) -> frozenset[tuple[int, int]]:
     """Returns what changes whenever another function than `token` may have claimed or marked a stream."""
-    return frozenset((beat.token, beat.turns) for beat in group.beats.values() if beat.token != token)
+    return frozenset(
+        (heartbeat.token, heartbeat.turns) for heartbeat in group.heartbeats.values() if heartbeat.token != token
+    )
 
 
-def good_until_ms(seen_ms: int, lag_ms: int | None, beat: Beat | None) -> int:
+def good_until_ms(seen_ms: int, lag_ms: int | None, heartbeat: GroupHeartbeat | None) -> int:
     """Returns until when a stream's connection is known good whose record says `seen_ms`.
 
-    Its function's beats answer for it where the record says by how much they do: whatever was good `lag_ms` before a
-    beat is not told again. None is one that answers for itself, for something of it is not stored.
+    Its function's heartbeats answer for it where the record says by how much they do: whatever was good `lag_ms` before
+    a heartbeat is not told again. None is one that answers for itself, for something of it is not stored.
     """
-    if beat is None or lag_ms is None:
+    if heartbeat is None or lag_ms is None:
         return seen_ms
-    return max(seen_ms, beat.at_ms - lag_ms)
+    return max(seen_ms, heartbeat.at_ms - lag_ms)

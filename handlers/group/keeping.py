@@ -6,7 +6,7 @@ to be kept. Rests are cut into short pauses, so that a stream that rests holds u
 
     attempts -> StreamDropped       Pause(…) up to 1 s, 2 s, 4 s …      attempts -> StreamTakenOver      Fate.RELIEVED
 
-It is where the fates of streams are kept apart: what is raised while a stream's steps are made, by a defect of its
+It is where the next steps of streams are kept apart: what is raised while a stream's steps are made, by a defect of its
 manager or by its performer, ends one connection of it and nothing else. Invariants: before each further connection a
 rest is drawn; whatever is raised, what is open is left by an `Ended`.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from handlers.connection.effects import Progress
 from handlers.connection.reconnection import Draw, attempts, lived
 from handlers.connection.steps import Ended, Invocation, Pause, Report, Steps
-from handlers.group.fates import Delays, Fate, fate, raised, rest_bounds_s
+from handlers.group.next_step import Delays, NextStep, next_step, raised, rest_bounds_s
 from handlers.profile.behaviour import Profile
 
 # Whether the stream is still to be connected again by this function, at that instant.
@@ -30,7 +30,7 @@ Keeps = Callable[[int], bool]
 class Kept:
     """How a stream's last connection in a function ended, and what follows."""
 
-    fate: Fate
+    next_step: NextStep
     report: Report
 
 
@@ -47,15 +47,15 @@ def kept(
             # A bug in one manager, or in what performs its steps, ends one connection; it holds nothing of the wire.
             report = Report(raised(defect), Progress(0, began_ms))
             yield Ended(report)
-        what = fate(report.outcome, is_hot=profile.standby == "hot")
-        if what is not Fate.AGAIN:
+        what = next_step(report.outcome, is_hot=profile.standby == "hot")
+        if what is not NextStep.AGAIN:
             return Kept(what, report)
         is_new = lived(report.progress) or report.outcome.error != error
         failures, error = (1 if is_new else failures + 1), report.outcome.error
         rest_ms = round(1000 * draw(*rest_bounds_s(error, failures, delays)))
         now_ms = yield from _rest(rest_ms, invocation, keeps)
         if now_ms < 0:
-            return Kept(Fate.AGAIN, report)
+            return Kept(NextStep.AGAIN, report)
 
 
 def _rest(rest_ms: int, invocation: Invocation, keeps: Keeps) -> Steps[int]:

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Set
 
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED
-from handlers.group.fates import Fate
 from handlers.group.group_lease import GroupLease, newer_lives
+from handlers.group.next_step import NextStep
 
 
 class Part(enum.Enum):
@@ -39,12 +39,12 @@ class Part(enum.Enum):
 
 
 _AFTER = {
-    Fate.AGAIN: Part.WANTED,
-    Fate.RELIEVED: Part.RELIEVED,
-    Fate.EXPIRED: Part.EXPIRED,
-    Fate.STANDBY: Part.STANDBY,
-    Fate.OVER: Part.OVER,
-    Fate.UNREAD: Part.UNREAD,
+    NextStep.AGAIN: Part.WANTED,
+    NextStep.RELIEVED: Part.RELIEVED,
+    NextStep.EXPIRED: Part.EXPIRED,
+    NextStep.STANDBY: Part.STANDBY,
+    NextStep.OVER: Part.OVER,
+    NextStep.UNREAD: Part.UNREAD,
 }
 
 
@@ -57,7 +57,7 @@ class Roster:
         self.last_ms = last_ms
         self._lease = GroupLease()
         self._has_newer = False
-        self.is_buried = False  # by another function: it is to close all that it has
+        self.is_ended = False  # by another function: it is to close all that it has
         self._newer_since_ms: int | None = None
         self._is_unseen = False  # a stream was relieved, and the lease was not seen since
         self._listed: int | None = None
@@ -67,9 +67,11 @@ class Roster:
     # --- what it learns -----------------------------------------------------------------------------------------------
 
     def sees(self, lease: GroupLease, now_ms: int) -> None:
-        """Records the group's lease as the answer to a beat has it."""
+        """Records the group's lease as the answer to a heartbeat has it."""
         self._lease = lease
-        self.is_buried = any(beat.token == self._token and beat.is_buried for beat in lease.beats.values())
+        self.is_ended = any(
+            heartbeat.token == self._token and heartbeat.is_ended for heartbeat in lease.heartbeats.values()
+        )
         self._has_newer = newer_lives(lease, self._token, now_ms)
         if not self._has_newer:
             self._newer_since_ms = None
@@ -94,14 +96,14 @@ class Roster:
         """Records that the stream is begun."""
         self._parts[stream] = Part.RUNNING
 
-    def ended(self, stream: str, fate: Fate) -> None:
+    def ended(self, stream: str, next_step: NextStep) -> None:
         """Records that it runs no more, and what follows.
 
         What a newer function has claimed no older one ever gets again. Where none is seen later on, it is wanted.
         """
-        self._is_unseen = self._is_unseen or fate is Fate.RELIEVED
+        self._is_unseen = self._is_unseen or next_step is NextStep.RELIEVED
         if stream in self._members:
-            self._parts[stream] = _AFTER[fate]
+            self._parts[stream] = _AFTER[next_step]
         else:
             del self._parts[stream]
 
@@ -137,7 +139,7 @@ class Roster:
     @property
     def goes_on(self) -> bool:
         """Whether a stream whose connection was lost is connected again by this function."""
-        return not (self._has_newer or self.is_buried or self._lease.stop or self._is_superseded)
+        return not (self._has_newer or self.is_ended or self._lease.stop or self._is_superseded)
 
     def beside_newer_ms(self, now_ms: int) -> int:
         """Returns for how long it has seen a newer function live beside it, without a break."""
@@ -185,7 +187,7 @@ class Roster:
             relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
             return EXPIRED if Part.STANDBY in parts else relieved
         # Whoever has relieved a stream may have come after the last look at the lease: then that is awaited.
-        return EXPIRED if self.is_buried or (now_ms >= self.last_ms and not self._is_unseen) else None
+        return EXPIRED if self.is_ended or (now_ms >= self.last_ms and not self._is_unseen) else None
 
     @property
     def _is_superseded(self) -> bool:

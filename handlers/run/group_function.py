@@ -1,12 +1,12 @@
-"""Decides what a group's function does from its claim to its end: its duties, who is opened when, and how it ends.
+"""Decides what a group's function does from its claim to its end: tasks, which stream is opened when, how it ends.
 
-It joins what `handlers/group` decides: the function claims the group, beats, reads who belongs to it, begins and ends
-streams, and buries its own beat at its end, so that whoever waits for it need not wait until that has run out. It is a
-generator of what it needs (`Ask`, `Wait`), so whoever performs that may be threads (`group_invocation.py`) or a world
-of faults in virtual time (`local/simulation/slots.py`).
+It joins what `handlers/group` decides: the function claims the group, sends heartbeats, reads the members, begins and
+ends streams, and marks its heartbeat as ended at its end, so that its successor need not wait until that has run out.
+It is a generator of what it needs (`Ask`, `Wait`), so whoever performs that may be threads (`group_invocation.py`) or a
+world of faults in virtual time (`local/simulation/slots.py`).
 
-Invariants: it ends before the deadline, where what it asks for is answered before; a beat waits for no request of a
-stream.
+Invariants: it ends before the deadline, where what it asks for is answered before; a heartbeat waits for no request of
+a stream.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget, SharedBufferBudget
-from handlers.group.duties import Duties, EndGroup, Look, ReadMembers, ReadRecords, Remove, SendBeat
-from handlers.group.fates import Delays, Fate, raised
-from handlers.group.group_lease import Beat, GroupLease
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
+from handlers.group.group_tasks import (
+    CheckVersion,
+    EndGroup,
+    GroupTasks,
+    ReadMembers,
+    ReadRecords,
+    Remove,
+    SendHeartbeat,
+)
 from handlers.group.keeping import Keeps, Kept
+from handlers.group.next_step import Delays, NextStep, raised
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
 from handlers.profile.behaviour import Profile
@@ -44,16 +52,17 @@ from handlers.store.requests import Requests
 
 # Openings that are young at a time: each is a handshake of TLS, for which the smallest function needs 40 ms.
 AT_ONCE, YOUNG_MS = 8, 1_000
-# A stream that joins or leaves is seen with the next beat, and is to be connected, or closed, 5 s after it was asked.
-BEAT_EVERY_MS = 4_000
+# A stream that joins or leaves is seen with the next heartbeat, and is to be connected, or closed, 5 s after it was
+# asked.
+HEARTBEAT_EVERY_MS = 4_000
 # What has come of frames that have not ended, and what is not stored yet, of all streams: as much as one may hold that
 # has a function of its own. 128 MB have room for three times as much, which decoding and compressing take.
 BUDGET_BYTES = MAX_FRAME_BYTES
 # What a function that has ended waits for requests that are under way.
 END_S = 0.5
-DUTY = "the group"
+GROUP_TASK = "the group"
 # The names of the threads whose answers change what the group does.
-OWN = frozenset({DUTY, PROFILES})
+OWN = frozenset({GROUP_TASK, PROFILES})
 # Requests under way at once: as the streams' answers are awaited side by side, few threads are enough.
 THREADS = 8
 
@@ -65,7 +74,7 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, por
     if not granted:
         return STOPPED if lease.stop and lease.execution == invocation.execution else SUPERSEDED
     function = _Function(invocation, tables, groups, lease, delays, ports)
-    is_ours, function.store.lease = yield Ask(function.first_beat)
+    is_ours, function.store.lease = yield Ask(function.first_heartbeat)
     if not is_ours:
         return SUPERSEDED
     defect: Exception | None = None
@@ -73,8 +82,8 @@ def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, por
         outcome = yield from function.turns()
     except Exception as error:
         defect = error
-    with contextlib.suppress(StoreUnavailable):  # then its beat runs out
-        yield Ask(function.buries_itself)
+    with contextlib.suppress(StoreUnavailable):  # then its heartbeat runs out
+        yield Ask(function.marks_its_end)
     if defect is not None:
         raise defect
     late_s = function.late_s(outcome)
@@ -107,34 +116,36 @@ class _Function:
         self.store = tables.store(who, clock.now_ms)
         self._batches = BatchGet(tables.dynamodb, tables.control_table)
         self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
-        self._duties = Duties(self._roster, lease.token, min(every_ms, BEAT_EVERY_MS), min(often_ms, BEAT_EVERY_MS))
+        self._group_tasks = GroupTasks(
+            self._roster, lease.token, min(every_ms, HEARTBEAT_EVERY_MS), min(often_ms, HEARTBEAT_EVERY_MS)
+        )
         self._pacing = Pacing(AT_ONCE, YOUNG_MS)
         self._profiles = GroupProfiles(ports.profiles, ports.pool)
         self._causes: dict[str, Outcome] = {}
         self._still: dict[str, Keeps] = {}
         self._budget = SharedBufferBudget(BUDGET_BYTES, self._roster.__len__)
-        self._duty: Any = None
+        self._group_task: Any = None
         self._due_ms = self._changes_ms = 0
 
-    def first_beat(self) -> tuple[bool, GroupLease]:
+    def first_heartbeat(self) -> tuple[bool, GroupLease]:
         """Makes the function count as alive; whether the group is still the execution's, and the lease."""
         # Until it has read the members it does not know that all are connected.
         now_ms = self._clock.now_ms()
-        beat = Beat(self._token, now_ms, now_ms + self._ttl_ms, away=1)
-        return self._groups.first_beat(self._request_id, self._invocation.execution, beat)
+        heartbeat = GroupHeartbeat(self._token, now_ms, now_ms + self._ttl_ms, away=1)
+        return self._groups.first_heartbeat(self._request_id, self._invocation.execution, heartbeat)
 
-    def buries_itself(self) -> None:
-        """Lets nobody wait for a function that has ended; a beat whose answer was lost is asked for once.
+    def marks_its_end(self) -> None:
+        """Lets nobody wait for a function that has ended; a heartbeat whose answer was lost is asked for once.
 
-        What it owes it releases: whoever takes a stream out of the group sees no beat of it.
+        What it owes it releases: whoever takes a stream out of the group sees no heartbeat of it.
         """
         self.store.releases_again()
         lease = self.store.lease
         for _ in range(2):
-            beat = lease.beats.get(self._request_id)
-            if beat is None or beat.is_buried:
+            heartbeat = lease.heartbeats.get(self._request_id)
+            if heartbeat is None or heartbeat.is_ended:
                 return
-            is_done, lease = self._groups.bury(self._request_id, beat)
+            is_done, lease = self._groups.mark_ended(self._request_id, heartbeat)
             if is_done:
                 return
 
@@ -156,18 +167,18 @@ class _Function:
             ports.clock, ports.bell, ports.pool(THREADS, STORE), ports.open_upstream, ports.secrets, self._log
         )
         self._performer = performer = Performer[Kept](of_streams, self._roster.__len__)
-        self._pool = ports.pool(1, DUTY)
-        self._duties.claimed(self.store.lease, self._clock.now_ms())
+        self._pool = ports.pool(1, GROUP_TASK)
+        self._group_tasks.claimed(self.store.lease, self._clock.now_ms())
         stop_ms = hard_stop_ms(self._invocation.deadline_ms, self._invocation.margin_ms)
         try:
             rung: set[str] = set()
             while (now_ms := self._clock.now_ms()) < stop_ms:
                 # What the group does beside its streams' steps changes with an answer, with an opening or a stream that
                 # has ended, or at an instant that it has named: most turns are an event of a stream and nothing else.
-                is_due = now_ms >= self._changes_ms or self._roster.is_buried or bool(performer.answered)
+                is_due = now_ms >= self._changes_ms or self._roster.is_ended or bool(performer.answered)
                 is_busy = False
                 if is_due := is_due or not rung.isdisjoint(OWN):
-                    is_busy = self._does_duties(now_ms)
+                    is_busy = self._does_group_tasks(now_ms)
                     self._read(now_ms)
                     is_busy = self._opens(now_ms) or is_busy
                 is_busy = performer.turn(rung) or is_busy
@@ -199,16 +210,16 @@ class _Function:
         """Works out until when it may wait, and until when nothing but an answer or an end changes what it does."""
         now_ms = self._clock.now_ms()
         instants = [stop_ms if now_ms >= self._roster.last_ms else self._roster.last_ms]
-        if self._duty is None:
-            instants.append(self._duties.due_ms)
+        if self._group_task is None:
+            instants.append(self._group_tasks.due_ms)
         if self._roster.to_open(now_ms):
             instants.append(self._pacing.due_ms(now_ms) or now_ms)
         if (again_ms := self._profiles.due_ms) is not None:
             instants.append(again_ms)
         self._due_ms = self._changes_ms = min(instants)
         # What the store has refused is asked for again with whatever wakes the function then.
-        if self._duties.rests_until_ms > now_ms:
-            self._changes_ms = min(self._changes_ms, self._duties.rests_until_ms)
+        if self._group_tasks.rests_until_ms > now_ms:
+            self._changes_ms = min(self._changes_ms, self._group_tasks.rests_until_ms)
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
@@ -230,8 +241,8 @@ class _Function:
         try:
             profile = self._profiles.read(stream)
         except InvalidRequest as error:
-            fate = Fate.UNREAD if self._profiles.asks(stream, roster.joined(stream)) else Fate.OVER
-            self._has_ended(stream, Kept(fate, Report(raised(error), Progress(0, now_ms))))
+            next_step = NextStep.UNREAD if self._profiles.asks(stream, roster.joined(stream)) else NextStep.OVER
+            self._has_ended(stream, Kept(next_step, Report(raised(error), Progress(0, now_ms))))
             return
         self._pacing.begins(stream, now_ms)
         self.store.lags[stream] = profile.flush_ms if profile.store == "log" else 0
@@ -269,7 +280,7 @@ class _Function:
                 self._performer.wake(stream)
         for stream in self._roster.unread:
             if self.store.stops(stream):
-                self._has_ended(stream, Kept(Fate.OVER, Report(STOPPED, Progress(0, now_ms))))
+                self._has_ended(stream, Kept(NextStep.OVER, Report(STOPPED, Progress(0, now_ms))))
 
     def _read(self, now_ms: int) -> None:
         """Begins the streams whose profile has been told, and ends those that have none."""
@@ -277,50 +288,51 @@ class _Function:
             if stream not in self._roster.unread:
                 continue
             if problem is None:
-                self._roster.ended(stream, Fate.AGAIN)
+                self._roster.ended(stream, NextStep.AGAIN)
             else:
-                self._has_ended(stream, Kept(Fate.OVER, Report(raised(problem), Progress(0, now_ms))))
+                self._has_ended(stream, Kept(NextStep.OVER, Report(raised(problem), Progress(0, now_ms))))
 
     def _ends(self) -> None:
         for stream, what in self._performer.ended():
             self._pacing.done(stream)
             if isinstance(what, Exception):  # a defect of what keeps it, which no step of it has raised
-                what = Kept(Fate.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
+                what = Kept(NextStep.AGAIN, Report(raised(what), Progress(0, self._clock.now_ms())))
             self._has_ended(stream, what)
 
     def _has_ended(self, stream: str, what: Kept) -> None:
-        if what.fate is Fate.RELIEVED:
+        if what.next_step is NextStep.RELIEVED:
             self.store.forget(stream)
         self._causes[stream] = what.report.outcome
         self._budget.holds(stream, 0)
-        self._roster.ended(stream, what.fate)
-        if what.fate is Fate.OVER:
-            self._duties.over(stream)
+        self._roster.ended(stream, what.next_step)
+        if what.next_step is NextStep.OVER:
+            self._group_tasks.over(stream)
 
-    # --- duties -------------------------------------------------------------------------------------------------------
+    # --- group tasks
+    # -------------------------------------------------------------------------------------------------------
 
-    def _beat(self) -> Beat:
+    def _heartbeat(self) -> GroupHeartbeat:
         until_ms, away = self._clock.now_ms() + self._ttl_ms, self._roster.away(self._performer.connected)
-        return Beat(self._token, self.store.beat_at_ms(), until_ms, self.store.turns, away=away)
+        return GroupHeartbeat(self._token, self.store.heartbeat_at_ms(), until_ms, self.store.turns, away=away)
 
-    def _does_duties(self, now_ms: int) -> bool:
+    def _does_group_tasks(self, now_ms: int) -> bool:
         answers = list(self._pool.answered())
         for _, answer in answers:
             self._takes(answer, now_ms)
-        if self._roster.is_buried:
+        if self._roster.is_ended:
             self._performer.fail_waiting("the function counts as dead")
-        duty = self._duties.next(now_ms)
-        if duty is not None:
-            self._duty = duty
-            self._pool.ask(DUTY, self._request(duty))
+        group_task = self._group_tasks.next(now_ms)
+        if group_task is not None:
+            self._group_task = group_task
+            self._pool.ask(GROUP_TASK, self._request(group_task))
         return bool(answers)
 
-    def _request(self, duty: Any) -> Callable[[], Any]:
+    def _request(self, group_task: Any) -> Callable[[], Any]:
         groups = self._groups
-        match duty:
-            case SendBeat():
-                return functools.partial(self._sends, self._beat(), self.store.lease)
-            case Look():
+        match group_task:
+            case SendHeartbeat():
+                return functools.partial(self._sends, self._heartbeat(), self.store.lease)
+            case CheckVersion():
                 return groups.version
             case ReadMembers(version):
                 return functools.partial(self._members, version, self.store.lease.size)
@@ -332,10 +344,10 @@ class _Function:
                 return functools.partial(self._removes, stream, joined, self._causes[stream])
             case EndGroup(version):
                 return functools.partial(groups.ends, self._invocation.execution, version)
-        raise TypeError(f"not a duty: {duty!r}")
+        raise TypeError(f"not a duty: {group_task!r}")
 
-    def _sends(self, beat: Beat, known: GroupLease) -> tuple[bool, GroupLease]:
-        answer = self._groups.beat(self._request_id, beat, known)
+    def _sends(self, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
+        answer = self._groups.heartbeat(self._request_id, heartbeat, known)
         self.store.releases_again()
         return answer
 
@@ -358,23 +370,23 @@ class _Function:
         self._groups.leaves(stream, joined, self._clock.now_ms())
 
     def _takes(self, answer: Answered, now_ms: int) -> None:
-        duty, self._duty = self._duty, None
+        group_task, self._group_task = self._group_task, None
         if answer.error is not None:
             if not isinstance(answer.error, StoreUnavailable):
                 raise answer.error
-            self._duties.answered(now_ms, None)
+            self._group_tasks.answered(now_ms, None)
             return
-        match duty:
-            case SendBeat() | EndGroup():
+        match group_task:
+            case SendHeartbeat() | EndGroup():
                 _, self.store.lease = answer.value
-                self._duties.answered(now_ms, self.store.lease)
-            case ReadMembers() | Look():
-                self._duties.answered(now_ms, answer.value)
+                self._group_tasks.answered(now_ms, self.store.lease)
+            case ReadMembers() | CheckVersion():
+                self._group_tasks.answered(now_ms, answer.value)
             case ReadRecords():
-                self._duties.read()
+                self._group_tasks.read()
                 for stream in self.store.refreshed(answer.value):
                     self._performer.tell(stream, functools.partial(self.store.known, stream))
                 self._asked_anew(now_ms)
             case Remove(stream, _):
                 self.store.forget(stream)
-                self._duties.removed(stream)
+                self._group_tasks.removed(stream)

@@ -17,8 +17,8 @@ from handlers import errors
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
-from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.run.group_function import group_steps
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles, Reports, reports_to

@@ -14,8 +14,8 @@ from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Steps
-from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.run.ports import Clock, LogReport, OpenUpstream, Threads
 from handlers.run.threads import Bell

@@ -74,8 +74,8 @@ class ControlRecord:
     def heard_by(self, logged: Cursor | None, came_ms: int | None) -> ControlRecord:
         """The record with when its connection was heard, as what it has put into the stream's log says.
 
-        Where the beats of a group's function answer for a connection, the record itself says that seldom: whatever was
-        to be stored `lag_ms` ago is. If the log's last event is its own, that came at `came_ms`, and all that came
+        Where the heartbeats of a group's function answer for a connection, the record itself says that seldom: whatever
+        was to be stored `lag_ms` ago is. If the log's last event is its own, that came at `came_ms`, and all that came
         before is stored.
         """
         live = self.live or {}

@@ -3,7 +3,7 @@
 The lease is an item as a stream's is (`PK` the group, `SK` `lease`), for the machine claims and releases both alike.
 Each function has its heartbeat in an attribute of its own, so that it is written, and found missing, by its name.
 
-    beat:8f5a…   "3/1767225600000/1767225620000/12"     token 3, when, until when, 12 turns
+    heartbeat:8f5a…   "3/1767225600000/1767225620000/12"     token 3, when, until when, 12 turns
                  "3/1767225600000/1767225620000/12/2"   the same, and two streams are connected by nobody
     dead:51c0…   "2/1767224900000/1767224920000/40"     the same of one that is marked as ended
 
@@ -11,7 +11,7 @@ As `handlers/store/connection_store.py` does for a stream, every write may be se
 so that this changes nothing: a heartbeat that lands after its function was marked as ended is refused.
 
 Invariants: reading what was written returns it, and what cannot be read is as if it were not there; the token and the
-version only grow; a function that is marked as ended never beats again. Any other answer of AWS raises
+version only grow; a function that is marked as ended never heartbeats again. Any other answer of AWS raises
 `StoreUnavailable`, after the client's own retries.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.lease import Lease
 from handlers.group import GROUP
-from handlers.group.group_lease import Beat, GroupLease, alive_until_ms, composed, good_until_ms
+from handlers.group.group_lease import GroupHeartbeat, GroupLease, alive_until_ms, composed, good_until_ms
 from handlers.store import typed_values
 from handlers.store.control_record import lease
 from handlers.store.control_table import ControlTable, placeholders
@@ -34,18 +34,18 @@ from handlers.store.typed_values import Item, count, key, number, text
 MEMBER = "stream#"
 # What begins the names of the attributes that say which groups have a free place.
 OPEN = "open:"
-_BEAT, _DEAD = "beat:", "dead:"
+_HEARTBEAT, _DEAD = "beat:", "dead:"
 
 
-def beat_name(request_id: str, *, is_buried: bool = False) -> str:
-    """The attribute that has a function's beat."""
-    return f"{_DEAD if is_buried else _BEAT}{request_id}"
+def heartbeat_name(request_id: str, *, is_ended: bool = False) -> str:
+    """The attribute that has a function's heartbeat."""
+    return f"{_DEAD if is_ended else _HEARTBEAT}{request_id}"
 
 
-def beat_value(beat: Beat) -> Item:
+def heartbeat_value(heartbeat: GroupHeartbeat) -> Item:
     """The value of that attribute."""
-    away = f"/{beat.away}" if beat.away else ""
-    return {"S": f"{beat.token}/{beat.at_ms}/{beat.until_ms}/{beat.turns}{away}"}
+    away = f"/{heartbeat.away}" if heartbeat.away else ""
+    return {"S": f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}/{heartbeat.turns}{away}"}
 
 
 def directory_key() -> Item:
@@ -56,22 +56,22 @@ def directory_key() -> Item:
 def group_lease(item: Item | None) -> GroupLease:
     """The lease of an item; an empty one where there is none."""
     item = item or {}
-    beats: dict[str, Beat] = {}
+    heartbeats: dict[str, GroupHeartbeat] = {}
     for name in item:
-        is_buried, request_id = name.startswith(_DEAD), name.partition(":")[2]
-        if not is_buried and not name.startswith(_BEAT):
+        is_ended, request_id = name.startswith(_DEAD), name.partition(":")[2]
+        if not is_ended and not name.startswith(_HEARTBEAT):
             continue
         numbers = (text(item, name) or "").split("/")
         if len(numbers) in (4, 5) and all(number.isdecimal() for number in numbers):
             token, at_ms, until_ms, turns, away = map(int, [*numbers, "0"][:5])
-            beats[request_id] = Beat(token, at_ms, until_ms, turns, is_buried, away)
+            heartbeats[request_id] = GroupHeartbeat(token, at_ms, until_ms, turns, is_ended, away)
     return GroupLease(
         token=count(item, "fence") or 0,
         execution=text(item, "execution") or "",
         stop=item.get("stop", {}).get("BOOL", False) is True,
         version=count(item, "version") or 0,
         size=count(item, "size") or 0,
-        beats=beats,
+        heartbeats=heartbeats,
     )
 
 
@@ -93,18 +93,18 @@ def member_lease(item: Item, group: GroupLease) -> Lease:
 
 
 def live_of_member(live: Item | None, group: GroupLease) -> Item | None:
-    """The record of a stream's newest connection, which is good until its function's beats say so.
+    """The record of a stream's newest connection, which is good until its function's heartbeats say so.
 
     And was heard not long before: one that is silent for longer is closed, so that a successor which asks while it is
     open need not count all of its life as a silence of a dead peer.
     """
-    beat = group.beats.get(text(live or {}, "request_id") or "")
-    if live is None or "closed_ms" in live or beat is None:
+    heartbeat = group.heartbeats.get(text(live or {}, "request_id") or "")
+    if live is None or "closed_ms" in live or heartbeat is None:
         return live
     lag_ms = count(live, "lag_ms")
-    seen_ms = good_until_ms(count(live, "seen_ms") or 0, lag_ms, beat)
-    # A beat is a word of each connection that it answers for: none of them counts as silent for its lag.
-    told_ms = seen_ms if lag_ms is None else max(seen_ms, beat.at_ms)
+    seen_ms = good_until_ms(count(live, "seen_ms") or 0, lag_ms, heartbeat)
+    # A heartbeat is a word of each connection that it answers for: none of them counts as silent for its lag.
+    told_ms = seen_ms if lag_ms is None else max(seen_ms, heartbeat.at_ms)
     said = {"seen_ms": number(seen_ms), "saved_ms": number(max(told_ms, count(live, "saved_ms") or 0))}
     silent_ms = count(live, "silent_ms")
     if silent_ms is not None:
@@ -163,28 +163,32 @@ class GroupStore:
             {":execution": {"S": execution}, ":no": {"BOOL": False}, ":zero": {"N": "0"}, **_ONE},
         )
 
-    def first_beat(self, request_id: str, execution: str, beat: Beat) -> tuple[bool, GroupLease]:
+    def first_heartbeat(self, request_id: str, execution: str, heartbeat: GroupHeartbeat) -> tuple[bool, GroupLease]:
         """Whether the function counts as alive from now on, and the lease; not where the group was lost meanwhile."""
-        names = {"#beat": beat_name(request_id), "#execution": "execution"}
-        values = {":beat": beat_value(beat), ":execution": {"S": execution}}
+        names = {"#beat": heartbeat_name(request_id), "#execution": "execution"}
+        values = {":beat": heartbeat_value(heartbeat), ":execution": {"S": execution}}
         return self._named("SET #beat = :beat", "#execution = :execution", names, values)
 
-    def beat(self, request_id: str, beat: Beat, known: GroupLease) -> tuple[bool, GroupLease]:
+    def heartbeat(self, request_id: str, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
         """Whether the function is still alive, and the lease; what is `known` of functions long gone is removed."""
-        gone = [name for name, one in known.beats.items() if name != request_id and self._is_gone(one, beat.at_ms)]
-        names = {"#beat": beat_name(request_id)}
-        places = {f"#gone{at}": beat_name(name, is_buried=known.beats[name].is_buried) for at, name in enumerate(gone)}
+        gone = [
+            name for name, one in known.heartbeats.items() if name != request_id and self._is_gone(one, heartbeat.at_ms)
+        ]
+        names = {"#beat": heartbeat_name(request_id)}
+        places = {
+            f"#gone{at}": heartbeat_name(name, is_ended=known.heartbeats[name].is_ended) for at, name in enumerate(gone)
+        }
         update = "SET #beat = :beat" + (f" REMOVE {', '.join(places)}" if places else "")
-        return self._named(update, "attribute_exists(#beat)", names | places, {":beat": beat_value(beat)})
+        return self._named(update, "attribute_exists(#beat)", names | places, {":beat": heartbeat_value(heartbeat)})
 
-    def bury(self, request_id: str, known: Beat) -> tuple[bool, GroupLease]:
-        """Whether the function is buried now, and the lease; not where it has beaten since it was `known` so."""
-        names = {"#beat": beat_name(request_id), "#dead": beat_name(request_id, is_buried=True)}
-        values = {":known": beat_value(known)}
+    def mark_ended(self, request_id: str, known: GroupHeartbeat) -> tuple[bool, GroupLease]:
+        """Whether the function is ended now, and the lease; not where it has beaten since it was `known` so."""
+        names = {"#beat": heartbeat_name(request_id), "#dead": heartbeat_name(request_id, is_ended=True)}
+        values = {":known": heartbeat_value(known)}
         return self._named("SET #dead = :known REMOVE #beat", "#beat = :known", names, values)
 
     def changed(self) -> GroupLease:
-        """The lease after the membership has changed; whoever beats next reads it anew."""
+        """The lease after the membership has changed; whoever heartbeats next reads it anew."""
         update = "SET #version = if_not_exists(#version, :zero) + :one"
         return self._change(update, "", ("version",), {":zero": {"N": "0"}, **_ONE})[1]
 
@@ -261,9 +265,9 @@ class GroupStore:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _is_gone(beat: Beat, now_ms: int) -> bool:
+    def _is_gone(heartbeat: GroupHeartbeat, now_ms: int) -> bool:
         """Whether its limit has passed: then the records of its connections say so themselves."""
-        return beat.at_ms + FORGOTTEN_MS < now_ms
+        return heartbeat.at_ms + FORGOTTEN_MS < now_ms
 
     def _change(
         self, update: str, condition: str, names: Sequence[str], values: Mapping[str, Any]

@@ -3,14 +3,15 @@
 What differs, and nothing else does: the lease in each reply is composed of the stream's record and the group's lease
 (`handlers/group/group_lease.py`); a heartbeat is answered from what is known, and written where a cursor or a stream
 that is behind is due; a claim asks for the group's right, not for the execution's; and a turn is taken from a dead
-function only once that is buried. So the manager, its loop and the requests of a step are those of a stream alone.
+function only once that is ended. So the manager, its loop and the requests of a step are those of a stream alone.
 
     Heartbeat(cursor "7", seen 12:00:05)   nothing is written; "7" waits, and goes with the next write of the record
-    beat at 12:00:05                       says so for all its streams, each by the lag that its record has
+    heartbeat at 12:00:05                       says so for all its streams, each by the lag that its record has
 
 The requests of several streams are made by several threads, those of one stream one after the other. Invariants:
-nothing that waits is forgotten before it is written; a beat says of no stream that it was good for longer than its
-manager has said, whatever became of the write that says by how much; no stream is renewed by a beat that is too old.
+nothing that waits is forgotten before it is written; a heartbeat says of no stream that it was good for longer than its
+manager has said, whatever became of the write that says by how much; no stream is renewed by a heartbeat that is too
+old.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from handlers.store.control_writes import Change
 from handlers.store.known_streams import KnownStreams
 from handlers.store.typed_values import Item, count, number, text
 
-# What the record of a connection says for the beats.
-_OF_BEATS = ("lag_ms", "silent_ms")
+# What the record of a connection says for the heartbeats.
+_OF_HEARTBEATS = ("lag_ms", "silent_ms")
 # What the lease of a stream says as its execution that a newer function has claimed: none is called so.
 NEWER = "(a newer function)"
 _ITS_PLACE = "#group = :group AND (attribute_not_exists(#group_fence) OR #group_fence <= :group_fence{})"
@@ -65,7 +66,7 @@ class GroupedStore(KnownStreams):
         return Reply(False, replace(reply.record, lease=lease))
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int, **more: Any) -> Reply:
-        """As a stream's; whoever holds the turn and is dead is buried before."""
+        """As a stream's; whoever holds the turn and is dead is ended before."""
         who, own = self._who, self._parsed(self._held(stream_id).item).lease
         limit_ms = max(expires_at_ms, who.limit_ms)
         self._buries(own, fence)
@@ -91,13 +92,13 @@ class GroupedStore(KnownStreams):
         shown: Item | None = None,
         rest: Change | None = None,
     ) -> Reply:
-        """As a stream's, until the function's limit; from now on its beats answer for the stream."""
+        """As a stream's, until the function's limit; from now on its heartbeats answer for the stream."""
         held, shown = self._held(stream_id), shown or {}
         limit_ms, seen_ms = max(expires_at_ms, self._who.limit_ms), _seen_ms(shown)
         lag_ms = self._lag_ms(stream_id, seen_ms)
         if held.lag_ms is None:
             held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
-        # Where the answer is lost it may stand there, and no beat is to answer for it once the connection is over.
+        # Where the answer is lost it may stand there, and no heartbeat is to answer for it once the connection is over.
         held.unsaved = shown = self._lagging(stream_id, shown, lag_ms)
         reply = super().mark_connected(stream_id, fence, limit_ms, request_id=request_id, shown=shown, rest=rest)
         if reply.is_done:
@@ -154,21 +155,21 @@ class GroupedStore(KnownStreams):
     def over(self, stream_id: str) -> None:
         """Records that the function's connection of the stream is over: where that is not released, it is owed.
 
-        Its record is left open, as of one that was killed, and no beat answers for it any more.
+        Its record is left open, as of one that was killed, and no heartbeat answers for it any more.
         """
         held = self._streams.get(stream_id)
         if held is None or not held.fence or (stream_id, held.fence) in self._owed:
             return
         if self._parsed(held.item).lease.released_token < held.fence:
             shown = held.unsaved if "live" in held.unsaved else held.unsaved | {"live": held.item.get("live", {})}
-            live = {name: value for name, value in shown["live"].get("M", {}).items() if name not in _OF_BEATS}
+            live = {name: value for name, value in shown["live"].get("M", {}).items() if name not in _OF_HEARTBEATS}
             is_own = text(live, "request_id") == self._who.request_id
             self._owed[stream_id, held.fence] = shown | {"live": {"M": live}} if is_own else {}
 
     def releases_again(self) -> None:
         """Makes the releases that are owed.
 
-        No lease runs out that says that they are connected: the function's own beats renew it.
+        No lease runs out that says that they are connected: the function's own heartbeats renew it.
         """
         for (stream_id, fence), shown in list(self._owed.items()):
             try:
@@ -186,9 +187,9 @@ class GroupedStore(KnownStreams):
     def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:
         """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew.
 
-        Whoever is dead and has a connection of it is buried before: no beat says so where the stream is in no group.
-        Whoever lives closes it within its beat, and could not say so where the store refuses its release: the record
-        says so by itself, for that function's limit is minutes away.
+        Whoever is dead and has a connection of it is ended before: no heartbeat says so where the stream is in no
+        group. Whoever lives closes it within its heartbeat, and could not say so where the store refuses its release:
+        the record says so by itself, for that function's limit is minutes away.
         """
         own = self._parsed(self._held(stream_id).item).lease
         self._buries(own, own.connected_token + 1)
@@ -201,9 +202,9 @@ class GroupedStore(KnownStreams):
             ":group": {"S": self._who.group},
         }
         update = "SET #ending = :ending, #ending_cause = :cause, #ended_at = :now"
-        beat = self.lease.beats.get(own.connected_by)
-        if beat is not None:
-            over_ms = beat.at_ms if beat.is_buried else min(beat.until_ms, own.expires_at_ms)
+        heartbeat = self.lease.heartbeats.get(own.connected_by)
+        if heartbeat is not None:
+            over_ms = heartbeat.at_ms if heartbeat.is_ended else min(heartbeat.until_ms, own.expires_at_ms)
             names, update = (*names, "expires_at_ms"), f"{update}, #expires_at_ms = :over"
             values |= {":over": number(over_ms)}
         return self._change(
@@ -218,7 +219,7 @@ class GroupedStore(KnownStreams):
         """Buries whoever is dead and has the turn before connection `fence`."""
         request_id = to_bury(own, self.lease, fence, self._clock_ms(), self._who.died)
         if request_id:
-            _, self.lease = self._groups.bury(request_id, self.lease.beats[request_id])
+            _, self.lease = self._groups.mark_ended(request_id, self.lease.heartbeats[request_id])
 
 
 def _seen_ms(shown: Item) -> int:

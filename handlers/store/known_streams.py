@@ -30,7 +30,7 @@ CURSOR_EVERY_MS = 60_000
 class GroupFunction:
     """The function that keeps the group: its token, when it is killed, and what it was told of one that died.
 
-    `lag_ms` is by how much its streams' managers may be behind its beats.
+    `lag_ms` is by how much its streams' managers may be behind its heartbeats.
     """
 
     group: str
@@ -86,8 +86,8 @@ class KnownStreams(Store):
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
-    def beat_at_ms(self) -> int:
-        """Of which instant a beat may speak now: all streams were good until then, less the lag of each."""
+    def heartbeat_at_ms(self) -> int:
+        """Of which instant a heartbeat may speak now: all streams were good until then, less the lag of each."""
         held = list(self._streams.values())
         bounds = [one.seen_ms + one.lag_ms for one in held if one.lag_ms is not None]
         return min([self._clock_ms(), *bounds])
@@ -115,7 +115,7 @@ class KnownStreams(Store):
         return changed
 
     def forget(self, stream_id: str) -> None:
-        """Forgets a stream that another function keeps, or none: no record says any more that beats answer for it."""
+        """Forgets a stream that another function keeps, or none: no record says that heartbeats answer for it."""
         self._streams.pop(stream_id, None)
 
     def _to_record(self, item: Item | None) -> ControlRecord:
@@ -133,7 +133,7 @@ class KnownStreams(Store):
         return replace(record, lease=composed(record.lease, self.lease), live=live)
 
     def _parsed(self, item: Item) -> ControlRecord:
-        """What the item says: parsed once, for each beat and each heartbeat asks for it."""
+        """What the item says: parsed once, for each heartbeat and each heartbeat asks for it."""
         if not item:
             return to_record(item)
         held = self._held(item["PK"]["S"])
@@ -153,23 +153,27 @@ class KnownStreams(Store):
         return Reply(self._holds(stream_id, fence), self._to_record(self._held(stream_id).item))
 
     def _is_alive(self) -> bool:
-        """Whether the function's last beat still answers for it; else each stream asks for itself."""
-        beat = self.lease.beats.get(self._who.request_id)
-        return beat is not None and not beat.is_buried and self._clock_ms() < beat.until_ms - self._who.lag_ms // 4
+        """Whether the function's last heartbeat still answers for it; else each stream asks for itself."""
+        heartbeat = self.lease.heartbeats.get(self._who.request_id)
+        return (
+            heartbeat is not None
+            and not heartbeat.is_ended
+            and self._clock_ms() < heartbeat.until_ms - self._who.lag_ms // 4
+        )
 
     def _counts(self) -> None:
         with self._counting:
             self.turns += 1
 
     def _lag_ms(self, stream_id: str, seen_ms: int) -> int | None:
-        """By how much the beats may say more of one that was good until then; None of one that is behind."""
+        """By how much the heartbeats may say more of one that was good until then; None of one that is behind."""
         own_ms = self.lags.get(stream_id, 0)
         # It has used up half of its lag, beside what its events may wait for one another.
         is_behind = self._clock_ms() - seen_ms > self._who.lag_ms // 2 + own_ms
         return None if is_behind else self._who.lag_ms + own_ms
 
     def _lagging(self, stream_id: str, shown: Item, lag_ms: int | None) -> Item:
-        """What is to be written, with by how much the beats may say more, and how long before that it was heard."""
+        """What is to be written, by how much the heartbeats may say more, and how long before it was heard."""
         if lag_ms is None:
             return shown
         live: Item = shown["live"]["M"] | {"lag_ms": number(lag_ms)}

@@ -213,5 +213,5 @@ def _failures(item: Item) -> int:
     """Failures to connect in a row; of a group, how many of its streams its newest function cannot connect."""
     if not is_group(item["PK"]["S"]):
         return control_record.rest_of(item).failures
-    beats = group_lease(item).beats.values()
-    return max(beats, key=lambda beat: beat.token).away if beats else 0
+    heartbeats = group_lease(item).heartbeats.values()
+    return max(heartbeats, key=lambda heartbeat: heartbeat.token).away if heartbeats else 0

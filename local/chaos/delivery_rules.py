@@ -1,4 +1,4 @@
-"""Decides whether a run's events were delivered: what is missing, overtaken, forged, or buried without a reason.
+"""Decides whether a run's events were delivered: what is missing, overtaken, forged, or ended without a reason.
 
 It reads what the run wrote with the code that readers read it with, and not with that of the delivery. Invariant: a
 violation is one sentence with the sink and the key.

@@ -12,7 +12,7 @@ from typing import Any
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation
 from handlers.errors import InvalidRequest
-from handlers.group.fates import Delays
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import GroupTables, Needs, ReadProfiles, Reports
 from handlers.run.group_profiles import PROFILES

@@ -23,7 +23,7 @@ from local.chaos.stream_rules import (
     shortened_until_ms,
 )
 
-# How soon after a request is answered it has taken effect: a beat, a reading, and what waits before it.
+# How soon after a request is answered it has taken effect: a heartbeat, a reading, and what waits before it.
 EFFECT_MS = 5_000
 # How long openings of others may hold up one: they are paced, and each is young for a second.
 PACED_MS = 3_000

@@ -1,4 +1,4 @@
-"""Watches the records of one group during a run: its counters, its functions' beats, and who has claimed it.
+"""Watches the records of one group during a run: its counters, its functions' heartbeats, and who has claimed it.
 
 It changes nothing. Invariant: a violation is one sentence with its time.
 """
@@ -37,8 +37,8 @@ class GroupWatch:
         if any(now < before for now, before in zip(counters, self._counters, strict=True)):
             self.backwards.append(self._said(f"token and version of {key[0]} went from {self._counters} to {counters}"))
         self._counters = counters
-        for request_id, beat in lease.beats.items():
-            if beat.is_buried:
+        for request_id, heartbeat in lease.heartbeats.items():
+            if heartbeat.is_ended:
                 self._buried.add(request_id)
             elif request_id in self._buried:
                 self._buried.remove(request_id)

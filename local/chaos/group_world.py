@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from handlers.group import GROUP, is_group
-from handlers.group.fates import Delays
+from handlers.group.next_step import Delays
 from handlers.run.group_ports import GroupTables, Needs, reports_to
 from handlers.store import typed_values
 from handlers.store.group_store import group_lease, live_of_member
@@ -164,7 +164,7 @@ class Member(World):
         return Place(self.deployed[version - 1].profile, self.upstream, self.slots)
 
     def live_of(self, record: Item, live: Item | None) -> Item | None:
-        """The record of its newest connection, which is good until its function's beats say so."""
+        """The record of its newest connection, which is good until its function's heartbeats say so."""
         group = typed_values.text(record, "group")
         return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
 

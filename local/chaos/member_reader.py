@@ -70,7 +70,7 @@ class MemberReader(ApiReader):
     def _released_by_ms(self, until_ms: int) -> int:
         """Until when it may be taken for connected that was so until then: longer where a store refused the release.
 
-        The function's own beats go on saying so, and it releases with the first of them that the store answers.
+        The function's own heartbeats go on saying so, and it releases with the first of them that the store answers.
         """
         opened = [link for link in self._member.upstream.links if link.opened_ms is not None]
         if not opened or not opened[-1].function.is_alive:

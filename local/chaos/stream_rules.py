@@ -61,7 +61,7 @@ EXPIRY_MS = 2_000
 # Longer than a function lives, so that the end of a run owes nothing to the faults.
 CALM_MS = 30_000
 SPARE_MS = 6_000
-# How long after its last function an execution is known to be over: where that was killed, its beat has to run
+# How long after its last function an execution is known to be over: where that was killed, its heartbeat has to run
 # out (`progress_every_s` is 2 at most), then nobody has been connected for long, and then the watch comes round.
 ORPHANED_MS = LEASE_TTL_READS * 2_000 + GRACE_MS + LOOK_EVERY_MS
 # How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.

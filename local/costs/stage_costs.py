@@ -15,9 +15,9 @@ from typing import Any
 
 from handlers.connection.steps import Report
 from handlers.group import GROUP
-from handlers.group.group_lease import Beat
+from handlers.group.group_lease import GroupHeartbeat
 from handlers.run.connection_metrics import kept, numbers
-from handlers.store.group_store import beat_name, beat_value
+from handlers.store.group_store import heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from local.costs.deployed_tables import control_table, resources
@@ -122,8 +122,8 @@ class _Leases:
             if per_function == 1:
                 self._items[stream_id] = _lease(stream_id)
             else:
-                beat = Beat(1, _NOW_MS, _NOW_MS + 60_000, 2 * per_function)
-                group = {**_lease(group_id), beat_name("0" * 36): beat_value(beat)}
+                heartbeat = GroupHeartbeat(1, _NOW_MS, _NOW_MS + 60_000, 2 * per_function)
+                group = {**_lease(group_id), heartbeat_name("0" * 36): heartbeat_value(heartbeat)}
                 member = {"execution": group["execution"], "group": {"S": group_id}}
                 self._items |= {group_id: group, stream_id: {**_lease(stream_id), **member}}
         self.units: list[float] = []

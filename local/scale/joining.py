@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.run.group_function import BEAT_EVERY_MS
+from handlers.run.group_function import HEARTBEAT_EVERY_MS
 from handlers.store.typed_values import key, number
 from local.scale.throttled import ARN, CONTROL, Aws, Limits
 from states_language import TaskFailure
@@ -90,7 +90,7 @@ async def _client(aws: Aws, stream: str, spread_s: float, post: Post) -> None:
     while True:
         aws.counted("posts")
         if await post(aws, stream, f"{stream}-{times}"):
-            aws.opens(clock.now_ms() + round(BEAT_EVERY_MS * clock.random()))
+            aws.opens(clock.now_ms() + round(HEARTBEAT_EVERY_MS * clock.random()))
             return
         aws.counts["busy"] += 1
         rest_s = clock.random() * min(BACKOFF_MOST_S, BACKOFF_S * 2.0**times)

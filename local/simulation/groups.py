@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.connection.steps import Invocation
-from handlers.group.fates import Delays
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import GroupTables, Needs, ReadProfiles
 from handlers.run.ports import LogReport

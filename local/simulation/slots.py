@@ -17,8 +17,8 @@ from handlers.connection.inputs import Arrival
 from handlers.connection.lease import Lease
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Invocation, Report, Steps
-from handlers.group.fates import Delays
 from handlers.group.keeping import Keeps, Kept, kept
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.run.group_function import group_steps

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
-from handlers.group.fates import Fate
-from handlers.group.group_lease import Beat, GroupLease, composed, known_over
+from handlers.group.group_lease import GroupHeartbeat, GroupLease, composed, known_over
+from handlers.group.next_step import NextStep
 from tests.chaos.model_group_rules import Rules
 from tests.chaos.model_group_world import (
     ALIVE_MS,
@@ -49,9 +49,13 @@ class Model:
                 yield f"lane {'AB'[lane]} starts a function", self._start(world, lane), True
             if state == "waiting" and world.left("handover"):
                 yield f"lane {'AB'[lane]} has waited", _lane(world.spend("handover"), lane, "starting"), False
-        for name, beat in world.group.beats.items():
-            if beat.is_alive(NOW_MS) and all(one.request != name for one in world.functions):
-                yield f"the beat of {name} runs out", world.with_beat(name, replace(beat, until_ms=PAST_MS)), True
+        for name, heartbeat in world.group.heartbeats.items():
+            if heartbeat.is_alive(NOW_MS) and all(one.request != name for one in world.functions):
+                yield (
+                    f"the beat of {name} runs out",
+                    world.with_heartbeat(name, replace(heartbeat, until_ms=PAST_MS)),
+                    True,
+                )
         yield from self._requests(world)
 
     # --- a function ---------------------------------------------------------------------------------------------------
@@ -59,10 +63,10 @@ class Model:
     def _function(self, world: World, one: Function) -> Next:
         roster, name = one.roster, one.request
         lease = roster.__dict__["_lease"]
-        beat = world.group.beats.get(name)
-        is_renewed = beat is None or beat.until_ms == PAST_MS
+        heartbeat = world.group.heartbeats.get(name)
+        is_renewed = heartbeat is None or heartbeat.until_ms == PAST_MS
         if is_renewed or world.seen(one, lease) != world.seen(one, world.group):
-            yield f"{name} beats", self._beats(world, one), True
+            yield f"{name} beats", self._heartbeats(world, one), True
         if roster.is_behind:
             yield f"{name} reads the members", self._lists(world, one), True
         if one.is_unread or (roster.__dict__["_has_newer"] and self.rules.looks_at_newer):
@@ -70,7 +74,7 @@ class Model:
         for stream in roster.to_open(one.now_ms):
             yield f"{name} claims {stream}", self._claims(world, one, stream), True
         for stream in roster.leaving:
-            yield f"{name} lets {stream} go", self._leaves(world, one, stream, Fate.OVER), True
+            yield f"{name} lets {stream} go", self._leaves(world, one, stream, NextStep.OVER), True
         for stream, conn in one.conns.items():
             yield from self._connection(world, one, stream, conn)
         yield from self._removals(world, one)
@@ -83,24 +87,24 @@ class Model:
         if outcome is not None and not one.conns:
             yield f"{name} ends: {outcome.error or outcome.status}", self._ends(world, one, outcome.error), True
 
-    def _beats(self, world: World, one: Function) -> World:
-        beat = world.group.beats.get(one.request)
-        if beat is None or beat.is_buried:
+    def _heartbeats(self, world: World, one: Function) -> World:
+        heartbeat = world.group.heartbeats.get(one.request)
+        if heartbeat is None or heartbeat.is_ended:
             # Refused: it counts as dead, and closes all that it has.
             return _fed(world, self._closes_all(one))
-        after = world.with_beat(one.request, replace(beat, until_ms=ALIVE_MS))
-        # Whoever beats removes those of functions whose limit has passed.
+        after = world.with_heartbeat(one.request, replace(heartbeat, until_ms=ALIVE_MS))
+        # Whoever heartbeats removes those of functions whose limit has passed.
         shown = {record.lease.connected_by for record in world.records.values()}
-        for request, other in world.group.beats.items():
+        for request, other in world.group.heartbeats.items():
             is_gone = all(request != each.request for each in world.functions) and request not in shown
             if is_gone and not other.is_alive(NOW_MS):
-                after = after.with_beat(request, None)
+                after = after.with_heartbeat(request, None)
         return _fed(after, one)
 
     def _closes_all(self, one: Function) -> Function:
         one = one.thinking()
         for stream in one.conns:
-            one.roster.ended(stream, Fate.AGAIN)
+            one.roster.ended(stream, NextStep.AGAIN)
         return replace(one, conns={})
 
     def _lists(self, world: World, one: Function) -> World:
@@ -116,7 +120,7 @@ class Model:
         record = self.rules.claim(world.records[stream], one.token)
         if record is None:
             own = world.records[stream]
-            one.roster.ended(stream, Fate.OVER if own.lease.stop or not own.joined else Fate.RELIEVED)
+            one.roster.ended(stream, NextStep.OVER if own.lease.stop or not own.joined else NextStep.RELIEVED)
             return world.with_function(one)
         if record.lease.stop:
             raise Violation("a stop is final", f"{stream} was claimed while its stop request stands")
@@ -151,8 +155,8 @@ class Model:
             yield from self._opens(world, one, stream, conn)
             return
         if view is not LeaseView.HOLDER or own.connected_token > conn.fence:
-            fate = Fate.OVER if view is LeaseView.STOPPED else Fate.RELIEVED
-            yield label.format("lets go of the claim of"), self._leaves(world, one, stream, fate), True
+            next_step = NextStep.OVER if view is LeaseView.STOPPED else NextStep.RELIEVED
+            yield label.format("lets go of the claim of"), self._leaves(world, one, stream, next_step), True
             return
         request = self.rules.to_bury(own, known, conn.fence, one.died)
         if request:
@@ -165,11 +169,11 @@ class Model:
                 yield label.format("takes the turn of"), took, True
 
     def _buried(self, world: World, request: str, known: GroupLease) -> World:
-        buried = self.rules.bury(world.group, request, known.beats[request])
+        buried = self.rules.mark_ended(world.group, request, known.heartbeats[request])
         if buried is None:
             return world
         runs = any(one.request == request for one in world.functions)
-        if runs and world.group.beats[request].is_alive(NOW_MS):
+        if runs and world.group.heartbeats[request].is_alive(NOW_MS):
             raise Violation("who is said to be over is over", f"{request} was buried, and it has beaten in time")
         return replace(world, group=buried)
 
@@ -177,7 +181,7 @@ class Model:
         label = f"{one.request} {{}} {stream}"
         yield label.format("opens"), self._opened(world, one, stream, conn), True
         if world.left("refuse"):
-            refused = self._leaves(world.spend("refuse"), one, stream, Fate.AGAIN)
+            refused = self._leaves(world.spend("refuse"), one, stream, NextStep.AGAIN)
             yield label.format("is refused by"), refused, False
 
     def _opened(self, world: World, one: Function, stream: str, conn: Conn) -> World:
@@ -187,7 +191,7 @@ class Model:
             for other in open_:
                 closed = replace(other.conns[stream], phase="closed")
                 world = world.with_function(other.with_conn(stream, closed))
-        count = sum(not world.group.beats[other.request].is_buried for other in open_ if policy != "evicts")
+        count = sum(not world.group.heartbeats[other.request].is_ended for other in open_ if policy != "evicts")
         if count + 1 > LIMIT[policy]:
             raise Violation("connections allowed", f"{count + 1} connections of {stream} are open")
         phase = "connected" if policy == "forbids" else "open"
@@ -200,9 +204,9 @@ class Model:
         for stream, conn in one.conns.items():
             view = lease_view(self._lease_of(world, one, stream), conn.fence)
             if view is LeaseView.STOPPED:
-                world = self._leaves(world, _now(world, one), stream, Fate.OVER)
+                world = self._leaves(world, _now(world, one), stream, NextStep.OVER)
             elif conn.is_open and self._forbids(stream) and view is not LeaseView.HOLDER:
-                world = self._leaves(world, _now(world, one), stream, Fate.RELIEVED)
+                world = self._leaves(world, _now(world, one), stream, NextStep.RELIEVED)
             elif conn.is_open and not self._forbids(stream):
                 world = world.with_function(_now(world, one).with_conn(stream, _beside(conn, view)))
         return world
@@ -211,13 +215,13 @@ class Model:
         """The overlap is over: it looks once more, and stays where the newer connection is closed again."""
         view = lease_view(self._lease_of(world, one, stream), conn.fence)
         if view is LeaseView.STOPPED:
-            return self._leaves(world, one, stream, Fate.OVER)
+            return self._leaves(world, one, stream, NextStep.OVER)
         if view is not LeaseView.TAKEN_OVER and self.rules.looks_again:
             return world.with_function(one.with_conn(stream, _beside(conn, view)))
         own = world.records[stream].lease
         if own.connected_token <= max(conn.fence, own.released_token):
             raise Violation("who leaves is relieved", f"{one.request} leaves {stream}, and nobody else is connected")
-        return self._leaves(world, one, stream, Fate.RELIEVED)
+        return self._leaves(world, one, stream, NextStep.RELIEVED)
 
     def _forbids(self, stream: str) -> bool:
         return self.policies[stream] == "forbids"
@@ -235,15 +239,15 @@ class Model:
         )
         if view is LeaseView.CLAIMED and newer:
             return
-        fates = {LeaseView.TAKEN_OVER: Fate.RELIEVED, LeaseView.STOPPED: Fate.OVER}
-        left = self._leaves(world, one, stream, fates.get(view, Fate.AGAIN))
+        next_steps = {LeaseView.TAKEN_OVER: NextStep.RELIEVED, LeaseView.STOPPED: NextStep.OVER}
+        left = self._leaves(world, one, stream, next_steps.get(view, NextStep.AGAIN))
         yield f"{one.request} learns why {stream} closed: {view.value}", left, True
 
-    def _leaves(self, world: World, one: Function, stream: str, fate: Fate) -> World:
+    def _leaves(self, world: World, one: Function, stream: str, next_step: NextStep) -> World:
         """The world after the connection was closed and marked as released."""
         conn = one.conns.get(stream)
         one = one.with_conn(stream, None).thinking()
-        one.roster.ended(stream, fate)
+        one.roster.ended(stream, next_step)
         if conn is not None and (conn.phase != "claimed" or world.records[stream].lease.connected_token == conn.fence):
             world = world.with_record(stream, self.rules.release(world.records[stream], conn.fence))
         return world.with_function(one)
@@ -286,9 +290,9 @@ class Model:
         if world.left("vanish"):
             gone = replace(world.spend("vanish"), functions=tuple(x for x in world.functions if x.token != one.token))
             yield f"{one.request} is killed, and nothing proves it", _lane(gone, one.lane, "starting"), False
-        beat = world.group.beats.get(one.request)
-        if world.left("slow") and beat is not None and beat.until_ms != PAST_MS:
-            slow = world.spend("slow").with_beat(one.request, replace(beat, until_ms=PAST_MS))
+        heartbeat = world.group.heartbeats.get(one.request)
+        if world.left("slow") and heartbeat is not None and heartbeat.until_ms != PAST_MS:
+            slow = world.spend("slow").with_heartbeat(one.request, replace(heartbeat, until_ms=PAST_MS))
             yield f"{one.request} beats too late", slow, False
         if world.left("deadline") and not one.is_late:
             yield f"{one.request} comes to its deadline", self._late(world.spend("deadline"), one), False
@@ -301,7 +305,7 @@ class Model:
         """At its deadline each of its connections that is left has expired."""
         world = world.with_function(replace(one, is_late=True))
         for stream in one.conns:
-            world = self._leaves(world, _now(world, one), stream, Fate.EXPIRED)
+            world = self._leaves(world, _now(world, one), stream, NextStep.EXPIRED)
         return world
 
     # --- the machine, and those who ask -------------------------------------------------------------------------------
@@ -310,7 +314,9 @@ class Model:
         lease, token = world.group, world.group.token + 1
         if lease.stop:
             return _lane(world, lane, "over")
-        world = replace(world, group=replace(lease, token=token)).with_beat(f"r{token}", Beat(token, 0, ALIVE_MS))
+        world = replace(world, group=replace(lease, token=token)).with_heartbeat(
+            f"r{token}", GroupHeartbeat(token, 0, ALIVE_MS)
+        )
         roster = self.rules.roster(token, lease.execution, LAST_MS)
         roster.sees(world.group, NOW_MS)
         function = Function(token, lane, roster, {}, died=world.told[lane])

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from handlers.connection.lease import Lease
 from handlers.group import group_lease
-from handlers.group.group_lease import Beat, GroupLease
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.group.roster import Roster
 from tests.chaos.model_group_world import NOW_MS, Record
 
@@ -33,15 +33,17 @@ class Rules:
         """The lease after an empty group was ended; None where somebody has joined since `version`."""
         return replace(group, stop=True) if group.version == version else None
 
-    def bury(self, group: GroupLease, request: str, known: Beat) -> GroupLease | None:
-        """The lease after a function was buried; None where it has beaten since it was `known` so."""
-        if group.beats.get(request) != known:
+    def mark_ended(self, group: GroupLease, request: str, known: GroupHeartbeat) -> GroupLease | None:
+        """The lease after a function was ended; None where it has beaten since it was `known` so."""
+        if group.heartbeats.get(request) != known:
             return None
-        return replace(group, beats={**group.beats, request: replace(known, is_buried=True)})
+        return replace(group, heartbeats={**group.heartbeats, request: replace(known, is_ended=True)})
 
     def over_with(self, group: GroupLease, request: str) -> GroupLease:
-        """The lease after a function has ended: it is as good as buried, for it has closed all that it had."""
-        return replace(group, beats={**group.beats, request: replace(group.beats[request], is_buried=True)})
+        """The lease after a function has ended: it is as good as ended, for it has closed all that it had."""
+        return replace(
+            group, heartbeats={**group.heartbeats, request: replace(group.heartbeats[request], is_ended=True)}
+        )
 
     def version_listed(self, _group: GroupLease, known: GroupLease) -> int:
         """Of which version the members count that are read now."""
@@ -93,7 +95,7 @@ class Rules:
         return records[stream]
 
     def to_bury(self, own: Lease, group: GroupLease, fence: int, died: str) -> str:
-        """Who is to be buried before the turn is taken."""
+        """Who is to be ended before the turn is taken."""
         return group_lease.to_bury(own, group, fence, NOW_MS, died)
 
     def over(self, own: Lease, group: GroupLease) -> int:

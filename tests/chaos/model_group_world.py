@@ -1,8 +1,8 @@
 """What one state of the model of a group is: the group's lease, the streams' records, the functions and who asks.
 
 It decides what makes two states the same (`World.key`): tokens, stamps and versions count by their order alone. There
-is no clock in it: a beat has run out or has not. It knows no transition. Invariant: a World is never changed once it
-was made; a step copies it, and the rosters that it feeds.
+is no clock in it: a heartbeat has run out or has not. It knows no transition. Invariant: a World is never changed once
+it was made; a step copies it, and the rosters that it feeds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.connection.lease import Lease
-from handlers.group.group_lease import Beat, GroupLease, newer_lives
+from handlers.group.group_lease import GroupHeartbeat, GroupLease, newer_lives
 from handlers.group.roster import Roster
 
 NOW_MS, ALIVE_MS, PAST_MS, LAST_MS = 1_000, 2_000, 500, 10_000
@@ -144,10 +144,15 @@ class World:
             raise Violation("only forward", f"an older function claimed {stream} after a newer one")
         return replace(self, records={**self.records, stream: record})
 
-    def with_beat(self, request: str, beat: Beat | None) -> World:
-        """The world with a beat in the group's lease, or without it."""
-        beats = {name: one for name, one in self.group.beats.items() if name != request}
-        return replace(self, group=replace(self.group, beats=beats if beat is None else beats | {request: beat}))
+    def with_heartbeat(self, request: str, heartbeat: GroupHeartbeat | None) -> World:
+        """The world with a heartbeat in the group's lease, or without it."""
+        heartbeats = {name: one for name, one in self.group.heartbeats.items() if name != request}
+        return replace(
+            self,
+            group=replace(
+                self.group, heartbeats=heartbeats if heartbeat is None else heartbeats | {request: heartbeat}
+            ),
+        )
 
     def is_wanted(self, stream: str) -> bool:
         """Whether the stream is to be connected, as the requests say that came last."""
@@ -161,7 +166,7 @@ class World:
             [record.token for record in self.records.values()],
             [one.token for one in self.functions],
             [self.group.token],
-            [beat.token for beat in self.group.beats.values()],
+            [heartbeat.token for heartbeat in self.group.heartbeats.values()],
         )
         versions = _ranks(
             [lease.version for lease in leases], [roster["_listed"] or 0 for roster in rosters], [self.group.version]
@@ -209,22 +214,26 @@ class World:
             ),
             tuple(sorted((name, stamps[stamp]) for name, stamp in self.members.items())),
             (tokens[self.group.token], self.group.stop, versions[self.group.version], bool(self.group.execution)),
-            tuple(sorted((tokens[one.token], one.until_ms, one.is_buried) for one in self.counting())),
+            tuple(sorted((tokens[one.token], one.until_ms, one.is_ended) for one in self.counting())),
             self.lanes,
             tuple(sorted(function_key(one) for one in self.functions)),
             tuple(sorted((one.kind, one.stream, stamps[one.stamp], one.stage) for one in self.asked)),
             tuple(tokens[self._names(text)] for text in self.told),
         )
 
-    def counting(self) -> list[Beat]:
-        """The beats that may still decide something: of who counts as alive, or stands in a stream's record."""
+    def counting(self) -> list[GroupHeartbeat]:
+        """The heartbeats that may still decide something: of who counts as alive, or stands in a stream's record."""
         shown = {one.lease.connected_by for one in self.records.values()} | {one.request for one in self.functions}
-        return [beat for name, beat in self.group.beats.items() if beat.is_alive(NOW_MS) or name in shown]
+        return [
+            heartbeat
+            for name, heartbeat in self.group.heartbeats.items()
+            if heartbeat.is_alive(NOW_MS) or name in shown
+        ]
 
     def seen(self, one: Function, lease: GroupLease) -> tuple[Any, ...]:
         """What a function makes of the group's lease as it knows it; all else of that decides nothing."""
-        own = lease.beats.get(one.request)
-        shown = [lease.beats.get(record.lease.connected_by) for _, record in sorted(self.records.items())]
+        own = lease.heartbeats.get(one.request)
+        shown = [lease.heartbeats.get(record.lease.connected_by) for _, record in sorted(self.records.items())]
         waits = any(conn.phase == "claimed" for conn in one.conns.values())
         return (
             lease.version,
@@ -232,14 +241,14 @@ class World:
             lease.stop,
             lease.execution == self.group.execution,
             newer_lives(lease, one.token, NOW_MS),
-            own is not None and own.is_buried,
-            tuple(beat and (beat.until_ms, beat.is_buried) for beat in shown) if waits else (),
+            own is not None and own.is_ended,
+            tuple(heartbeat and (heartbeat.until_ms, heartbeat.is_ended) for heartbeat in shown) if waits else (),
         )
 
     def _names(self, text: str) -> int:
         """The token of the function that the text names, where that stands in a stream's record; else 0."""
-        shown = sorted({one.lease.connected_by for one in self.records.values()} & self.group.beats.keys())
-        return next((self.group.beats[name].token for name in shown if name in text.split()), 0)
+        shown = sorted({one.lease.connected_by for one in self.records.values()} & self.group.heartbeats.keys())
+        return next((self.group.heartbeats[name].token for name in shown if name in text.split()), 0)
 
 
 def _ranks(*values: Iterable[int]) -> dict[int, int]:

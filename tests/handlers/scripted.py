@@ -12,8 +12,8 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Arrival, Closed
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
-from handlers.group.fates import Delays
 from handlers.group.keeping import Kept, kept
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.run.performer import Performer
 from handlers.run.ports import STORE, Ports

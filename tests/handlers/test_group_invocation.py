@@ -15,7 +15,7 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
-from handlers.group.fates import Delays
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.group_invocation import run_group
@@ -207,7 +207,7 @@ def test_streams_of_one_function_have_fates_of_their_own(aws: Aws) -> None:
         one.leave("evicts-a", "forbids-b", "resets", "later")
     assert one.ended["r1"].status == "stopped"
     assert sorted(one.reported) == [("nobody", "InvalidRequest"), ("refuses", "StreamRejected")]
-    assert [beat.is_buried for beat in one.records.read().beats.values()] == [True]
+    assert [heartbeat.is_ended for heartbeat in one.records.read().heartbeats.values()] == [True]
 
 
 def test_a_profile_that_was_deployed_since_is_asked_for(aws: Aws) -> None:
@@ -233,7 +233,7 @@ def test_who_waits_for_a_profile_that_is_not_told_is_not_rejected(aws: Aws) -> N
         one.start("r1")
         until(lambda: one.keys("calm") == [1, 2, 3])
         one.join("new", "gone")
-        until(lambda: one.records.read().beats["r1"].away == 2)
+        until(lambda: one.records.read().heartbeats["r1"].away == 2)
         one.leave("gone")
         until(lambda: set(one.records.members()) == {"calm", "new"})
         assert one.lease("gone")["ending"] == "StreamEnded"
@@ -257,8 +257,8 @@ def test_a_second_function_takes_over(aws: Aws, policy: str) -> None:
         one.start("r2")
         until(lambda: "r1" in one.ended)
         assert one.ended["r1"].error == "StreamTakenOver"
-        beats = one.records.read().beats
-        assert (beats["r1"].is_buried, beats["r2"].is_buried) == (True, False)
+        heartbeats = one.records.read().heartbeats
+        assert (heartbeats["r1"].is_ended, heartbeats["r2"].is_ended) == (True, False)
         assert {one.lease(stream)["marked"] for stream in streams} == {"2/r2"}
         one.leave(*streams)
     assert one.ended["r2"].status == "stopped"

@@ -110,7 +110,7 @@ class Scene:
             _send(pid, signal.SIGKILL)
 
     def freeze(self) -> None:
-        """SIGSTOP of one function, for less time than its beats count or for longer, then SIGCONT."""
+        """SIGSTOP of one function, for less time than its heartbeats count or for longer, then SIGCONT."""
         frozen = self._one()
         for pid in frozen:
             _send(pid, signal.SIGSTOP)

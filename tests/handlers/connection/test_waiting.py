@@ -71,12 +71,12 @@ def test_a_connection_is_known_good_until_what_waits_had_come() -> None:
     manager = gathering(flush_s=10)
     manager.handle(1_000, Chunk(event(8)))
     manager.handle(4_000, Chunk(event(9)))
-    beats = manager.handle(6_000, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
-    assert [one.progress.seen_ms for one in beats if isinstance(one, Heartbeat)] == [1_000]
+    heartbeats = manager.handle(6_000, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
+    assert [one.progress.seen_ms for one in heartbeats if isinstance(one, Heartbeat)] == [1_000]
     manager.handle(11_000, Woken())
     manager.handle(11_010, Written(2, 0))
-    beats = manager.handle(16_100, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
-    assert [one.progress.seen_ms for one in beats if isinstance(one, Heartbeat)] == [16_100]
+    heartbeats = manager.handle(16_100, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))
+    assert [one.progress.seen_ms for one in heartbeats if isinstance(one, Heartbeat)] == [16_100]
 
 
 def test_a_segment_that_is_full_waits_no_longer() -> None:

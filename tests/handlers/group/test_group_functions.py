@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from handlers.run.group_function import BEAT_EVERY_MS, YOUNG_MS
+from handlers.run.group_function import HEARTBEAT_EVERY_MS, YOUNG_MS
 from handlers.store import typed_values
 from tests.examples import examples
 from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, MARGIN_MS, START_MS, World
@@ -126,14 +126,14 @@ def test_a_join_and_a_leave_take_effect_and_disturb_nobody(during: bool) -> None
 @example(3_001, 0, None, True)  # the record is read while the stream is told what was known before
 @example(5_000, 2, 500, False)  # the bound falls into the stream's own handover, as it does here
 @example(9_000, 2, 500, False)
-def test_a_join_and_a_leave_take_effect_within_a_beat(
+def test_a_join_and_a_leave_take_effect_within_a_heartbeat(
     after_ms: int, number: int, handover_ms: int | None, leaves: bool
 ) -> None:
     """At any moment, also of a handover that begins before or after: the settings bound it, and no other has a gap.
 
-    A beat is at most 4 s in any stage, and an opening is young for 1 s: so both take effect within 5 s.
+    A heartbeat is at most 4 s in any stage, and an opening is young for 1 s: so both take effect within 5 s.
     """
-    assert BEAT_EVERY_MS + YOUNG_MS == 5_000
+    assert HEARTBEAT_EVERY_MS + YOUNG_MS == 5_000
     moved = STREAMS[number]
     others = [stream for stream in STREAMS if stream != moved]
     world = World(POLICIES)
@@ -163,8 +163,8 @@ def test_a_join_and_a_leave_take_effect_within_a_beat(
 @given(st.integers(1, 40_000), st.booleans())
 @settings(max_examples=examples(40))
 @example(2_001, False)
-def test_between_beats_that_are_far_apart_a_look_is_enough(after_ms: int, leaves: bool) -> None:
-    """As in `prod`, whose functions beat every 4 s: a join or a leave has taken effect after the next look or beat."""
+def test_between_heartbeats_that_are_far_apart_a_look_is_enough(after_ms: int, leaves: bool) -> None:
+    """As in `prod`, with a heartbeat every 4 s: a join or a leave takes effect after the next check or heartbeat."""
     moved = STREAMS[after_ms % 5]
     world = World(POLICIES)
     world.every_ms = 5_000
@@ -172,7 +172,7 @@ def test_between_beats_that_are_far_apart_a_look_is_enough(after_ms: int, leaves
     world.start("r1")
     asked_ms = 5_000 + after_ms
     world.at(asked_ms, lambda: world.leave(moved) if leaves else world.join(moved))
-    world.run(asked_ms + BEAT_EVERY_MS // 2)
+    world.run(asked_ms + HEARTBEAT_EVERY_MS // 2)
     assert world.holders(moved) == ([] if leaves else ["r1"])
 
 
@@ -222,7 +222,7 @@ def test_the_last_that_leaves_ends_the_group() -> None:
 
 @pytest.mark.parametrize("proved", [False, True])
 def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
-    """Where a second is forbidden, once it is buried: by the proof at once, else when its beat has run out."""
+    """Where a second is forbidden, once it is ended: by the proof at once, else when its heartbeat has run out."""
     world = running()
     world.at(20_000, lambda: world.kill("r1"))
     world.at(20_500, lambda: world.start("r2", "RequestId: r1 Error: Runtime exited" if proved else ""))
@@ -235,7 +235,7 @@ def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
 
 
 def test_a_function_that_ends_releases_what_the_store_had_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has the stream outside of the group sees no beat of it, and would wait for its limit."""
+    """Whoever has the stream outside of the group sees no heartbeat of it, and would wait for its limit."""
     world = running(a="forbids")
     updates, refused = world.tables.update_item, list[str]()
 
@@ -267,7 +267,7 @@ def test_streams_in_logs_are_kept_as_well() -> None:
 
 
 def test_functions_that_follow_soon_are_no_further_behind_each_time() -> None:
-    """In a log each connection has caught up after twice the time since the last event, whatever a beat leaves open."""
+    """In a log each connection has caught up after twice the time since the last event."""
     world = World({"a": "tolerates"}, store="log", flush_s=0)
     world.join("tolerates:a")
     for number in range(1, 70):
@@ -308,7 +308,8 @@ def act_of(world: World, kind: str, number: int) -> Callable[[], object]:
         case "leave":
             return lambda: world.leave(stream)
         case "freeze":
-            # For less than its beat lasts: one that stands still for longer counts as dead, and has its sockets yet.
+            # For less than its heartbeat lasts: one that stands still for longer counts as dead, and has its sockets
+            # yet.
             return lambda: world.freeze_one(number, 5_000)
         case "drop":
             return lambda: [upstream.drop(link) for link in upstream.links[:1]]  # type: ignore[func-returns-value]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from handlers.connection.lease import Lease, may_open
 from handlers.group.group_lease import (
-    Beat,
+    GroupHeartbeat,
     GroupLease,
     composed,
     good_until_ms,
@@ -19,13 +19,13 @@ from handlers.group.group_lease import (
 
 REQUESTS = ("r1", "r2", "r3")
 INSTANTS = st.integers(0, 50)
-beats = st.builds(Beat, st.integers(1, 5), INSTANTS, INSTANTS, st.integers(0, 3), st.booleans())
+heartbeats = st.builds(GroupHeartbeat, st.integers(1, 5), INSTANTS, INSTANTS, st.integers(0, 3), st.booleans())
 groups = st.builds(
     GroupLease,
     token=st.integers(0, 5),
     execution=st.sampled_from(("", "E1", "E2")),
     stop=st.booleans(),
-    beats=st.dictionaries(st.sampled_from(REQUESTS), beats),
+    heartbeats=st.dictionaries(st.sampled_from(REQUESTS), heartbeats),
 )
 records = st.builds(
     Lease,
@@ -39,25 +39,25 @@ records = st.builds(
 )
 
 
-def test_the_holder_lives_as_long_as_its_function_beats() -> None:
-    """The record says the function's limit, the beat says more; the execution is the group's."""
+def test_the_holder_lives_as_long_as_its_function_heartbeats() -> None:
+    """The record says the function's limit, the heartbeat says more; the execution is the group's."""
     own = Lease(fence=7, connected_token=7, expires_at_ms=900, execution="E1", connected_by="r1")
-    group = GroupLease(execution="E2", beats={"r1": Beat(3, 80, 100), "r2": Beat(4, 90, 110)})
+    group = GroupLease(execution="E2", heartbeats={"r1": GroupHeartbeat(3, 80, 100), "r2": GroupHeartbeat(4, 90, 110)})
     assert composed(own, group) == replace(own, expires_at_ms=100, execution="E2")
 
 
 def test_a_buried_function_holds_nothing() -> None:
     """Its connection counts as over, and it is told by which token."""
     own = Lease(fence=8, connected_token=7, expires_at_ms=900, connected_by="r1")
-    group = GroupLease(beats={"r1": Beat(3, 80, 100, is_buried=True)})
+    group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100, is_ended=True)})
     assert known_over(own, group) == 7
     assert may_open(composed(own, group), 8, 99)
 
 
 def test_who_has_run_out_is_buried_before_its_turn_is_taken() -> None:
-    """One that beats is not, nor one whose connection is closed; a proof of its death suffices."""
+    """One that heartbeats is not, nor one whose connection is closed; a proof of its death suffices."""
     own = Lease(fence=8, connected_token=7, released_token=6, connected_by="r1")
-    group = GroupLease(beats={"r1": Beat(3, 80, 100)})
+    group = GroupLease(heartbeats={"r1": GroupHeartbeat(3, 80, 100)})
     assert [to_bury(own, group, 8, now_ms) for now_ms in (99, 100)] == ["", "r1"]
     assert to_bury(own, group, 8, 99, "RequestId: r1 Error: Runtime exited") == "r1"
     assert to_bury(own, group, 7, 100) == ""
@@ -71,13 +71,13 @@ def test_the_counters_are_the_streams_own(own: Lease, group: GroupLease) -> None
     names = ("fence", "connected_token", "released_token", "holder", "connected_by", "ending", "stop_at_ms")
     assert all(getattr(both, name) == getattr(own, name) for name in names)
     assert both.stop == (own.stop or group.stop)
-    buried = {name for name, beat in group.beats.items() if beat.is_buried}
+    buried = {name for name, heartbeat in group.heartbeats.items() if heartbeat.is_ended}
     assert both.expires_at_ms <= own.expires_at_ms or own.connected_by in buried
 
 
 @given(records, groups, st.integers(0, 60), st.integers(1, 10))
 def test_nobody_opens_beside_one_that_is_not_buried(own: Lease, group: GroupLease, now_ms: int, fence: int) -> None:
-    """Where its own limit has not passed, a connection before is closed, or over, or its function is to be buried."""
+    """Where its own limit has not passed, a connection before is closed, or over, or its function is to be ended."""
     if not may_open(composed(own, group), fence, now_ms) or now_ms >= own.expires_at_ms:
         return
     is_open = own.released_token < own.connected_token < fence
@@ -85,25 +85,27 @@ def test_nobody_opens_beside_one_that_is_not_buried(own: Lease, group: GroupLeas
 
 
 @given(groups, st.integers(0, 5), st.integers(0, 60))
-def test_a_newer_function_lives_by_its_beat(group: GroupLease, token: int, now_ms: int) -> None:
-    """Only an unburied beat of a greater token that has not run out counts."""
-    lives = [beat for beat in group.beats.values() if beat.token > token and beat.is_alive(now_ms)]
+def test_a_newer_function_lives_by_its_heartbeat(group: GroupLease, token: int, now_ms: int) -> None:
+    """Only an unburied heartbeat of a greater token that has not run out counts."""
+    lives = [
+        heartbeat for heartbeat in group.heartbeats.values() if heartbeat.token > token and heartbeat.is_alive(now_ms)
+    ]
     assert newer_lives(group, token, now_ms) == bool(lives)
 
 
 def test_turns_of_others_change_with_each_of_theirs() -> None:
     """A function's own turns change nothing; another's do, and so does another function."""
-    first = GroupLease(beats={"r1": Beat(1, 0, 9, turns=2), "r2": Beat(2, 0, 9, turns=3)})
-    own = replace(first, beats={**first.beats, "r1": Beat(1, 5, 14, turns=4)})
-    other = replace(first, beats={**first.beats, "r2": Beat(2, 5, 14, turns=4)})
-    third = replace(first, beats={"r1": Beat(1, 0, 9, turns=2), "r3": Beat(3, 0, 9, turns=3)})
+    first = GroupLease(heartbeats={"r1": GroupHeartbeat(1, 0, 9, turns=2), "r2": GroupHeartbeat(2, 0, 9, turns=3)})
+    own = replace(first, heartbeats={**first.heartbeats, "r1": GroupHeartbeat(1, 5, 14, turns=4)})
+    other = replace(first, heartbeats={**first.heartbeats, "r2": GroupHeartbeat(2, 5, 14, turns=4)})
+    third = replace(first, heartbeats={"r1": GroupHeartbeat(1, 0, 9, turns=2), "r3": GroupHeartbeat(3, 0, 9, turns=3)})
     looks = [turns_of_others(lease, 1) for lease in (first, own, other, third)]
     assert looks[0] == looks[1]
     assert len(set(looks)) == 3
 
 
-def test_a_beat_answers_for_what_was_good_before() -> None:
+def test_a_heartbeat_answers_for_what_was_good_before() -> None:
     """By the lag that the record says; not for one that says none, and never for less than the record."""
-    beat = Beat(1, 1_000, 1_200)
-    assert [good_until_ms(400, lag_ms, beat) for lag_ms in (100, 700, None)] == [900, 400, 400]
+    heartbeat = GroupHeartbeat(1, 1_000, 1_200)
+    assert [good_until_ms(400, lag_ms, heartbeat) for lag_ms in (100, 700, None)] == [900, 400, 400]
     assert good_until_ms(400, 100, None) == 400

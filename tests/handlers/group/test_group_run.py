@@ -19,11 +19,11 @@ def test_a_run_keeps_what_must_be_so() -> None:
     world.start("r1")
     for number in [*range(1, 27), *range(43, 100)]:
         # Each has its own pace, so that the cursor of one is no other's; none has an event while r2 takes over, so that
-        # nothing but a beat says that it has.
+        # nothing but a heartbeat says that it has.
         world.at(700 * number, lambda number=number: world.emit(*streams[: number % 3 + 1]))  # type: ignore[misc]
     world.at(5_000, lambda: world.upstreams[streams[1]].drop(world.upstreams[streams[1]].links[0]))
     world.at(19_000, lambda: is_down(True))
-    # Between two beats of r1.
+    # Between two heartbeats of r1.
     world.at(20_300, lambda: world.start("r2"))
     world.at(24_000, lambda: is_down(False))
     world.run(29_000)

@@ -1,4 +1,4 @@
-"""Many streams kept by one function: each has its own fate, whatever becomes of the others."""
+"""Many streams kept by one function: each has its own next step, whatever becomes of the others."""
 
 import itertools
 
@@ -6,8 +6,8 @@ import pytest
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.steps import Invocation
-from handlers.group.fates import BROKEN, Fate
 from handlers.group.keeping import Kept
+from handlers.group.next_step import BROKEN, NextStep
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store.connection_store import Store
@@ -69,10 +69,10 @@ class Group:
         return [item["SK"]["S"] for item in answer["Items"]]
 
 
-def fate_of(end: Kept | Exception) -> tuple[Fate, str]:
+def next_step_of(end: Kept | Exception) -> tuple[NextStep, str]:
     """What followed, and the error."""
     assert isinstance(end, Kept)
-    return end.fate, end.report.outcome.error
+    return end.next_step, end.report.outcome.error
 
 
 def test_one_that_is_rejected_ends_alone() -> None:
@@ -80,8 +80,8 @@ def test_one_that_is_rejected_ends_alone() -> None:
     calm: Script = [(10, Opened(200)), *((1_000 * number, event(number)) for number in range(1, 6))]
     group = Group(a=[REJECTS], b=[calm], c=[calm])
     ends = group.run()
-    assert fate_of(ends["a"]) == (Fate.OVER, "StreamRejected")
-    assert fate_of(ends["b"]) == fate_of(ends["c"]) == (Fate.EXPIRED, "ConnectionExpired")
+    assert next_step_of(ends["a"]) == (NextStep.OVER, "StreamRejected")
+    assert next_step_of(ends["b"]) == next_step_of(ends["c"]) == (NextStep.EXPIRED, "ConnectionExpired")
     assert group.stored("b") == group.stored("c") == ["1", "2", "3", "4", "5"]
 
 
@@ -113,7 +113,7 @@ def test_a_defect_ends_one_connection() -> None:
     assert group.performer.count == 2
     group.performer.kept_until["demo:a"] = 20_000
     kept = group.run()["a"]
-    assert fate_of(kept) == (Fate.AGAIN, BROKEN)
+    assert next_step_of(kept) == (NextStep.AGAIN, BROKEN)
     assert isinstance(kept, Kept)
     assert kept.report.outcome.message == "a defect: RuntimeError"
 
@@ -124,7 +124,7 @@ def test_a_stream_that_is_not_to_be_kept_rests_no_longer_than_a_look() -> None:
     group = Group(a=[throttled])
     group.performer.kept_until["demo:a"] = 1_500
     group.performer.keep(2_500)
-    assert fate_of(group.performer.ended["demo:a"]) == (Fate.AGAIN, "StreamThrottled")
+    assert next_step_of(group.performer.ended["demo:a"]) == (NextStep.AGAIN, "StreamThrottled")
 
 
 @pytest.mark.parametrize("count", [2, 20])

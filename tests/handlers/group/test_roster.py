@@ -5,13 +5,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.group.fates import Fate
-from handlers.group.group_lease import Beat, GroupLease
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
+from handlers.group.next_step import NextStep
 from handlers.group.roster import Roster
 
-ALIVE = {"r1": Beat(1, 0, 100)}
-LEASE = GroupLease(token=1, execution="E1", version=4, beats=ALIVE)
-NEWER = replace(LEASE, token=2, beats={**ALIVE, "r2": Beat(2, 0, 100)})
+ALIVE = {"r1": GroupHeartbeat(1, 0, 100)}
+LEASE = GroupLease(token=1, execution="E1", version=4, heartbeats=ALIVE)
+NEWER = replace(LEASE, token=2, heartbeats={**ALIVE, "r2": GroupHeartbeat(2, 0, 100)})
 LAST_MS = 80
 STREAMS = ("a", "b", "c")
 
@@ -43,19 +43,19 @@ def test_an_older_function_begins_nothing() -> None:
     one.begins("a")
     one.sees(NEWER, 5)
     assert (one.to_open(5), one.keeps("a"), one.outcome(5)) == ([], False, None)
-    one.ended("a", Fate.RELIEVED)
+    one.ended("a", NextStep.RELIEVED)
     outcome = one.outcome(5)
     assert outcome is not None
     assert outcome.error == "StreamTakenOver"
 
 
 def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
-    """Its beat has run out, so the older one goes on, and expires at its own deadline."""
+    """Its heartbeat has run out, so the older one goes on, and expires at its own deadline."""
     one = roster("a")
     one.begins("a")
-    one.sees(replace(NEWER, beats={**ALIVE, "r2": Beat(2, 0, 5)}), 6)
+    one.sees(replace(NEWER, heartbeats={**ALIVE, "r2": GroupHeartbeat(2, 0, 5)}), 6)
     assert one.keeps("a")
-    one.ended("a", Fate.EXPIRED)
+    one.ended("a", NextStep.EXPIRED)
     outcomes = [one.outcome(now_ms) for now_ms in (LAST_MS - 1, LAST_MS)]
     assert [outcome and outcome.error for outcome in outcomes] == [None, "ConnectionExpired"]
 
@@ -64,7 +64,7 @@ def test_a_lane_with_a_hot_standby_starts_again() -> None:
     """Its sibling keeps the others, and the standby is needed at once."""
     one = roster("a", "b")
     one.begins("a")
-    one.ended("a", Fate.STANDBY)
+    one.ended("a", NextStep.STANDBY)
     one.sees(NEWER, 5)
     outcome = one.outcome(5)
     assert outcome is not None
@@ -75,7 +75,7 @@ def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
     """Not while the members are to be read again, and not while one runs or waits to be removed."""
     one = roster("a")
     one.begins("a")
-    one.ended("a", Fate.OVER)
+    one.ended("a", NextStep.OVER)
     assert (one.removes("a"), one.empty_version) == ("1", None)
     one.removed("a")
     assert one.empty_version == 4
@@ -93,7 +93,7 @@ def test_who_is_over_is_begun_again_only_if_it_joins_anew() -> None:
     """The same membership says nothing new."""
     one = roster("a")
     one.begins("a")
-    one.ended("a", Fate.OVER)
+    one.ended("a", NextStep.OVER)
     one.listed(4, {"a": "1"})
     assert one.to_open(0) == []
     one.listed(4, {"a": "2"})
@@ -104,7 +104,7 @@ def test_what_was_taken_though_no_newer_function_is_known_is_asked_for_again() -
     """Not before the lease was read again, for it may be older than the claim that took it."""
     one = roster("a")
     one.begins("a")
-    one.ended("a", Fate.RELIEVED)
+    one.ended("a", NextStep.RELIEVED)
     assert one.to_open(0) == []
     one.sees(LEASE, 5)
     assert one.to_open(5) == ["a"]
@@ -118,7 +118,7 @@ def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> No
     for seen in (NEWER, LEASE):
         one = roster("a")
         one.begins("a")
-        one.ended("a", Fate.RELIEVED)
+        one.ended("a", NextStep.RELIEVED)
         assert one.outcome(LAST_MS) is None
         one.sees(seen, 5)
         outcome = one.outcome(LAST_MS)
@@ -130,9 +130,9 @@ def test_a_buried_function_ends() -> None:
     """Where nobody newer lives its lane starts again at once; no lane waits for one that is gone."""
     one = roster("a")
     one.begins("a")
-    one.sees(replace(LEASE, beats={"r1": replace(ALIVE["r1"], is_buried=True)}), 5)
+    one.sees(replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}), 5)
     assert not one.goes_on
-    one.ended("a", Fate.AGAIN)
+    one.ended("a", NextStep.AGAIN)
     outcome = one.outcome(5)
     assert outcome is not None
     assert outcome.error == "ConnectionExpired"
@@ -162,7 +162,7 @@ ACTS = st.one_of(
     st.tuples(st.just("list"), st.sets(st.sampled_from(STREAMS))),
     st.tuples(st.just("see"), st.sampled_from((LEASE, NEWER, replace(LEASE, version=5), replace(LEASE, stop=True)))),
     st.tuples(st.just("open"), st.just(0)),
-    st.tuples(st.just("end"), st.tuples(st.integers(0, 2), st.sampled_from(Fate))),
+    st.tuples(st.just("end"), st.tuples(st.integers(0, 2), st.sampled_from(NextStep))),
     st.tuples(st.just("remove"), st.sampled_from(STREAMS)),
 )
 
@@ -185,7 +185,7 @@ def test_whatever_happens_it_keeps_its_promises(acts: list[tuple[str, object]]) 
                     assert stream not in running
                     one.begins(stream)
                     running.append(stream)
-            case "end", (int() as which, Fate() as what) if running:
+            case "end", (int() as which, NextStep() as what) if running:
                 one.ended(running.pop(which % len(running)), what)
             case "remove", str() as stream if one.removes(stream) is not None:
                 one.removed(stream)

@@ -1,4 +1,4 @@
-"""What a group's function owes the store after a refusal, and what its beats answer for: on tables in memory."""
+"""What a group's function owes the store after a refusal, and what its heartbeats answer for: on tables in memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,11 @@ from botocore.exceptions import ReadTimeoutError
 
 from handlers.connection.ledger import Gap, Record, gaps
 from handlers.errors import StoreUnavailable
-from handlers.group.group_lease import Beat, GroupLease
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.segments.appending import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
-from handlers.store.group_store import beat_name, beat_value, live_of_member
+from handlers.store.group_store import heartbeat_name, heartbeat_value, live_of_member
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
@@ -52,12 +52,12 @@ def client() -> Refusing:
 
 
 def store_of(client: Refusing, now_ms: int = NOW_MS) -> GroupedStore:
-    """The store of a function that beats."""
+    """The store of a function that heartbeats."""
     who = GroupFunction(GROUP, 1, REQUEST, EXECUTION, NOW_MS + 60_000, 8_000)
     names = {"events_table": "events", "control_table": CONTROL, "dead_letter_queue_url": ""}
     store = GroupedStore(client, lambda: None, who, lambda: now_ms, sleep=lambda _s: None, **names)
     store.stalls[STREAM] = 30_000
-    store.lease = GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)})
+    store.lease = GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
     return store
 
 
@@ -79,7 +79,7 @@ def record(client: Refusing) -> typed_values.Item:
 
 
 def connected(client: Refusing) -> GroupedStore:
-    """A store whose function is connected to the stream, and answers for it by its beats."""
+    """A store whose function is connected to the stream, and answers for it by its heartbeats."""
     store = store_of(client)
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
     assert record(client)["live"]["M"]["lag_ms"] == {"N": "8000"}
@@ -96,8 +96,8 @@ def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Refus
     assert claim(store) == 2
 
 
-def test_a_release_that_was_refused_is_made_with_a_later_beat(client: Refusing) -> None:
-    """Else the function's own beats say for as long as it lives that the stream is connected."""
+def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Refusing) -> None:
+    """Else the function's own heartbeats say for as long as it lives that the stream is connected."""
     store = connected(client)
     client.refuses = True
     with pytest.raises(StoreUnavailable):
@@ -109,8 +109,8 @@ def test_a_release_that_was_refused_is_made_with_a_later_beat(client: Refusing) 
     assert record(client)["released"] == {"N": "1"}
 
 
-def test_a_connection_that_the_store_ended_is_released_with_a_later_beat(client: Refusing) -> None:
-    """Nothing was asked for that could fail: its record is left open, and no beat answers for it any more."""
+def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(client: Refusing) -> None:
+    """Nothing was asked for that could fail: its record is left open, and no heartbeat answers for it any more."""
     store = connected(client)
     store.over(STREAM)
     store.releases_again()
@@ -118,8 +118,8 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_beat(client:
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
 
-def test_no_beat_answers_for_a_connection_whose_mark_had_no_answer(client: Refusing) -> None:
-    """It ends by that, and the mark may stand in its record: else the function's later beats would call it good."""
+def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: Refusing) -> None:
+    """It ends by that, and the mark may stand in its record: later heartbeats of the function would call it good."""
     store = store_of(client)
     fence = claim(store)
     client.loses = True
@@ -172,21 +172,23 @@ def test_one_that_was_released_owes_nothing(client: Refusing) -> None:
     assert record(client)["released"] == {"N": "1"}
 
 
-def test_a_connection_that_a_beat_answers_for_was_heard_not_long_before() -> None:
+def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -> None:
     """Else its successor would count all of its life as a silence of a dead peer, and never have caught up."""
     live = {name: {"N": value} for name, value in (("seen_ms", "0"), ("lag_ms", "8000"), ("silent_ms", "37500"))}
-    group = GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)})
+    group = GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
     composed = live_of_member(live | {"request_id": {"S": REQUEST}}, group)
     assert composed is not None
     assert (composed["seen_ms"], composed["heard_ms"]) == ({"N": "992000"}, {"N": "954500"})
 
 
-def test_a_connection_that_a_beat_answers_for_is_not_silent_for_its_lag() -> None:
+def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -> None:
     """Else one that catches up would count as broken off, and what it is about to bring as an open gap."""
     names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
     live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
     live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
-    shown_live = live_of_member(live, GroupLease(1, EXECUTION, beats={REQUEST: Beat(1, NOW_MS, NOW_MS + 8_000)}))
+    shown_live = live_of_member(
+        live, GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
+    )
     assert shown_live is not None
     before = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False)
     assert gaps([before, *ledger_records.records_of(shown_live)], NOW_MS + 8_000, 8_000) == [
@@ -215,14 +217,14 @@ def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
 
 @pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])
 def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Refusing, died_s: int, status: str) -> None:
-    """In no group no beat says that its function is dead; the function's own limit is minutes away."""
+    """In no group no heartbeat says that its function is dead; the function's own limit is minutes away."""
     store = connected(client)
     client.update_item(
         TableName=CONTROL,
         Key=typed_values.key(GROUP, "lease"),
         UpdateExpression="SET #beat = :beat",
-        ExpressionAttributeNames={"#beat": beat_name(REQUEST)},
-        ExpressionAttributeValues={":beat": beat_value(store.lease.beats[REQUEST])},
+        ExpressionAttributeNames={"#beat": heartbeat_name(REQUEST)},
+        ExpressionAttributeValues={":beat": heartbeat_value(store.lease.heartbeats[REQUEST])},
     )
     now_ms = NOW_MS + died_s * 1_000
     later = store_of(client, now_ms)
@@ -231,4 +233,4 @@ def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Refu
     lease = control_record.lease(record(client))
     assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status
     # Nor does one that lives say so, where the store refuses its release.
-    assert lease.expires_at_ms <= store.lease.beats[REQUEST].until_ms
+    assert lease.expires_at_ms <= store.lease.heartbeats[REQUEST].until_ms

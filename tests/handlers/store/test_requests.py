@@ -207,8 +207,8 @@ def test_a_clock_that_is_set_back_loses_no_cursor(back_ms: int) -> None:
     function.ask(mark)
     now_ms = 5_030 - back_ms
     manager.handle(now_ms, Chunk(b"id: 41\ndata: x\n\n"))
-    (beat,) = manager.handle(now_ms, Written(1, 0))
-    answer = function.ask(beat)
+    (heartbeat,) = manager.handle(now_ms, Written(1, 0))
+    answer = function.ask(heartbeat)
     assert (table.item()["cursor"], answer.lease.connected_token) == ({"S": "41"}, 1)
 
 

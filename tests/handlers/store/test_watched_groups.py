@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from handlers.group.group_lease import Beat
+from handlers.group.group_lease import GroupHeartbeat
 from handlers.store import control_record, typed_values
-from handlers.store.group_store import beat_name, beat_value, group_lease
+from handlers.store.group_store import group_lease, heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, Aws
@@ -13,11 +13,11 @@ from tests.handlers.store.test_leases import NOW_MS, Counted, fill, lease
 ARN, LIMIT_MS = "arn:of the group", NOW_MS + 600_000
 
 
-def group(group_id: str, *beats: Beat) -> dict[str, Any]:
-    """The lease of a group with the beats of r1, r2 …"""
+def group(group_id: str, *heartbeats: GroupHeartbeat) -> dict[str, Any]:
+    """The lease of a group with the heartbeats of r1, r2 …"""
     item = lease(group_id, held=True, execution={"S": f"{ARN} {group_id}"})
-    named = {beat_name(f"r{number}", is_buried=one.is_buried): one for number, one in enumerate(beats, 1)}
-    return item | {name: beat_value(one) for name, one in named.items()}
+    named = {heartbeat_name(f"r{number}", is_ended=one.is_ended): one for number, one in enumerate(heartbeats, 1)}
+    return item | {name: heartbeat_value(one) for name, one in named.items()}
 
 
 def member(stream_id: str, group_id: str, *, released: int = 0, by: str = "r1") -> dict[str, Any]:
@@ -36,15 +36,15 @@ def member(stream_id: str, group_id: str, *, released: int = 0, by: str = "r1") 
     )
 
 
-def beat(token: int, **more: Any) -> Beat:
-    """A beat of a moment ago."""
-    return Beat(token, NOW_MS - 1_000, NOW_MS + 19_000, 7, **more)
+def heartbeat(token: int, **more: Any) -> GroupHeartbeat:
+    """A heartbeat of a moment ago."""
+    return GroupHeartbeat(token, NOW_MS - 1_000, NOW_MS + 19_000, 7, **more)
 
 
 def test_of_a_group_that_is_well_one_lease_is_read(aws: Aws) -> None:
     """And none of its streams' records; a stream alone is read as ever."""
     alone = lease("alone", held=True, expires_at_ms={"N": str(NOW_MS + 1)})
-    fill(aws, [group("#1", beat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
+    fill(aws, [group("#1", heartbeat(1)), alone, *(member(f"demo:{number}", "#1") for number in range(150))])
     client = Counted(aws.dynamodb)
     rounds = Rounds(Leases(client, CONTROL), 1, Turn(9))
     seen = rounds.check(NOW_MS, lambda: False)
@@ -55,7 +55,10 @@ def test_of_a_group_that_is_well_one_lease_is_read(aws: Aws) -> None:
 def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
     """Where the newest function says that one is: it is named with for how long, and its group is no suspect."""
     items = [member("demo:a", "#1"), member("demo:b", "#1", released=3), member("demo:c", "#1", by="r2")]
-    fill(aws, [group("#1", beat(1), beat(2, away=1)), group("#2", beat(1)), *items, member("demo:d", "#2")])
+    fill(
+        aws,
+        [group("#1", heartbeat(1), heartbeat(2, away=1)), group("#2", heartbeat(1)), *items, member("demo:d", "#2")],
+    )
     turn = Turn(9)
     seen = Rounds(Leases(aws.dynamodb, CONTROL), 1, turn).check(NOW_MS, lambda: False)
     assert (seen.wanted, seen.missing, seen.away_ms) == (4, 1, {"demo:b": 20_000})
@@ -64,9 +67,9 @@ def test_who_is_away_is_found_in_the_records(aws: Aws) -> None:
 
 
 def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
-    """All its streams are away since its last beat ran out; none of them is started by itself."""
-    dead = Beat(1, NOW_MS - 40_000, NOW_MS - 20_000, 7)
-    buried = Beat(1, NOW_MS - 30_000, NOW_MS - 10_000, 7, is_buried=True)
+    """All its streams are away since its last heartbeat ran out; none of them is started by itself."""
+    dead = GroupHeartbeat(1, NOW_MS - 40_000, NOW_MS - 20_000, 7)
+    buried = GroupHeartbeat(1, NOW_MS - 30_000, NOW_MS - 10_000, 7, is_ended=True)
     fill(aws, [group("#1", dead), group("#2", buried), member("demo:a", "#1"), member("demo:b", "#2")])
     turn = Turn(9)
     leases = Leases(aws.dynamodb, CONTROL)
@@ -81,7 +84,7 @@ def test_a_group_without_a_living_function_is_the_suspect(aws: Aws) -> None:
 def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
     """What was well a minute ago, when a look was late, may not be now."""
     members = [member(f"demo:{number:04d}", "#1") for number in range(900)]
-    fill(aws, [group("#1", beat(1)), *members])
+    fill(aws, [group("#1", heartbeat(1)), *members])
     rounds = Rounds(Leases(aws.dynamodb, CONTROL), 1, Turn(9))
     first = rounds.check(NOW_MS, lambda: True)
     assert (first.is_whole, first.wanted) == (False, 799)
@@ -89,8 +92,8 @@ def test_a_look_that_goes_on_reads_the_groups_anew(aws: Aws) -> None:
     assert (seen.is_whole, seen.wanted, seen.missing) == (True, 101, 101)
 
 
-def test_a_beat_says_how_many_are_away() -> None:
+def test_a_heartbeat_says_how_many_are_away() -> None:
     """Nothing where all are connected."""
-    for one, written in ((Beat(1, 2, 3, 4), "1/2/3/4"), (Beat(1, 2, 3, 4, away=5), "1/2/3/4/5")):
-        assert beat_value(one) == {"S": written}
-        assert group_lease({beat_name("r"): beat_value(one)}).beats == {"r": one}
+    for one, written in ((GroupHeartbeat(1, 2, 3, 4), "1/2/3/4"), (GroupHeartbeat(1, 2, 3, 4, away=5), "1/2/3/4/5")):
+        assert heartbeat_value(one) == {"S": written}
+        assert group_lease({heartbeat_name("r"): heartbeat_value(one)}).heartbeats == {"r": one}

@@ -186,14 +186,14 @@ def test_silence_is_a_stall_before_the_answer_and_after_it() -> None:
     """No byte for `stall_after_s` ends the connection; a byte, were it only of a heartbeat, begins the wait anew."""
     assert ends(Peer.wait_until_gone, stall_after_s=0.1) == (b"", Closed("stalled", "no byte came for 0.1 s"))
 
-    def beats_then_stops(peer: Peer) -> None:
+    def heartbeats_then_stops(peer: Peer) -> None:
         peer.send(UNTIL_CLOSE)
         for _ in range(12):
             peer.gone.wait(0.1)
             peer.send(b"\n")
         peer.wait_until_gone()
 
-    assert ends(beats_then_stops, stall_after_s=1) == (b"\n" * 12, Closed("stalled", "no byte came for 1 s"))
+    assert ends(heartbeats_then_stops, stall_after_s=1) == (b"\n" * 12, Closed("stalled", "no byte came for 1 s"))
 
 
 def test_a_port_where_nothing_listens_refuses() -> None:

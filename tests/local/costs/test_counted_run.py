@@ -12,7 +12,7 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Chunk
 from handlers.connection.steps import Invocation
-from handlers.group.fates import Delays
+from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.group_invocation import run_group
@@ -171,7 +171,7 @@ def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: i
 def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims, openings, writes, ends, and the group's own."""
     # How many heartbeats there are follows from the time, which a real run takes some of.
-    monkeypatch.setattr(handlers.run.group_function, "BEAT_EVERY_MS", LONG_MS)
+    monkeypatch.setattr(handlers.run.group_function, "HEARTBEAT_EVERY_MS", LONG_MS)
 
     def who(now_ms: int) -> Invocation:
         return invocation(GROUP, now_ms, LONG_MS, LONG_MS)

@@ -22,7 +22,7 @@ BROKEN = "Broken"
 _NAMED = ("StreamRejected", "StreamDropped", "StoreUnavailable", "InvalidRequest")
 
 
-class Fate(enum.Enum):
+class NextStep(enum.Enum):
     """What becomes of a stream after a connection of it has ended; the value is the word used in logs."""
 
     AGAIN = "connects again after a rest"
@@ -50,20 +50,20 @@ def raised(error: Exception) -> Outcome:
     return Outcome(name, "", str(error)) if name in _NAMED else Outcome(BROKEN, "", f"a defect: {name}")
 
 
-def fate(outcome: Outcome, *, is_hot: bool) -> Fate:
+def next_step(outcome: Outcome, *, is_hot: bool) -> NextStep:
     """Returns what follows from the outcome of a stream's connection; `is_hot` is whether it has a hot standby."""
     match outcome.error, outcome.status:
         case "StreamTakenOver", _:
-            return Fate.RELIEVED
+            return NextStep.RELIEVED
         case "ConnectionExpired", _:
-            return Fate.STANDBY if is_hot else Fate.EXPIRED
+            return NextStep.STANDBY if is_hot else NextStep.EXPIRED
         case (("StreamRejected" | "InvalidRequest"), _):
-            return Fate.OVER
+            return NextStep.OVER
         case "", "superseded":
-            return Fate.RELIEVED
+            return NextStep.RELIEVED
         case "", _:
-            return Fate.OVER
-    return Fate.AGAIN
+            return NextStep.OVER
+    return NextStep.AGAIN
 
 
 def rest_bounds_s(error: str, failures: int, delays: Delays) -> tuple[float, float]:

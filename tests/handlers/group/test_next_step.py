@@ -7,7 +7,7 @@ import yaml
 
 from handlers.connection import ends
 from handlers.connection.effects import Outcome
-from handlers.group.fates import BROKEN, Delays, Fate, fate, rest_bounds_s
+from handlers.group.next_step import BROKEN, Delays, NextStep, next_step, rest_bounds_s
 from local import stages
 from local.checkout import ROOT
 
@@ -49,24 +49,24 @@ def test_a_defect_rests_as_long_as_a_lane() -> None:
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
-        (ends.STOPPED, Fate.OVER),
-        (ends.ENDED, Fate.OVER),
-        (Outcome("StreamRejected", "", ""), Fate.OVER),
-        (Outcome("InvalidRequest", "", ""), Fate.OVER),
-        (ends.SUPERSEDED, Fate.RELIEVED),
-        (Outcome("StreamTakenOver", "", ""), Fate.RELIEVED),
-        (ends.EXPIRED, Fate.EXPIRED),
-        (ends.LET_GO, Fate.AGAIN),
-        (ends.NOT_DRAINED, Fate.AGAIN),
-        (Outcome("StreamThrottled", "", ""), Fate.AGAIN),
-        (Outcome(BROKEN, "", ""), Fate.AGAIN),
+        (ends.STOPPED, NextStep.OVER),
+        (ends.ENDED, NextStep.OVER),
+        (Outcome("StreamRejected", "", ""), NextStep.OVER),
+        (Outcome("InvalidRequest", "", ""), NextStep.OVER),
+        (ends.SUPERSEDED, NextStep.RELIEVED),
+        (Outcome("StreamTakenOver", "", ""), NextStep.RELIEVED),
+        (ends.EXPIRED, NextStep.EXPIRED),
+        (ends.LET_GO, NextStep.AGAIN),
+        (ends.NOT_DRAINED, NextStep.AGAIN),
+        (Outcome("StreamThrottled", "", ""), NextStep.AGAIN),
+        (Outcome(BROKEN, "", ""), NextStep.AGAIN),
     ],
 )
-def test_each_end_has_its_fate(outcome: Outcome, expected: Fate) -> None:
+def test_each_end_has_its_fate(outcome: Outcome, expected: NextStep) -> None:
     """No end of a stream's connection is an end of the function."""
-    assert fate(outcome, is_hot=False) is expected
+    assert next_step(outcome, is_hot=False) is expected
 
 
 def test_a_hot_standby_is_wanted_again_beside_the_other() -> None:
     """Its lane starts at once; any other that has come to its deadline was relieved or is lost."""
-    assert fate(ends.EXPIRED, is_hot=True) is Fate.STANDBY
+    assert next_step(ends.EXPIRED, is_hot=True) is NextStep.STANDBY

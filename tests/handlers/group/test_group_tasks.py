@@ -1,0 +1,87 @@
+"""What a function requests for its group as a whole: a heartbeat in time, whatever a check between two finds."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.group.group_lease import GroupHeartbeat, GroupLease
+from handlers.group.group_tasks import CHECK_LEAST_MS, CheckVersion, GroupTasks, ReadMembers, ReadRecords, SendHeartbeat
+from handlers.group.roster import Roster
+
+EVERY_MS, OFTEN_MS, DEADLINE_MS = 4_000, 2_000, 900_000
+CHECK_MS = EVERY_MS // 2
+MINE = GroupHeartbeat(1, 0, DEADLINE_MS)
+OTHERS = GroupHeartbeat(2, 0, DEADLINE_MS)
+ALONE = {"r1": MINE}
+BESIDE = {"r1": MINE, "r2": OTHERS}
+
+
+def begun(every_ms: int = EVERY_MS, lease: GroupLease | None = None) -> GroupTasks:
+    """Those of a function that has beaten at 0, and has read its members and its records."""
+    lease = lease or GroupLease(1, "E", version=3, heartbeats=ALONE)
+    group_tasks = GroupTasks(Roster(1, "E", DEADLINE_MS), 1, every_ms, OFTEN_MS)
+    group_tasks.claimed(lease, 0)
+    assert group_tasks.next(0) == SendHeartbeat()
+    group_tasks.answered(0, lease)
+    assert group_tasks.next(0) == ReadMembers(3)
+    group_tasks.answered(0, {"a": "joined"})
+    assert group_tasks.next(0) == ReadRecords()
+    group_tasks.read()
+    assert group_tasks.next(0) is None
+    return group_tasks
+
+
+def asked(group_tasks: GroupTasks, now_ms: int) -> object:
+    """What is asked for then, and nothing a millisecond before."""
+    assert group_tasks.due_ms == now_ms
+    assert group_tasks.next(now_ms - 1) is None
+    return group_tasks.next(now_ms)
+
+
+def test_a_later_version_brings_the_heartbeat_forward() -> None:
+    """The heartbeat's own answer says who is there; the next look is as long after it."""
+    group_tasks, lease = begun(), GroupLease(1, "E", version=4, heartbeats=ALONE)
+    assert asked(group_tasks, CHECK_MS) == CheckVersion()
+    group_tasks.answered(CHECK_MS + 5, 4)
+    assert asked(group_tasks, CHECK_MS + 5) == SendHeartbeat()
+    group_tasks.answered(CHECK_MS + 9, lease)
+    assert group_tasks.next(CHECK_MS + 9) == ReadMembers(4)
+    group_tasks.answered(CHECK_MS + 9, {"a": "joined", "b": "joined"})
+    assert group_tasks.next(CHECK_MS + 9) == ReadRecords()
+    group_tasks.read()
+    assert asked(group_tasks, 2 * CHECK_MS + 9) == CheckVersion()
+
+
+@pytest.mark.parametrize("seen", [3, 2, 0, None])
+def test_any_other_look_changes_nothing(seen: int | None) -> None:
+    """The same version, one that is older than what is known, none at all, or a read that failed."""
+    group_tasks = begun()
+    assert asked(group_tasks, CHECK_MS) == CheckVersion()
+    group_tasks.answered(CHECK_MS + 5, seen)
+    assert asked(group_tasks, EVERY_MS) == SendHeartbeat()
+
+
+@given(st.lists(st.sampled_from([0, 3, 4, None]), max_size=12), st.integers(0, 900))
+def test_a_heartbeat_is_never_late(looks: Sequence[int | None], late_ms: int) -> None:
+    """Whatever checks return, however long each takes: heartbeats are at most so far apart, with a check between."""
+    group_tasks, lease, beaten_ms = begun(), GroupLease(1, "E", version=3, heartbeats=ALONE), 0
+    for seen in looks:
+        now_ms = group_tasks.due_ms
+        assert (now_ms, group_tasks.next(now_ms)) == (beaten_ms + CHECK_MS, CheckVersion())
+        group_tasks.answered(now_ms + late_ms, seen)
+        now_ms = group_tasks.due_ms
+        assert group_tasks.next(now_ms) == SendHeartbeat()
+        assert now_ms == (beaten_ms + CHECK_MS + late_ms if seen == 4 else beaten_ms + EVERY_MS)
+        beaten_ms = now_ms
+        group_tasks.answered(now_ms, lease)
+
+
+@pytest.mark.parametrize(
+    ("every_ms", "heartbeats"), [(2 * CHECK_LEAST_MS - 1, ALONE), (EVERY_MS, BESIDE)], ids=["soon", "beside"]
+)
+def test_nobody_looks_where_the_next_heartbeat_is_as_near(every_ms: int, heartbeats: dict[str, GroupHeartbeat]) -> None:
+    """Nor beside a newer function, for whoever joins is that one's."""
+    group_tasks = begun(every_ms, GroupLease(2, "E", version=3, heartbeats=heartbeats))
+    assert asked(group_tasks, min(every_ms, OFTEN_MS)) == SendHeartbeat()
