@@ -35,6 +35,12 @@ def answering(answer: Callable[[Request], Answer | None]) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
         wbufsize = -1
 
+        def handle_expect_100(self) -> bool:
+            """Has the client send the body: what is written is kept back otherwise, and it waits for a second."""
+            expected = super().handle_expect_100()
+            self.wfile.flush()
+            return expected
+
         def log_message(self, *_: object) -> None:
             """Prints nothing."""
 

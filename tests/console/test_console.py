@@ -223,6 +223,7 @@ def test_the_metrics_are_told_to_prometheus(service: LocalRun, demo: str) -> Non
 
 
 @pytest.mark.long
+@pytest.mark.cpu(4)
 def test_the_metrics_are_sent_to_opentelemetry(tmp_path: Path) -> None:
     """A run that has a collector's address sends it the same names."""
     with (

@@ -92,6 +92,7 @@ def used(browser: Chromium, service: Service, project: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.cpu(8)
 def test_the_page_of_a_stage_with_signatures(browser: Chromium, tmp_path: Path) -> None:
     """Where the gateway checks every signature; with another's credentials nothing is served."""
     project = copied(tmp_path / "project")

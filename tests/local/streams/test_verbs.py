@@ -98,6 +98,7 @@ def test_the_commands_of_the_page_run(local_run: LocalRun, tmp_path: Path, monke
 
 
 @pytest.mark.long
+@pytest.mark.cpu(5)
 def test_the_commands_of_the_page_run_in_a_shell(local_run: LocalRun, tmp_path: Path) -> None:
     """As they are, with what a shell does to them."""
     program = str(Path(sys.executable).with_name("streamkeeper"))
