@@ -41,7 +41,7 @@ _ADVICE = {
 }
 # The names that upstreams give to an event that is none.
 _HEARTBEATS = re.compile(r"ping|heart-?beat|keep-?alive", re.IGNORECASE)
-_LEAST_STALL_S, _STALL_S, _BEATS = 15, 60, 4
+_LEAST_STALL_S, _STALL_S, _MISSED = 15, 60, 4
 
 
 def add(verbs: Any) -> None:
@@ -146,8 +146,8 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     if _is_private(_host(address.url)):
         lines.append("allow_private = true  # the address is of this machine or of a private network")
     lines.append(f'framing = "{framing}"  # {why}')
-    beats = sorted({frame.name for frame in seen.frames if frame.name and _HEARTBEATS.fullmatch(frame.name)})
-    seen.frames = [frame for frame in seen.frames if frame.name not in beats]
+    heartbeats = sorted({frame.name for frame in seen.frames if frame.name and _HEARTBEATS.fullmatch(frame.name)})
+    seen.frames = [frame for frame in seen.frames if frame.name not in heartbeats]
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
         lines.append("# No event came: key and cursor are the defaults. Probe for longer (--seconds) to know more.")
@@ -158,9 +158,9 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
         if has_ids and seen.ids:
             lines.append(f"# {len(seen.ids)} of the events have an id; not each has one of its own.")
         lines += places.written(address, framing, seen, seconds_)
-    if beats:
-        marks = ", ".join(f"{{ event = {_quoted(name)} }}" for name in beats)
-        lines.append(f"heartbeat = {marks if len(beats) == 1 else f'[{marks}]'}  # by its name")
+    if heartbeats:
+        marks = ", ".join(f"{{ event = {_quoted(name)} }}" for name in heartbeats)
+        lines.append(f"heartbeat = {marks if len(heartbeats) == 1 else f'[{marks}]'}  # by its name")
     lines.append(_stall(seen, seconds_))
     return "\n".join(lines) + "\n"
 
@@ -187,12 +187,12 @@ def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) ->
 
 def _stall(seen: Probe, seconds_: float) -> str:
     """After how long a silence the connection is made again."""
-    rests = [later - earlier for earlier, later in pairwise(seen.beats_s)]
+    rests = [later - earlier for earlier, later in pairwise(seen.heartbeats_s)]
     if not rests:
         why = f"no regular heartbeat came within {seconds_:g} s; it must be longer than the longest silence"
         return f"stall_after_s = {_STALL_S}  # {why}"
     longest = max(rests)
-    stall_s = max(_LEAST_STALL_S, math.ceil(_BEATS * longest))
+    stall_s = max(_LEAST_STALL_S, math.ceil(_MISSED * longest))
     return f"stall_after_s = {stall_s}  # a sign of life came at least every {math.ceil(longest)} s"
 
 

@@ -45,14 +45,14 @@ class Address:
 
 @dataclass
 class Probe:
-    """What one connection brought; `beats_s` are the instants of bytes that keep it alive and are no frame."""
+    """What one connection brought; `heartbeats_s` are the instants of bytes that keep it alive and are no frame."""
 
     status: int = 0
     content_type: str = ""
     problem: str = ""
     has_ended: bool = False
     frames: list[Frame] = field(default_factory=list)
-    beats_s: list[float] = field(default_factory=list)
+    heartbeats_s: list[float] = field(default_factory=list)
     first: bytes = b""
 
     @property
@@ -105,7 +105,7 @@ def _taken(seen: Probe, data: bytes, decoder: Any) -> bool:
     seen.frames += frames
     # A reconnection time comes once, at the beginning.
     if not frames and not decoder.unfinished_bytes and b"retry:" not in data:
-        seen.beats_s.append(time.monotonic())
+        seen.heartbeats_s.append(time.monotonic())
     return True
 
 
