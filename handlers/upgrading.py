@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from aws_lambda_powertools import Logger
 
 from handlers.aws.clients import boto3_client, dynamodb
-from handlers.aws.pace import Pace
+from handlers.aws.executions import Pace
 from handlers.settings import load_upgrade, plain_aws
 from handlers.upgrade.deployed import Clients
 from handlers.upgrade.upgrade_records import UpgradeRecords

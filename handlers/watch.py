@@ -29,7 +29,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.aws import clients
 from handlers.aws.error_translation import described
-from handlers.aws.pace import Pace
+from handlers.aws.executions import Pace
 from handlers.errors import StoreUnavailable
 from handlers.settings import load_watch, plain_aws
 from handlers.store.leases import Leases

@@ -1,5 +1,6 @@
-"""Asks Step Functions about one execution: how it stands, by which definition it runs, and what it did last.
+"""Asks Step Functions about executions: how one stands, by which definition it runs, what it did last; and how often.
 
+A bucket of tokens paces the requests of whoever asks about many: as many at once as it holds, then so many a second.
 Invariant: nothing is changed; of an execution that Step Functions does not know, or has forgotten, it says None.
 """
 
@@ -41,3 +42,23 @@ def read(states: Callable[[], Any], arn: str, most_events: int) -> Execution | N
                 return None
             raise
     return Execution(description, json.loads(machine["definition"]), history["events"])
+
+
+class Pace:
+    """A bucket that is full at first; `monotonic` is a clock in seconds, `sleep` waits for seconds."""
+
+    def __init__(
+        self, at_once: int, a_second: float, monotonic: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        self._at_once, self._a_second = at_once, a_second
+        self._monotonic, self._sleep = monotonic, sleep
+        self._tokens, self._at_s = float(at_once), monotonic()
+
+    def take(self) -> None:
+        """Returns when a request may be sent."""
+        now_s = self._monotonic()
+        self._tokens = min(self._at_once, self._tokens + (now_s - self._at_s) * self._a_second)
+        self._at_s = now_s
+        self._tokens -= 1
+        if self._tokens < 0:
+            self._sleep(-self._tokens / self._a_second)

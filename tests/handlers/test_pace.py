@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from handlers.aws.pace import Pace
+from handlers.aws.executions import Pace
 
 
 @given(st.integers(1, 50), st.sampled_from([0.5, 5.0, 10.0]), st.lists(st.floats(0, 100), min_size=1, max_size=200))
