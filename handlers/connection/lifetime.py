@@ -15,7 +15,42 @@ a connection leaves between its claim and its deadline, and a hot one never whil
 
 from __future__ import annotations
 
+import enum
+
 from handlers.connection.lease import Lease, LeaseView, superseded
+
+
+class Phase(enum.Enum):
+    """Where a connection is in its life; the value is the word used in logs.
+
+        CLAIMING          the token is being raised                          → AWAITING_RELEASE, OPENING
+        AWAITING_RELEASE  the upstream forbids two: the older is still open  → OPENING, DRAINING
+        OPENING           the request is sent, no answer yet                 → CONNECTED, DRAINING
+        CONNECTED         reading                                            → OVERLAPPING, DRAINING
+        OVERLAPPING       taken over, reads on until `overlap_s` is over     → DRAINING, CONNECTED
+        DRAINING          closed: what was read before is stored,            → FINISHED
+                          then the lease says why it closed
+        FINISHED          the outcome is known; nothing may follow
+
+    No phase is come back to, but CONNECTED where the newer connection is closed again.
+    """
+
+    CLAIMING = "claiming"
+    AWAITING_RELEASE = "awaiting release"
+    OPENING = "opening"
+    CONNECTED = "connected"
+    OVERLAPPING = "overlapping"
+    DRAINING = "draining"
+    FINISHED = "finished"
+
+
+LIVE = frozenset({Phase.CONNECTED, Phase.OVERLAPPING})
+HAS_ASKED = LIVE | {Phase.OPENING}
+
+
+class ProtocolMisuse(RuntimeError):
+    """An input came that the phase does not know: a defect of the performer, never of the upstream."""
+
 
 # Connections nearer than a quarter of a life are moved apart; half a life apart they stay so, whatever a start takes.
 NEAR, APART = 4, 2

@@ -1,6 +1,6 @@
 """Decides what one connection does next: inputs in, effects out.
 
-A connection goes through *phases* (`phases.py` says what each is):
+A connection goes through *phases* (`lifetime.py` says what each is):
 
     phase             what happens                                  next phase
     CLAIMING          the claim is granted                          OPENING, or AWAITING_RELEASE where two are forbidden
@@ -48,8 +48,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from handlers.connection import ends, refusals
-from handlers.connection.backoff import NO_REST, TRY_MS, Rest
+from handlers.connection import ends
+from handlers.connection.backoff import NO_REST, TRY_MS, Refusal, Rest, refused_since_ms
 from handlers.connection.effects import (
     Claim,
     CloseUpstream,
@@ -84,10 +84,8 @@ from handlers.connection.inputs import (
 )
 from handlers.connection.intake import Intake
 from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, is_over, lease_view, may_open
-from handlers.connection.lifetime import Lifetime
-from handlers.connection.phases import HAS_ASKED, LIVE, Phase, ProtocolMisuse
+from handlers.connection.lifetime import HAS_ASKED, LIVE, Lifetime, Phase, ProtocolMisuse
 from handlers.connection.record import Record
-from handlers.connection.refusals import Refusal
 from handlers.framing.oversize import BufferBudget
 from handlers.profile.behaviour import Profile
 
@@ -98,7 +96,7 @@ LEASE_TTL_READS = 4
 
 
 class Manager:
-    """One connection's decisions in its phases (`phases.py`).
+    """One connection's decisions in its phases (`lifetime.py`).
 
     `deadline_ms` is when the function is killed, `margin_ms` what is kept before (`handlers/connection/lifetime.py`).
     `execution` is the execution that started it ("" where none is known). An overlap ends after `overlap_max_ms` at
@@ -280,7 +278,7 @@ class Manager:
         is_alone = may_open(self._lease, self.fence, now_ms, self._died)
         if not is_alone and (afresh := self._intake.afresh(now_ms, opened.status, self._record)):
             return afresh
-        since_ms = refusals.since_ms(self._rest, self._lease, self._connected_ms, now_ms)
+        since_ms = refused_since_ms(self._rest, self._lease, self._connected_ms, now_ms)
         effects, end = self._intake.answer(now_ms, opened, self._record, now_ms - since_ms)
         if end is not None:
             if end.ended_by == "refused" and self._profile.meaning(opened.status) == "refused":

@@ -18,8 +18,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from handlers.connection import refusals, stuck
-from handlers.connection.backoff import LIVED_MS, NO_REST, FailureKind, Rest, failed
+from handlers.connection import stuck
+from handlers.connection.backoff import (
+    LIVED_MS,
+    NO_REST,
+    REFUSAL_PACE,
+    FailureKind,
+    Rest,
+    failed,
+    refused,
+    without_refusals,
+)
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.ends import renewal_due
 from handlers.connection.inputs import RestOwed, StoreFailed
@@ -240,11 +249,9 @@ class _Attempts:
             return before
         pace, asked_s = self._profile.pace(kind), outcome.retry_after_s
         if report.refusal is not None:
-            return refusals.refused(
-                before, report.refusal, self._now_ms, pace or refusals.PACE, self._draw(0, 1), asked_s
-            )
+            return refused(before, report.refusal, self._now_ms, pace or REFUSAL_PACE, self._draw(0, 1), asked_s)
         if before.refused_since_ms:
-            before = refusals.over(before)
+            before = without_refusals(before)
         return failed(before, kind, self._now_ms, pace, asked_s) if pace or asked_s or asked_ms else before
 
     # --- before a connection ------------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from handlers.connection.backoff import Rest
+from handlers.connection.backoff import Refusal, Rest
 from handlers.connection.effects import Effect, Outcome, Progress
 from handlers.connection.lease import Lease
-from handlers.connection.refusals import Refusal
 from handlers.framing.oversize import BufferBudget
 
 T = TypeVar("T")
@@ -70,7 +69,7 @@ class Report:
     `reconnection_ms` is what the upstream asked for on it before the next one, as the profile bounds it; None where it
     asked for nothing. `stays_at` is the cursor behind which it asked in vain: it stored nothing and moved no cursor;
     None where it did, or asked for no place. `same_ends` counts the connections in a row that ended so (`stuck.py`).
-    `refusal` is that of an upstream that refused it for now or for good (`refusals.py`); None where it did not.
+    `refusal` is that of an upstream that refused it for now or for good (`backoff.py`); None where it did not.
     """
 
     outcome: Outcome

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import itertools
 
-from handlers.connection.backoff import LIVED_MS, TRY_MS, FailureKind
-from handlers.connection.refusals import JITTER, PACE
+from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
 from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.chaos.links import Link
 from local.chaos.world import World
@@ -47,7 +46,7 @@ def _longest_after_refusals_ms(world: World) -> int:
     refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind == "rejection")
     if not refused_ms or not world.schedule.reject_after_s:
         return 0
-    return round((1 + JITTER) * min(refused_ms + PACE.rest_ms(1), 1000 * PACE.max_s))
+    return round((1 + JITTER) * min(refused_ms + REFUSAL_PACE.rest_ms(1), 1000 * REFUSAL_PACE.max_s))
 
 
 def in_step(world: World) -> list[str]:
@@ -117,7 +116,7 @@ def _failures(world: World) -> list[tuple[int, Link]]:
         if kind is None:
             before = None
             continue
-        pace = profile.pace(kind) if kind != "refused" else PACE
+        pace = profile.pace(kind) if kind != "refused" else REFUSAL_PACE
         is_next = before is not None and _kind(world, before[0]) == kind and _knows(link, before[0])
         is_next = is_next and before is not None and not _lived_between(world, before[0], link)
         count = before[1] + 1 if before is not None and is_next else 1

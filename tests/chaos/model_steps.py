@@ -40,7 +40,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import Lease, LeaseView, lease_view
-from handlers.connection.phases import LIVE, Phase
+from handlers.connection.lifetime import LIVE, Phase
 from tests.chaos.model_machine import Machine, Step
 from tests.chaos.model_managers import clone, summary
 from tests.chaos.model_parts import (

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import urllib3
 
+from handlers.connection.backoff import JITTER
 from handlers.connection.effects import Progress
-from handlers.connection.refusals import JITTER
 from handlers.connection.steps import Report
 from handlers.framing.decoders import Frame
 from handlers.profile.behaviour import Profile

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.backoff import NO_REST, Pace, Rest
+from handlers.connection.backoff import JITTER, NO_REST, REFUSAL_PACE, Pace, Refusal, Rest, refused, refused_since_ms
 from handlers.connection.effects import Progress
 from handlers.connection.inputs import Closed, Opened
 from handlers.connection.lease import Lease
-from handlers.connection.refusals import JITTER, PACE, Refusal, refused, since_ms
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.parse import parse
 from handlers.store import ledger_records, typed_values
@@ -207,8 +206,8 @@ def test_a_row_is_never_longer_than_the_facts(
     before, lease = Rest("refused", 3, 5, refused_since_ms=first_ms), Lease(started_at_ms=started_ms)
     is_row = first_ms >= started_ms
     expected = min(now_ms, max(first_ms, connected_ms or 0)) if is_row else now_ms
-    assert since_ms(before, lease, connected_ms, now_ms) == expected
-    assert since_ms(NO_REST, lease, connected_ms, now_ms) == now_ms
+    assert refused_since_ms(before, lease, connected_ms, now_ms) == expected
+    assert refused_since_ms(NO_REST, lease, connected_ms, now_ms) == now_ms
 
 
 @given(instants, instants, instants, st.integers(0, 10**6), st.floats(0, 1), st.integers(0, 40))
@@ -222,8 +221,8 @@ def test_a_rest_is_as_long_as_its_pace_and_some_chance_but_ends_with_the_row(
     since = first_ms + moved_ms
     now_ms = since + later_ms
     before = Rest("refused", failures, 0, refused_since_ms=first_ms)
-    after = refused(before, Refusal(since, limit_ms), now_ms, PACE, jitter, None)
-    least_ms = PACE.rest_ms(failures + 1)
+    after = refused(before, Refusal(since, limit_ms), now_ms, REFUSAL_PACE, jitter, None)
+    least_ms = REFUSAL_PACE.rest_ms(failures + 1)
     left_ms = max(0, since + limit_ms - now_ms)
     assert min(least_ms, left_ms) <= after.until_ms - now_ms <= min(least_ms * (1 + JITTER) + 1, left_ms)
     assert (after.failures, after.refused_since_ms) == (failures + 1, since)

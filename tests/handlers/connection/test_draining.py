@@ -27,7 +27,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import Lease
-from handlers.connection.phases import Phase
+from handlers.connection.lifetime import Phase
 from handlers.connection.record import LOOK_EVERY
 from tests.handlers.connection.managers import (
     DEADLINE_MS,

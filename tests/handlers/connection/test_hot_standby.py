@@ -5,8 +5,8 @@ from dataclasses import replace
 from handlers.connection.effects import CloseUpstream, Heartbeat, MarkConnected
 from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption, Woken
 from handlers.connection.lease import Lease
+from handlers.connection.lifetime import Phase
 from handlers.connection.manager import LEASE_TTL_READS
-from handlers.connection.phases import Phase
 from tests.handlers.connection.managers import DEADLINE_MS, FENCE, MARGIN_MS, connected, drained, fresh, kinds, outcome
 
 

@@ -33,8 +33,8 @@ from handlers.connection.inputs import (
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Record as LedgerRecord
 from handlers.connection.ledger import gaps, records
+from handlers.connection.lifetime import Phase, ProtocolMisuse
 from handlers.connection.manager import LEASE_TTL_READS, Manager
-from handlers.connection.phases import Phase, ProtocolMisuse
 from tests.handlers.connection.managers import FENCE, SAVES, connected, drained, event, fresh, kinds, outcome
 
 
