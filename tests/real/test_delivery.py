@@ -23,6 +23,8 @@ from tests.handlers.deliver import rigs
 from tests.harness import Service, running
 from tests.local.support import PROJECT, client, until
 
+# Each sink is shown at a real consumer by tests/handlers/deliver, the table's stream by tests/local/service.
+pytestmark = pytest.mark.long
 ITEMS, LOG, CALLS = "orders:a", "journal:a", "calls:a"
 # Once in a function's life it takes every fiftieth key for a failure, and says at a listener what it took.
 CONSUMER = """
@@ -214,7 +216,6 @@ def test_the_log_has_the_numbers_of_each_stream_and_sink(story: Story) -> None:
         assert sums[ITEMS, row["sink"]] >= row["delivered"] > 0
 
 
-@pytest.mark.long
 def test_the_page_shows_each_sink(story: Story) -> None:
     """A row with what it got; and no such part where the profile delivers nothing."""
     rows = story.service.ask("GET", ITEMS)[1]["delivery"]

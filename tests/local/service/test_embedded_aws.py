@@ -1,6 +1,5 @@
 """The embedded AWS as a child process, on its own and behind the run's choice of endpoints."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -84,19 +83,6 @@ def test_the_child_ends_with_its_parent_and_saves(tmp_path: Path) -> None:
     with lock(tmp_path, wait_s=10):
         assert not running(pid)
     assert on_disk(tmp_path, '"events"')
-
-
-def test_the_last_write_is_on_disk_after_the_end(tmp_path: Path) -> None:
-    """A stop right after a write saves that write."""
-
-    async def body() -> None:
-        async with embedded_aws_in(tmp_path, []) as aws:
-            await asyncio.to_thread(provision, Endpoints({}, aws.url), [TABLE], [])
-            dynamodb = client("dynamodb", aws.url)
-            await asyncio.to_thread(dynamodb.put_item, TableName="events", Item={"PK": {"S": "last"}})
-
-    asyncio.run(body())
-    assert on_disk(tmp_path, '"last"')
 
 
 def test_a_stop_says_what_it_could_not_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

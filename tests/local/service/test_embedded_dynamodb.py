@@ -151,6 +151,7 @@ def test_tables_in_two_places_are_named_at_each_start(tmp_path: Path) -> None:
     assert embedded_dynamodb.elsewhere(tmp_path, is_embedded=True) == []
 
 
+@pytest.mark.long
 def test_memory_and_pages_do_not_grow_with_the_events(tmp_path: Path) -> None:
     """With 2,500 events the process has 32 MB at most, and a page by the index is the page asked for."""
     (events,) = [table for table in read(osls.template("test"), {}).tables if table["TableName"].endswith("-events")]
