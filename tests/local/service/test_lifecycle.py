@@ -141,8 +141,24 @@ def is_prefix(before: list[int], service: Run) -> bool:
 
 @pytest.mark.cpu(6)
 def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> None:
-    """SIGKILL of a function, of the database, and of the embedded AWS, which starts from its last save."""
-    service.start()
+    """SIGKILL of a function, of the database, and of the embedded AWS, which starts from its last save.
+
+    Before that the data folder is in use: one line says at once what the start waits for, no port is held, and it
+    continues. The run is in the background of a script, by nohup: the end of the terminal ends nothing, Ctrl-C does.
+    """
+    data = service.folder / "data"
+    held = lock(data)
+    try:
+        service.launch("bash", "-c", 'trap "" INT HUP; exec "$@"', "bash")
+        line = f"waiting for another run to release the data folder {data} ..."
+        assert until(lambda: line in service.log.splitlines(), 10), service.log
+        for offset in range(3):
+            bind(service.port + offset, "a test").close()
+    finally:
+        held.close()
+    assert until(service.answers, 30), service.log
+    assert service.process is not None
+    service.process.send_signal(signal.SIGHUP)
     service.post("demo")
     assert until(lambda: len(service.ids()) > 8, 10)
     os.kill(_child(service, b"bootstrap.py"), signal.SIGKILL)
@@ -157,7 +173,7 @@ def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> N
     log = service.log
     assert "the embedded DynamoDB died (-9)" in log
     assert "it restarts from its last save" in log
-    assert service.end(signal.SIGTERM) == 0
+    assert service.end(signal.SIGINT) == 0
 
 
 def test_without_the_database_the_start_says_what_may_be_lost(
@@ -257,27 +273,6 @@ def test_a_stop_with_several_streams_is_quiet(service: Run) -> None:
     assert service.ask("DELETE", resumed.pop())[0] == 202
     assert until(lambda: f"{waiting}: lane B is connected" in service.log, 30), service.log
     assert service.end(signal.SIGTERM) == 0
-
-
-def test_a_data_folder_in_use_is_waited_for_without_ports(service: Run) -> None:
-    """One line says at once what it waits for, no port is held, and the start continues.
-
-    In the background of a script, by nohup: the end of the terminal ends nothing, Ctrl-C does.
-    """
-    held = lock(service.folder / "data")
-    try:
-        service.launch("bash", "-c", 'trap "" INT HUP; exec "$@"', "bash")
-        line = f"waiting for another run to release the data folder {service.folder / 'data'} ..."
-        assert until(lambda: line in service.log.splitlines(), 10), service.log
-        for offset in range(3):
-            bind(service.port + offset, "a test").close()
-    finally:
-        held.close()
-    assert until(service.answers, 30), service.log
-    assert service.process is not None
-    service.process.send_signal(signal.SIGHUP)
-    assert service.answers()
-    assert service.end(signal.SIGINT) == 0
 
 
 @pytest.mark.parametrize(
