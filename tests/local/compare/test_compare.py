@@ -167,6 +167,7 @@ def test_the_page_says_what_the_command_says(measured: tuple[dict[str, Any], str
 
 
 @pytest.mark.long
+@pytest.mark.cpu(90)
 def test_the_page_says_all_that_the_command_says() -> None:
     """`python -m local.compare.strategies_page` writes docs/strategies.md and its picture."""
     assert [path.name for path, text in page.written().items() if path.read_text(encoding="utf-8") != text] == []

@@ -18,6 +18,7 @@ def test_the_page_quotes_what_was_counted() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.cpu(20)
 def test_what_was_counted_is_what_is_counted_now() -> None:
     """`python -m local.scale.scale_page --count` writes it."""
     assert scale_page.count() == FOUND
