@@ -33,38 +33,13 @@ JSON = st.recursive(
 MACHINE = f"{PREFIX}streamkeeper-{harness.STAGE}-connections"
 ACTIONS = [*sorted(request_validation.model().operation_names), "", "Nonsense", "StartExecution "]
 METHODS = [
-    "GET",
-    "POST",
-    "PUT",
-    "DELETE",
-    "PATCH",
-    "HEAD",
-    "OPTIONS",
-    "TRACE",
-    "CONNECT",
-    "get",
-    "PRI",
-    "X" * 40,
-    "\x00",
-]
+    "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "PRI", "X" * 40, "\x00",
+]  # fmt: skip
 INVOKE = "2015-03-31/functions/nobody/invocations"
 SEGMENTS = [
-    INVOKE,
-    "",
-    "connections",
-    "health",
-    "events",
-    "nobody",
-    "%ff",
-    "%00",
-    "%2F",
-    "..",
-    "%d8%00",
-    "a" * 70,
-    "{streamId}",
-    "*",
-    "é",
-]
+    INVOKE, "", "connections", "health", "events", "nobody", "%ff", "%00", "%2F", "..", "%d8%00", "a" * 70,
+    "{streamId}", "*", "é",
+]  # fmt: skip
 HEADERS = [
     b"Content-Type: application/json", b"Content-Type: ;;", b"Transfer-Encoding: chunked", b"Transfer-Encoding: x",
     b"Content-Length: 3", b"Content-Length: -1", b"Content-Length: 99999999999999999999", b"Content-Length: 3, 4",
@@ -73,15 +48,9 @@ HEADERS = [
     b"X-Amz-Invocation-Type: Nonsense", b": empty", b"Cookie: " + b"c" * 9000,
 ]  # fmt: skip
 BODIES = [
-    b"",
-    b"{}",
-    b"\xff\xfe",
-    b"3\r\nabc\r\n0\r\n\r\n",
-    b"zz\r\nabc",
-    b"ffffffffffffffffff\r\n",
-    b"[" * 100_000,
+    b"", b"{}", b"\xff\xfe", b"3\r\nabc\r\n0\r\n\r\n", b"zz\r\nabc", b"ffffffffffffffffff\r\n", b"[" * 100_000,
     b"a=b",
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
