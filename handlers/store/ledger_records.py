@@ -153,10 +153,7 @@ def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
         return list(rows)
     is_gap = (row["SK"]["S"].startswith("gap#") for row in rows)
     shown = {"SK": {"S": connection_key(count(shown, "fence") or 0)}} | shown
-    return [
-        shown,
-        *(row for row, gap_item in zip(rows, is_gap, strict=True) if gap_item or row["fence"] != shown["fence"]),
-    ]
+    return [shown, *(row for row, gap in zip(rows, is_gap, strict=True) if gap or row["fence"] != shown["fence"])]
 
 
 _TEXTS = ("lane", "execution", "request_id", "ended_by")

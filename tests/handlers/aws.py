@@ -44,15 +44,33 @@ def _client(service: str, endpoint: str) -> Any:
     return boto3.client(service, endpoint_url=endpoint, config=config)
 
 
+@cache
+def _queue(endpoint: str) -> str:
+    """The address of the queue, which is made once and again after a test that used it."""
+    url: str = _client("sqs", endpoint).create_queue(QueueName="dead-letters")["QueueUrl"]
+    return url
+
+
+@cache
+def _make_bucket(endpoint: str) -> None:
+    """Makes the bucket."""
+    s3 = _client("s3", endpoint)
+    with suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+        place = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}
+        s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
+
+
 class Aws:
-    """Tables and queue as the embedded AWS holds them, and stores upon them."""
+    """Tables and queue as the emulators hold them, and stores upon them; queue and bucket are emptied if they are used.
+
+    To make and to empty them for each test would take longer than most tests.
+    """
 
     def __init__(self) -> None:
-        endpoint = os.environ["AWS_ENDPOINT_URL"]
+        self._endpoint = os.environ["AWS_ENDPOINT_URL"]
+        self._used: set[str] = set()
         self.delays: list[float] = []
         self.dynamodb = _client("dynamodb", os.environ["AWS_ENDPOINT_URL_DYNAMODB"])
-        self.sqs = _client("sqs", endpoint)
-        self.s3 = _client("s3", endpoint)
         for table in (EVENTS, CONTROL):
             self.dynamodb.create_table(
                 TableName=table,
@@ -64,19 +82,33 @@ class Aws:
                 KeySchema=keys("SK"),
                 GlobalSecondaryIndexes=INDEXES[table],
             )
-        with suppress(self.s3.exceptions.BucketAlreadyOwnedByYou):
-            place = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}
-            self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
-        self.queue_url: str = self.sqs.create_queue(QueueName="dead-letters")["QueueUrl"]
+        self.queue_url = _queue(self._endpoint)
+
+    @property
+    def sqs(self) -> Any:
+        """The client of the queue."""
+        self._used.add("sqs")
+        return _client("sqs", self._endpoint)
+
+    @property
+    def s3(self) -> Any:
+        """The client of the bucket."""
+        self._used.add("s3")
+        _make_bucket(self._endpoint)
+        return _client("s3", self._endpoint)
 
     def close(self) -> None:
         """Takes tables and queue away, with all that is in them."""
         for table in (EVENTS, CONTROL):
             self.dynamodb.delete_table(TableName=table)
-        for key in self.objects():
-            self.s3.delete_object(Bucket=BUCKET, Key=key)
-        with suppress(ClientError):
-            self.sqs.delete_queue(QueueUrl=self.queue_url)
+        if "s3" in self._used:
+            for key in self.objects():
+                self.s3.delete_object(Bucket=BUCKET, Key=key)
+        # A function of a sandbox has a client of its own.
+        if "sqs" in self._used or os.environ.get("DEAD_LETTER_QUEUE_URL") == self.queue_url:
+            with suppress(ClientError):
+                self.sqs.delete_queue(QueueUrl=self.queue_url)
+            _queue.cache_clear()
 
     def store(self, dynamodb: Any = None, bucket: str = "", **settings: Any) -> Store:
         """A store on these tables, or on another client to them; with the bucket where one is named."""
