@@ -11,14 +11,15 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import botocore.session
 from botocore.exceptions import ClientError
 
+from states_language import command
 from states_language.clock import RealClock
-from states_language.command import main
 from states_language.failures import TaskFailure
 from states_language.server import REGION, StepFunctions, TaskPerformer, UnknownFunction, application, settle
 from states_language.server.serving import serving
@@ -139,5 +140,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return the exit status of a command line."""
+    return command.main(parser(), run, argv)
+
+
 if __name__ == "__main__":
-    sys.exit(main(parser(), run))
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""`python -m states_language.server`: a process of its own, from its first line to Ctrl-C."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from endpoint import WAIT, calling, created, over, states_client
+from states_language.server.__main__ import main
+
+ECHO = calling("arn:aws:states:::lambda:invoke", {"FunctionName": "greet", "Payload.$": "$"}, End=True)
+PUT = calling("arn:aws:states:::dynamodb:putItem", {"TableName": "t", "Item": {}}, End=True)
+
+
+def started(folder: Path, *options: str) -> tuple["subprocess.Popen[str]", str]:
+    """A server on any free port, and its address."""
+    command = [sys.executable, "-m", "states_language.server", "--port", "0", "--data", str(folder), *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "answers at" in line:
+            return process, line.partition("answers at ")[2].partition(";")[0]
+    raise AssertionError("the server did not begin")
+
+
+def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
+    """What the server prints at its end."""
+    os.kill(process.pid, number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    return said
+
+
+def test_it_answers_until_ctrl_c_and_knows_everything_when_it_is_started_again(tmp_path: Path) -> None:
+    """Functions answer as the file says, a service without an endpoint fails its Task; what ran is ABORTED."""
+    functions = tmp_path / "f.yml"
+    functions.write_text("greet: {answer: {hello: world}}\n")
+    process, address = started(tmp_path / "data", "--functions", str(functions))
+    states = states_client(address)
+    done = states.start_execution(stateMachineArn=created(states, "echo", ECHO))["executionArn"]
+    assert json.loads(over(states, done)["output"])["Payload"] == {"hello": "world"}
+    put = over(states, states.start_execution(stateMachineArn=created(states, "puts", PUT))["executionArn"])
+    assert (put["error"], "AWS_ENDPOINT_URL_DYNAMODB" in put["cause"]) == ("States.Runtime", True)
+    left = states.start_execution(stateMachineArn=created(states, "waits", WAIT))["executionArn"]
+    assert "Traceback" not in ended(process, signal.SIGINT)
+    process, address = started(tmp_path / "data")
+    states = states_client(address)
+    assert states.describe_execution(executionArn=done)["status"] == "SUCCEEDED"
+    assert states.describe_execution(executionArn=left)["status"] == "ABORTED"
+    assert "Traceback" not in ended(process, signal.SIGTERM)
+
+
+def test_what_cannot_begin_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A port that is taken, a folder that is none, a file of functions that is not there: status 2."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["--port", port, "--data", str(tmp_path)]) == 2
+    assert f"Port {port} is in use" in capsys.readouterr().err
+    assert main(["--port", "0", "--data", "/dev/null/x"]) == 2
+    assert main(["--port", "0", "--functions", str(tmp_path / "none.yml")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["states-language"] * 2
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert (left.value.code, "--functions" in capsys.readouterr().out) == (0, True)
