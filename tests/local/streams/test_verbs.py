@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
@@ -138,7 +139,19 @@ class Interrupting(io.StringIO):
         return written
 
 
-def test_follow_goes_on_where_it_stood(local_run: LocalRun, capsys: pytest.CaptureFixture[str]) -> None:
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Has the signal be as Python sets it: a shell starts what runs in its background with it ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def test_follow_goes_on_where_it_stood(
+    local_run: LocalRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Ctrl-C exits with 130 and says how to go on: behind the line that was printed, and none is missing.
 
     The next run begins there, and an event is printed and told as printed, or neither.
@@ -146,18 +159,15 @@ def test_follow_goes_on_where_it_stood(local_run: LocalRun, capsys: pytest.Captu
     typed(local_run, "start", "demo:follow")
     keys: list[str] = []
     arguments = ["follow", "demo:follow", "--all", "--json"]
-    # A shell starts what runs in its background with the signal ignored.
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    for lines in (15, 3, 15):
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(Interrupting(lines)) as terminal:
-            patch.setenv("PORT", str(local_run.port))
+    for lines in (15, 5):
+        with interruptible(), contextlib.redirect_stdout(Interrupting(lines)) as terminal:
+            monkeypatch.setenv("PORT", str(local_run.port))
             assert cli.main(arguments) == 130
         events = [json.loads(line) for line in terminal.getvalue().splitlines()]
         keys += [event["key"] for event in events]
         place = max(event["position"] for event in events)
         assert f"go on with `streamkeeper follow demo:follow --after {place}`" in capsys.readouterr().err
         arguments = ["follow", "demo:follow", "--after", place, "--json"]
-    signal.signal(signal.SIGINT, former)
     numbers = [int(key) for key in keys]
     assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
     typed(local_run, "stop", "demo:follow")
