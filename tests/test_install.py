@@ -116,6 +116,7 @@ def test_a_verb_says_that_it_needs_a_checkout(product: Environment, verb: str) -
     )
 
 
+@pytest.mark.long
 def test_the_first_example_of_the_readme_runs(library: Environment) -> None:
     """It has ten lines, and prints what the README says."""
     example = re.search(r"```python\n(.+?)```", README, re.DOTALL)
@@ -127,6 +128,7 @@ def test_the_first_example_of_the_readme_runs(library: Environment) -> None:
     assert library.run("python", "-W", "error", "example.py") == (0, printed[1] + "\n", "")
 
 
+@pytest.mark.long
 def test_the_library_is_typed_and_brings_its_plugin(library: Environment) -> None:
     """py.typed lies in both packages, and pytest finds the plugin; neither pytest nor Hypothesis was installed."""
     code = """
