@@ -1,6 +1,7 @@
 """Seeded chaos in virtual time: every schedule keeps the promise; a failure can be replayed and shrunk."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -99,15 +100,15 @@ def test_every_kind_of_fault_is_drawn() -> None:
     assert max(fault.at_ms for fault in faults) < LAST_MS
 
 
-def only_says_so(_write: object, batch: list[object]) -> list[str]:
-    return [STORED] * len(batch)
+def only_says_so(_write: object, events: Collection[object]) -> list[str]:
+    return [STORED] * len(events)
 
 
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
-    monkeypatch.setattr("handlers.store.event_writer.OneWrite._put_batch", only_says_so)
+    monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", only_says_so)
     status = main(["chaos", "--schedules", "1", "--seed", "3"])
     printed = capsys.readouterr().out
     assert status == 1

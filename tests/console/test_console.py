@@ -312,7 +312,7 @@ def test_events_come_by_themselves_until_the_list_is_paused(service: LocalRun, b
 def test_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> None:
     """A panel has the server's words, since when, and when it is tried again; it is gone when the stream is stopped."""
     service.post(AWAY)
-    assert support.until(lambda: service.ask("GET", AWAY)[1]["last_error"], 30)
+    assert support.until(lambda: service.ask("GET", AWAY)[1].get("last_error"), 30)
     shown(browser, address(service, AWAY))
     seen_as(browser, "dark", TELEPHONE)
     said = browser.do(
