@@ -18,29 +18,19 @@ from __future__ import annotations
 import enum
 
 from handlers.connection.lease import Lease, LeaseView, superseded
+from handlers.connection.steps import Invocation
+from handlers.profile.behaviour import Profile
 
 
 class Phase(enum.Enum):
-    """Where a connection is in its life; the value is the word used in logs.
-
-        CLAIMING          the token is being raised                          → AWAITING_RELEASE, OPENING
-        AWAITING_RELEASE  the upstream forbids two: the older is still open  → OPENING, DRAINING
-        OPENING           the request is sent, no answer yet                 → CONNECTED, DRAINING
-        CONNECTED         reading                                            → OVERLAPPING, DRAINING
-        OVERLAPPING       taken over, reads on until `overlap_s` is over     → DRAINING, CONNECTED
-        DRAINING          closed: what was read before is stored,            → FINISHED
-                          then the lease says why it closed
-        FINISHED          the outcome is known; nothing may follow
-
-    No phase is come back to, but CONNECTED where the newer connection is closed again.
-    """
+    """Where a connection is in its life: `manager.py` has what leads from one to the next. The value is for logs."""
 
     CLAIMING = "claiming"
-    AWAITING_RELEASE = "awaiting release"
-    OPENING = "opening"
+    AWAITING_RELEASE = "awaiting release"  # the upstream forbids two, and the older is still open
+    OPENING = "opening"  # the request is sent, no answer yet
     CONNECTED = "connected"
-    OVERLAPPING = "overlapping"
-    DRAINING = "draining"
+    OVERLAPPING = "overlapping"  # taken over; it reads on until `overlap_s` is over
+    DRAINING = "draining"  # closed: what was read is stored, then the lease says why it closed
     FINISHED = "finished"
 
 
@@ -78,24 +68,23 @@ def longest_overlap_ms(life_ms: int, wait_ms: int, margin_ms: int, lease_every_m
 
 
 class Lifetime:
-    """How long one connection lives; `is_hot`: its lane stays connected beside another of its execution.
+    """How long one connection of `invocation` lives; it counts as connected for `ttl_ms` after each renewal.
 
-    `deadline_ms` is when the function is killed. A connection counts as connected for `ttl_ms` after each renewal. An
-    overlap lasts `overlap_ms`. `execution` is the one that started the connection ("" where none is known).
+    A hot one's lane stays connected beside another of its execution.
     """
 
-    def __init__(
-        self, *, deadline_ms: int, margin_ms: int, ttl_ms: int, overlap_ms: int, is_hot: bool, execution: str
-    ) -> None:
+    def __init__(self, profile: Profile, invocation: Invocation, ttl_ms: int) -> None:
+        deadline_ms, margin_ms = invocation.deadline_ms, invocation.margin_ms
         self._leave_at_ms = deadline_ms - margin_ms
         self._last_ms = deadline_ms - margin_ms // 2
         self._spare_ms = margin_ms // 4
         self._ttl_ms = ttl_ms
         # A newer connection whose lease lasts that long stays; one that goes on renewing has longer by far.
         self._stays_ms = min(self._spare_ms, ttl_ms // 2)
-        self._overlap_ms = overlap_ms
-        self._is_hot = is_hot
-        self._execution = execution
+        # A longer overlap would leave its lane too late for its next turn.
+        self._overlap_ms = min(profile.overlap_ms, invocation.overlap_max_ms)
+        self._is_hot = profile.standby == "hot"
+        self._execution = invocation.execution
         self._claimed_ms = 0
         self._is_expiring = False
         self.overlap_ends_ms: int | None = None  # None while it is not taken over

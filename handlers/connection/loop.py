@@ -133,7 +133,7 @@ def connect(
     `after_fence` is the fencing token of the invocation's connection before. `rest` is what is written down as far as
     the invocation knows, `has_rested` whether it waited for it. Once the upstream has answered, others may try as well.
     """
-    manager = manager_of(profile, invocation, after_fence, rest, has_rested=has_rested)
+    manager = Manager(profile, invocation, after_fence, rest, has_rested=has_rested)
     rests = RestChanges(rest)
     waiting: deque[Effect] = deque(manager.start(now_ms))
     asked_ms, connect_ms, answer = now_ms, None, Answer(now_ms)
@@ -173,26 +173,6 @@ def connect(
 def _report(manager: Manager, outcome: Outcome, connect_ms: int | None) -> Report:
     return Report(
         outcome, manager.progress, connect_ms, manager.reconnection_ms, manager.stays_at, refusal=manager.refusal
-    )
-
-
-def manager_of(
-    profile: Profile, invocation: Invocation, after_fence: int = 0, rest: Rest = NO_REST, *, has_rested: bool = False
-) -> Manager:
-    """The manager of one connection of the invocation."""
-    return Manager(
-        profile,
-        deadline_ms=invocation.deadline_ms,
-        margin_ms=invocation.margin_ms,
-        lease_every_ms=invocation.lease_every_ms,
-        progress_every_ms=invocation.progress_every_ms,
-        overlap_max_ms=invocation.overlap_max_ms,
-        execution=invocation.execution,
-        after_fence=after_fence,
-        rest=rest,
-        has_rested=has_rested,
-        died=invocation.died,
-        budget=invocation.budget,
     )
 
 

@@ -86,7 +86,7 @@ from handlers.connection.intake import Intake
 from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, is_over, lease_view, may_open
 from handlers.connection.lifetime import HAS_ASKED, LIVE, Lifetime, Phase, ProtocolMisuse
 from handlers.connection.record import Record
-from handlers.framing.oversize import BufferBudget
+from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 
 RELEASE_POLL_MS = 200
@@ -96,59 +96,36 @@ LEASE_TTL_READS = 4
 
 
 class Manager:
-    """One connection's decisions in its phases (`lifetime.py`).
+    """The decisions of one connection of `invocation`.
 
-    `deadline_ms` is when the function is killed, `margin_ms` what is kept before (`handlers/connection/lifetime.py`).
-    `execution` is the execution that started it ("" where none is known). An overlap ends after `overlap_max_ms` at
-    most, for a longer one would leave its lane too late for its next turn. `after_fence` is the token of the
-    invocation's connection before, 0 for none. `rest` is what was known of the upstream's failures before, `has_rested`
-    whether it was waited for. `died` is what Lambda said of the lane's last function where that proves that it is over,
-    else "". `budget` is what it may hold in a function that keeps other streams too; None where the profile alone says.
+    `after_fence` is the token of the invocation's connection before, 0 for none. `rest` is what was known of the
+    upstream's failures before, `has_rested` whether it was waited for.
     """
 
     def __init__(
         self,
         profile: Profile,
-        *,
-        deadline_ms: int,
-        margin_ms: int,
-        lease_every_ms: int,
-        progress_every_ms: int,
-        overlap_max_ms: int | None = None,
-        execution: str = "",
+        invocation: Invocation,
         after_fence: int = 0,
         rest: Rest = NO_REST,
+        *,
         has_rested: bool = False,
-        died: str = "",
-        budget: BufferBudget | None = None,
     ) -> None:
-        ttl_ms = LEASE_TTL_READS * max(lease_every_ms, progress_every_ms)
-        self._lifetime = Lifetime(
-            deadline_ms=deadline_ms,
-            margin_ms=margin_ms,
-            ttl_ms=ttl_ms,
-            overlap_ms=profile.overlap_ms if overlap_max_ms is None else min(profile.overlap_ms, overlap_max_ms),
-            is_hot=profile.standby == "hot",
-            execution=execution,
-        )
-        self._profile = profile
-        self._intake = Intake(profile, budget)
-        self._budget = budget
-        self._record = Record(deadline_ms)
+        self._profile, self._invocation = profile, invocation
+        self._after_fence, self._rest, self._has_rested = after_fence, rest, has_rested
+        self.lease_ttl_ms = LEASE_TTL_READS * max(invocation.lease_every_ms, invocation.progress_every_ms)
+        self._lifetime = Lifetime(profile, invocation, self.lease_ttl_ms)
+        self._intake = Intake(profile, invocation.budget)
+        self._record = Record(invocation.deadline_ms)
         self._draining = Draining(profile.connect_timeout_ms if profile.overlap == "forbids" else 0)
-        self._lease_every_ms = lease_every_ms
-        # About when the successor's lane has waited: from here on the lease is looked at between two heartbeats.
-        self._watches_from_ms = deadline_ms - (overlap_max_ms or 0) - 2 * margin_ms - lease_every_ms
-        self._progress_every_ms = progress_every_ms
-        self._after_fence = after_fence
-        self._rest = rest
-        self._has_rested = has_rested
+        # About when the successor's lane has waited: from here on the lease is read between two heartbeats.
+        self._watches_from_ms = (
+            invocation.deadline_ms - invocation.overlap_max_ms - 2 * invocation.margin_ms - invocation.lease_every_ms
+        )
         self._connected_ms: int | None = None  # until when another is known to have been connected
-        self._died = died
         self._lease = Lease()
         self._has_turn = False
         self.refusal: Refusal | None = None  # where the upstream refused it
-        self.lease_ttl_ms = ttl_ms
         self.phase = Phase.CLAIMING
         self.wake_at_ms: int | None = None
         self.lease_due_ms: int | None = None
@@ -257,14 +234,16 @@ class Manager:
             # The turn is this connection's. It is marked before the request goes out: a connection that opens and
             # stands in no mark would be invisible to the next one.
             self._has_turn = True
-            self.lease_due_ms = now_ms + self._lease_every_ms  # the turn is renewed while the upstream keeps it waiting
+            self.lease_due_ms = (
+                now_ms + self._invocation.lease_every_ms
+            )  # the turn is renewed while the upstream keeps it waiting
             return self._open(now_ms, resumption)
         if view is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
             return self._leave(now_ms, None, "claimed_by_successor")
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
-        if not may_open(self._lease, self.fence, now_ms, self._died):
+        if not may_open(self._lease, self.fence, now_ms, self._invocation.died):
             return []
-        over = self._lease.connected_token if is_over(self._lease, self._died) else 0
+        over = self._lease.connected_token if is_over(self._lease, self._invocation.died) else 0
         return [TakeTurn(self.fence, self.expires_at_ms(now_ms), over)]
 
     def _open(self, now_ms: int, at: Resumption) -> list[Effect]:
@@ -275,7 +254,7 @@ class Manager:
 
     def _opened(self, now_ms: int, opened: Opened) -> list[Effect]:
         # Another is connected and reads on. Each cursor that it saves may be too old before the upstream is asked.
-        is_alone = may_open(self._lease, self.fence, now_ms, self._died)
+        is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
         if not is_alone and (afresh := self._intake.afresh(now_ms, opened.status, self._record)):
             return afresh
         since_ms = refused_since_ms(self._rest, self._lease, self._connected_ms, now_ms)
@@ -299,7 +278,7 @@ class Manager:
 
     def _written(self, now_ms: int, written: Written) -> list[Effect]:
         self._record.stored(written)
-        if self._budget is not None:
+        if self._invocation.budget is not None:
             self._intake.stored(self._record)
         return self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms)
 
@@ -312,7 +291,7 @@ class Manager:
         if record.opened_ms is None:
             return []
         # A kill has nothing to resume from before the first cursor is saved.
-        is_due = now_ms - record.saved_at_ms >= self._progress_every_ms
+        is_due = now_ms - record.saved_at_ms >= self._invocation.progress_every_ms
         if not (is_due or (record.pending.saved is None and record.pending.is_first and self._is_holder)):
             return []
         # Who was silent before it must be dead by now, so the gap before it is known.
@@ -330,8 +309,8 @@ class Manager:
 
     def _next_look_ms(self, now_ms: int) -> int:
         """Returns when the lease is next renewed or read: oftener where a successor is about to come, or has come."""
-        next_ms = now_ms + self._lease_every_ms
-        heartbeat_ms = self._record.saved_at_ms + self._progress_every_ms
+        next_ms = now_ms + self._invocation.lease_every_ms
+        heartbeat_ms = self._record.saved_at_ms + self._invocation.progress_every_ms
         if not self._is_holder:
             return next_ms
         return max(now_ms, min(next_ms, heartbeat_ms) if next_ms >= self._watches_from_ms else heartbeat_ms)
@@ -347,7 +326,7 @@ class Manager:
         view = lease_view(lease, self.fence)
         if self.phase is Phase.DRAINING:
             return self._explain_end(now_ms, view)
-        self.lease_due_ms = now_ms + self._lease_every_ms
+        self.lease_due_ms = now_ms + self._invocation.lease_every_ms
         if view is LeaseView.STOPPED:
             return self._leave(now_ms, ends.STOPPED, "stopped")
         if self.phase is Phase.AWAITING_RELEASE:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import renewal_due
+from handlers.connection.steps import Invocation
 from tests.chaos.model_managers import summary
 from tests.chaos.model_parts import is_connected, over, with_state
 from tests.chaos.model_rules import Rules
@@ -134,16 +135,11 @@ class Machine:
             raise Violation(
                 "who is said to be over is over", f"request {lying} runs, and its lane is told that it died"
             )
-        manager = self.rules.manager(
-            PROFILES[self.policy],
-            deadline_ms=deadline_ms,
-            margin_ms=TICK_MS * MARGIN_TICKS,
-            lease_every_ms=TICK_MS,
-            progress_every_ms=TICK_MS,
-            execution=EXECUTIONS[execution],
-            after_fence=0 if again is None else again.manager.fence,
-            died=died_text(told),
-        )
+        invocation = Invocation(
+            "model", "AB"[lane], EXECUTIONS[execution], "", deadline_ms, TICK_MS * MARGIN_TICKS, TICK_MS, TICK_MS,
+            overlap_max_ms=TICK_MS, died=died_text(told),
+        )  # fmt: skip
+        manager = self.rules.manager(PROFILES[self.policy], invocation, 0 if again is None else again.manager.fence)
         effects = tuple(manager.start(world.now_ms))
         name = world.started + 1
         process = Process(name, execution, lane, manager, effects, deadline_ms, summary(manager), told=told)

@@ -22,16 +22,14 @@ IGNORED = frozenset(
     {
         "_profile",
         "_decoder",  # holds nothing between whole lines, and the model's chunks are whole lines
-        "_lease_every_ms",
+        "_invocation",  # the process's own
         "_watches_from_ms",  # as long before the deadline as ever
-        "_progress_every_ms",
         "lease_ttl_ms",
         "_spare_ms",
         "_ttl_ms",
         "_stays_ms",
         "_overlap_ms",
         "_after_fence",
-        "_died",  # the process's own
         "watch_ms",
         "_is_hot",
         "_execution",  # the process's own

@@ -16,6 +16,7 @@ from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resum
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.connection.record import Liveness
+from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 
@@ -36,20 +37,11 @@ def profile(overlap: str = "evicts", **more: Any) -> Profile:
 
 
 def fresh(
-    overlap: str = "evicts", overlap_max_ms: int | None = None, died: str = "", after_fence: int = 0, **more: Any
+    overlap: str = "evicts", overlap_max_ms: int = 10_000, died: str = "", after_fence: int = 0, **more: Any
 ) -> Manager:
     """A manager that has not begun."""
-    return Manager(
-        profile(overlap, **more),
-        deadline_ms=DEADLINE_MS,
-        margin_ms=MARGIN_MS,
-        lease_every_ms=1_000,
-        progress_every_ms=5_000,
-        overlap_max_ms=overlap_max_ms,
-        execution="mine",
-        after_fence=after_fence,
-        died=died,
-    )
+    invocation = Invocation("demo", "A", "mine", "r1", DEADLINE_MS, MARGIN_MS, 1_000, 5_000, overlap_max_ms, died=died)
+    return Manager(profile(overlap, **more), invocation, after_fence)
 
 
 def connected(overlap: str = "evicts", **more: Any) -> Manager:

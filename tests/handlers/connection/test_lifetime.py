@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from handlers.connection.lease import Lease, LeaseView
 from handlers.connection.lifetime import Lifetime, separate_at_ms
+from handlers.connection.steps import Invocation
+from tests.handlers.connection.managers import profile
 
 LIFE_MS = 10_000
 
@@ -67,9 +69,8 @@ def test_beside_another_execution_one_overlaps_once() -> None:
 
 def lifetime_of(*, is_hot: bool = False, ttl_ms: int = 20_000) -> Lifetime:
     """One that is killed at 100 s, with a margin of 8 s, and began at 0."""
-    lifetime = Lifetime(
-        deadline_ms=100_000, margin_ms=8_000, ttl_ms=ttl_ms, overlap_ms=2_000, is_hot=is_hot, execution="mine"
-    )
+    invocation = Invocation("demo", "A", "mine", "r1", 100_000, 8_000, 1_000, 5_000, overlap_max_ms=2_000)
+    lifetime = Lifetime(profile("tolerates", standby="hot" if is_hot else "cold"), invocation, ttl_ms)
     lifetime.begins(0)
     return lifetime
 
