@@ -16,26 +16,40 @@ has another or is over.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Mapping
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from botocore.exceptions import ClientError
 
+from handlers.store.typed_values import key, number
+from local.compare.played_world import World
+from local.compare.result import Result
+from local.simulation.scenario import Scenario
+from local.simulation.virtual_queue import MOST_DELAY_S, MOST_HIDDEN_S, VirtualQueue
+from local.simulation.virtual_stage import INPUT
 from states_language import TaskFailure
+from timeline.spans import Span
 
+QUEUE = {"QueueUrl": "https://sqs.invalid/lanes"}
+# For how long a message stays hidden after the last word of the function that has it.
 LEASE_S = 60
-"""For how long a message stays hidden after the last word of the function that has it."""
 EXTEND_S = 20
-MOST_DELAY_S, MOST_HIDDEN_S = 900, 43_200
 RETENTION_S = 14 * 86_400
+# A message that is older than this share of the retention is replaced by a new one.
 FRESH = 13 / 14
-"""A message that is older than this share of the retention is replaced by a new one."""
 # What a handler without a machine does after an ending, as the deployed machine does it in short.
 MOST_REST_S = 20
 AT_ONCE = frozenset({"ConnectionExpired", "Sandbox.Timedout", "Runtime.ExitError"})
 FINAL = frozenset({"StreamRejected", "InvalidRequest"})
+# How many deliveries SQS makes twice; it calls them rare and gives no number.
+COPIES = 0.01
+# Lambda reads an idle queue by so many long polls at once, of so many seconds.
+POLLERS, POLL_S = 5, 20
 _MINE = "message = :message AND owner = :owner"
 _CLAIM = (
     "(attribute_not_exists(message) OR message = :message) AND (attribute_not_exists(lease_ms) OR lease_ms <= :now) "
@@ -43,30 +57,51 @@ _CLAIM = (
 )
 
 
-class Platform(Protocol):
-    """What the function has of AWS: two of boto3's clients, and its own time."""
+class PlayedQueue:
+    """The queue of one stream, its table, and the functions that its messages start.
 
-    queue_url: str
-    retention_s: int
-    table: str
-    sqs: Any
-    dynamodb: Any
+    `writes` are the requests to DynamoDB: a condition that fails costs the same. `handled` counts the functions.
+    """
 
-    def now_ms(self) -> int:
-        """Returns the time."""
+    def __init__(self, world: World, copies: float = COPIES, retention_s: int = RETENTION_S) -> None:
+        self.world = world
+        self.retention_s = retention_s
+        draw = random.Random(f"copies {world.source.seed}")
+        limit_s = world.source.settings["function_timeout_s"]
+        # An event source mapping requires that a queue hides a message for no less than the function's limit.
+        self.sqs = VirtualQueue(world.clock, limit_s, retention_s, self._deliver, lambda: draw.random() < copies)
+        self.writes = self.handled = 0
 
-    def connect(self, event: Mapping[str, Any], lane: str) -> Awaitable[Any]:
-        """Runs the connection manager in this function; its errors are TaskFailures."""
+    def begin(self) -> None:
+        """Sends the first messages: lane B connects, lane A waits first."""
+        wait_s = self.world.source.settings["wait_s"]
+        for lane, delay_s in (("B", 0), ("A", wait_s)):
+            body = json.dumps({"request": INPUT, "lane": lane, "wait_s": wait_s})
+            self.sqs.send_message(**QUEUE, MessageBody=body, DelaySeconds=delay_s)
 
-    async def ended_within(self, connected: Awaitable[Any], seconds: float) -> bool:
-        """Returns whether the connection is over before that time is."""
+    def update_item(self, **request: Any) -> dict[str, Any]:
+        """Writes an item of a lane; raises botocore's ClientError where the condition does not hold."""
+        self.writes += 1
+        return self.world.sandbox.tables.update_item(TableName=self.world.names["control_table"], **request)
+
+    def _deliver(self, record: dict[str, Any]) -> None:
+        self.world.call_after(self.world.latencies.wait_to_task_ms(), partial(self._start, record))
+
+    def _start(self, record: dict[str, Any]) -> None:
+        def ended(function: asyncio.Future[Any]) -> None:
+            # Lambda deletes no message of a function that failed or whose process died.
+            if not function.cancelled() and not isinstance(function.exception(), ClientError) and function.result():
+                self.sqs.delete_message(**QUEUE, ReceiptHandle=record["receiptHandle"])
+
+        self.handled += 1
+        self.world.start(is_done(Step(self, record)), ended)
 
 
 @dataclass(frozen=True)
 class Step:
     """One delivery of a lane's message, as Lambda hands it over."""
 
-    platform: Platform
+    queue: PlayedQueue
     record: Mapping[str, Any]
 
     @property
@@ -74,17 +109,22 @@ class Step:
         """Returns the message's `request`, `lane` and `wait_s`."""
         return dict(json.loads(self.record["body"]))
 
+    @property
+    def now_ms(self) -> int:
+        """Returns the time."""
+        return self.queue.world.clock.now_ms()
+
     def claim(self) -> int | None:
         """Returns the failures before this step, which is taken then; None where it is not to be taken.
 
         A leftover is deleted. What comes early stays hidden until it is due; of what another has nothing is touched.
         """
-        now_ms = self.platform.now_ms()
+        now_ms = self.now_ms
         try:
             item = self._update(
                 "SET message = :message, owner = :owner, lease_ms = :until",
                 _CLAIM,
-                {":now": _number(now_ms), ":until": self._until()},
+                {":now": number(now_ms), ":until": self._until()},
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )["Attributes"]
@@ -94,11 +134,11 @@ class Step:
             item = error.response.get("Item", {})
             if item["message"]["S"] != self.record["messageId"]:
                 self._sqs("delete_message")
-            elif (due_ms := int(item.get("next_ms", _number(0))["N"])) > now_ms:
+            elif (due_ms := int(item.get("next_ms", number(0))["N"])) > now_ms:
                 self.hide(-(-(due_ms - now_ms) // 1000))
             return None
         self.hide(LEASE_S)
-        return int(item.get("failures", _number(0))["N"])
+        return int(item.get("failures", number(0))["N"])
 
     def extend(self) -> None:
         """Puts the end of the lease off, and the end of the message's rest."""
@@ -107,16 +147,15 @@ class Step:
 
     def rest(self, seconds: int, failures: int) -> None:
         """Gives the lease back until so many seconds from now; SQS delivers the message again then."""
-        next_ms = self.platform.now_ms() + seconds * 1000
-        values = {":next": _number(next_ms), ":failures": _number(failures)}
+        values = {":next": number(self.now_ms + seconds * 1000), ":failures": number(failures)}
         self._update("SET next_ms = :next, failures = :failures REMOVE lease_ms", _MINE, values)
         sent_ms = int(self.record["attributes"]["SentTimestamp"])
-        if self.platform.now_ms() - sent_ms < FRESH * self.platform.retention_s * 1000:
+        if self.now_ms - sent_ms < FRESH * self.queue.retention_s * 1000:
             self.hide(seconds)
             return
-        delay = {"MessageBody": self.record["body"], "DelaySeconds": min(seconds, MOST_DELAY_S)}
-        fresh = self.platform.sqs.send_message(QueueUrl=self.platform.queue_url, **delay)["MessageId"]
-        self._update("SET message = :fresh", _MINE, {":fresh": {"S": fresh}})
+        delay_s = min(seconds, MOST_DELAY_S)
+        fresh = self.queue.sqs.send_message(**QUEUE, MessageBody=self.record["body"], DelaySeconds=delay_s)
+        self._update("SET message = :fresh", _MINE, {":fresh": {"S": fresh["MessageId"]}})
         self._sqs("delete_message")
 
     def hide(self, seconds: int) -> None:
@@ -124,39 +163,31 @@ class Step:
         self._sqs("change_message_visibility", VisibilityTimeout=min(seconds, MOST_HIDDEN_S))
 
     def _until(self) -> dict[str, str]:
-        return _number(self.platform.now_ms() + LEASE_S * 1000)
+        return number(self.now_ms + LEASE_S * 1000)
 
     def _update(self, change: str, condition: str, values: dict[str, Any], **more: Any) -> dict[str, Any]:
-        stream_id = self.body["request"]["pathParameters"]["streamId"]
-        answer: dict[str, Any] = self.platform.dynamodb.update_item(
-            TableName=self.platform.table,
-            Key={"PK": {"S": stream_id}, "SK": {"S": f"lane#{self.body['lane']}"}},
+        body, record = self.body, self.record
+        own = {":message": {"S": record["messageId"]}, ":owner": {"S": record["receiptHandle"]}}
+        return self.queue.update_item(
+            Key=key(body["request"]["pathParameters"]["streamId"], f"lane#{body['lane']}"),
             UpdateExpression=change,
             ConditionExpression=condition,
-            ExpressionAttributeValues={
-                ":message": {"S": self.record["messageId"]},
-                ":owner": {"S": self.record["receiptHandle"]},
-                **values,
-            },
+            ExpressionAttributeValues=own | values,
             **more,
         )
-        return answer
 
     def _sqs(self, action: str, **more: Any) -> None:
-        request = {"QueueUrl": self.platform.queue_url, "ReceiptHandle": self.record["receiptHandle"], **more}
-        getattr(self.platform.sqs, action)(**request)
+        getattr(self.queue.sqs, action)(**QUEUE, ReceiptHandle=self.record["receiptHandle"], **more)
 
 
-async def handler(event: Mapping[str, Any], platform: Platform) -> dict[str, Any]:
-    """Returns which messages Lambda is not to delete, as an event source mapping with partial failures asks."""
-    (record,) = event["Records"]
-    kept = {"batchItemFailures": [{"itemIdentifier": record["messageId"]}]}
-    step = Step(platform, record)
+async def is_done(step: Step) -> bool:
+    """Keeps the stream connected; returns whether Lambda is to delete the message."""
     failures = step.claim()
     if failures is None:
-        return kept
-    connected = platform.connect(step.body["request"], step.body["lane"])
-    while not await platform.ended_within(connected, EXTEND_S):
+        return False
+    world = step.queue.world
+    connected = world.connect(step.body["request"], step.body["lane"])
+    while not await world.ended_within(connected, EXTEND_S):
         step.extend()
     try:
         await connected
@@ -165,14 +196,8 @@ async def handler(event: Mapping[str, Any], platform: Platform) -> dict[str, Any
         rest = rest_s(failure.error, failures, step.body["wait_s"])
         if rest is not None:
             step.rest(rest, failures)
-            return kept
-    return {"batchItemFailures": []}
-
-
-def first_messages(request: Mapping[str, Any], wait_s: int) -> list[dict[str, Any]]:
-    """Returns what to send so that a stream begins: lane B connects, lane A waits first."""
-    bodies = [{"request": request, "lane": lane, "wait_s": wait_s} for lane in "BA"]
-    return [{"MessageBody": json.dumps(body), "DelaySeconds": wait_s if body["lane"] == "A" else 0} for body in bodies]
+            return False
+    return True
 
 
 def rest_s(error: str | None, failures: int, wait_s: int) -> int | None:
@@ -188,5 +213,32 @@ def rest_s(error: str | None, failures: int, wait_s: int) -> int | None:
     return 0 if error in AT_ONCE and failures <= 1 else min(MOST_REST_S, 2 ** min(failures - 1, 10))
 
 
-def _number(value: int) -> dict[str, str]:
-    return {"N": str(value)}
+def play(source: Scenario, copies: float = COPIES, retention_s: int = RETENTION_S) -> tuple[World, PlayedQueue]:
+    """Returns what happened until the scenario's end."""
+    world = World(source)
+    queue = PlayedQueue(world, copies, retention_s)
+    world.run(queue.begin)
+    return world, queue
+
+
+def run(name: str, source: Scenario) -> Result:
+    """Returns what a function came to that SQS calls."""
+    world, queue = play(source)
+    world.waits = _between(world)
+    polls = POLLERS * source.run_for_ms / (POLL_S * 1000)
+    charges = {
+        ("sqs", "million_requests"): queue.sqs.requests + polls,
+        ("dynamodb", "million_write_units"): queue.writes,
+    }
+    return world.result(name, besides=queue.handled - len(world.tasks), charges=charges)
+
+
+def _between(world: World) -> list[Span]:
+    """Returns the waits: what lies between a lane's functions, and before its first."""
+    waits = []
+    for lane in "AB":
+        at_ms = 0
+        for task in (task for task in world.tasks if task.lane == lane):
+            waits.append(Span(lane, "wait", at_ms, task.from_ms))
+            at_ms = world.source.run_for_ms if task.to_ms is None else task.to_ms
+    return waits

@@ -5,43 +5,69 @@ every operation and invokes the handler anew when one is over; the handler then 
 that are over return what they returned. So a long execution is slow to replay, and over 3,000 operations none goes on:
 before that many the handler starts a fresh execution, whose first connection takes over from its last.
 
-Invariant: an execution has at most `operations` operations.
+AWS's own testing package keeps the executions: it validates and applies checkpoints and builds what an invocation is
+given, by our clock. What its runner does on threads and in real time is done here in virtual time.
+
+Invariants: an execution has at most `operations` operations. While the handler runs the time stands still, and what it
+requested begins once it has returned, in the order of the lanes: so the threads of the SDK change nothing in a result.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
-from aws_durable_execution_sdk_python import DurableContext, InvokeError, durable_execution
+from aws_durable_execution_sdk_python import DurableContext, InvokeError, durable_execution, state
 from aws_durable_execution_sdk_python.config import CompletionConfig, Duration, NestingType, ParallelConfig
+from aws_durable_execution_sdk_python.lambda_service import (
+    ErrorObject,
+    InvocationStatus,
+    OperationStatus,
+    OperationType,
+)
+from aws_durable_execution_sdk_python_testing.checkpoint.processor import CheckpointProcessor
+from aws_durable_execution_sdk_python_testing.execution import Execution
+from aws_durable_execution_sdk_python_testing.invoker import InProcessInvoker
+from aws_durable_execution_sdk_python_testing.model import StartDurableExecutionInput
+from aws_durable_execution_sdk_python_testing.stores.memory import InMemoryExecutionStore
 
 from local.compare.by_queue import rest_s
+from local.compare.played_world import World
+from local.compare.result import Result
+from local.simulation.scenario import Scenario
+from local.simulation.virtual_stage import INPUT
+from states_language import TaskFailure
+from timeline.spans import Span
 
+OWN = "durable"
+# Of an execution, by Lambda's quotas.
 MOST_OPERATIONS = 3000
-"""Of an execution, by Lambda's quotas."""
+# After so many a fresh execution costs less than to replay them again and again.
 OPERATIONS = 50
-"""After so many a fresh execution costs less than to replay them again and again."""
 RENEW = "renew"
 # The execution itself, its parallel operation, and the step that starts the next.
 _BESIDES = 3
 # Two lanes, which each wait and invoke.
 _A_CYCLE = 4
+# What an invocation of the handler is billed: an estimate, for nobody measured it.
+HANDLER_MS = 100
+RETENTION_DAYS = 14
+_YEAR_S, _GB, _DAYS_A_MONTH = 31_536_000, 1e9, 365 / 12
+# How long the SDK's own thread may take to see that an invocation is over, in real time; its 0.1 s would be waited for.
+_POLL_S = 0.001
 
 
-class LambdaClient(Protocol):
-    """What the handler calls of boto3's Lambda client."""
+def handler_on(renew: Callable[[dict[str, Any]], None], operations: int = OPERATIONS) -> Callable[[Any, Any], Any]:
+    """Returns the function's handler; `renew` starts an execution with an event.
 
-    def invoke(self, **request: Any) -> Any:
-        """Invokes a function."""
-
-
-def handler_on(client: LambdaClient, operations: int = OPERATIONS) -> Callable[[Any, Any], Any]:
-    """Returns the function's handler.
-
-    Its event names the `function` to invoke with `request`, itself (`own`), `wait_s`, the lane that connects `first`,
-    and the `number` of the execution, from 0.
+    Its event names the `function` to invoke with `request`, `wait_s`, the lane that connects `first`, and the `number`
+    of the execution, from 0.
     """
     cycles = (min(operations, MOST_OPERATIONS) - _BESIDES) // _A_CYCLE
 
@@ -51,8 +77,7 @@ def handler_on(client: LambdaClient, operations: int = OPERATIONS) -> Callable[[
         config = ParallelConfig(completion_config=CompletionConfig(min_successful=1), nesting_type=NestingType.FLAT)
         ending, lane = context.parallel(lanes, name="lanes", config=config).get_results()[0]
         if ending == RENEW:
-            fresh = {**event, "first": lane, "number": event["number"] + 1}
-            context.step(lambda _: _start(client, fresh), name="renew")
+            context.step(lambda _: renew({**event, "first": lane, "number": event["number"] + 1}), name="renew")
         return ending
 
     return handler
@@ -79,11 +104,173 @@ def _lane(name: str, event: Mapping[str, Any], cycles: int) -> Callable[[Durable
     return run
 
 
-def _start(client: LambdaClient, event: Mapping[str, Any]) -> None:
-    """Starts an execution; of two with the same name Lambda starts one."""
-    client.invoke(
-        FunctionName=event["own"],
-        InvocationType="Event",
-        DurableExecutionName=f"{event['request']['pathParameters']['streamId']}-{event['number']}",
-        Payload=json.dumps(event),
-    )
+class PlayedDurable:
+    """The durable executions of one stream; `invocations` are the handler's, `written` the bytes of checkpoints."""
+
+    def __init__(self, world: World, operations: int = OPERATIONS) -> None:
+        self._world = world
+        clock: Any = SimpleNamespace(now=self._now)  # its timers are ours
+        scheduler: Any = None  # it keeps none
+        self._store = InMemoryExecutionStore()
+        self._processor = CheckpointProcessor(self._store, scheduler, clock)
+        observer: Any = SimpleNamespace(on_chained_invoke_started=self._invoked)  # nothing else is observed here
+        self._processor.add_execution_observer(observer)
+        service: Any = self  # `checkpoint` is all that it calls
+        self._invoker = InProcessInvoker(handler_on(self._renew, operations), service)
+        self._requested: list[tuple[str, str, dict[str, Any]]] = []
+        self._fresh: dict[str, dict[str, Any]] = {}
+        self._armed: set[tuple[str, str]] = set()
+        self.executions: list[Execution] = []
+        self.invocations = 0
+        self.written = 0
+
+    def checkpoint(self, durable_execution_arn: str, **request: Any) -> Any:  # noqa: ARG002
+        """Applies a checkpoint, as Lambda does where the SDK requests it."""
+        return self._processor.process_checkpoint(**request)
+
+    def begin(self, event: Mapping[str, Any]) -> None:
+        """Starts an execution now."""
+        payload, name = json.dumps(event), _name(event)
+        started = StartDurableExecutionInput(
+            "123456789012", OWN, "$LATEST", name, _YEAR_S, RETENTION_DAYS, invocation_id=name, input=payload
+        )
+        execution = Execution.new(started)
+        execution.start(self._now())
+        self._store.save(execution)
+        self.executions.append(execution)
+        self.written += len(payload)
+        self._advance(execution)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._world.clock.now_ms() / 1000, UTC)
+
+    def _renew(self, event: dict[str, Any]) -> None:
+        # Of two invocations with one name Lambda starts an execution for the first.
+        if _name(event) not in (one.start_input.execution_name for one in self.executions):
+            self._fresh.setdefault(_name(event), event)
+
+    def _invoked(
+        self, execution_arn: str, operation_id: str, _function: str, _tenant: str | None, payload: str | None
+    ) -> None:
+        _, operation = self._store.load(execution_arn).find_operation(operation_id)
+        self.written += len(payload or "")
+        self._requested.append((operation.name or "", operation_id, json.loads(payload or "{}")))
+
+    def _advance(self, execution: Execution) -> None:
+        """Invokes the handler, then begins what it requested."""
+        if execution.is_complete:
+            return
+        execution.begin_new_invocation()
+        given = self._invoker.create_invocation_input(execution)
+        execution.mark_state_delivered()
+        self.invocations += 1
+        output = self._invoker.invoke(OWN, given).invocation_output
+        if output.status is InvocationStatus.SUCCEEDED:
+            execution.complete_success(output.result, self._now())
+        elif output.status is not InvocationStatus.PENDING:
+            raise RuntimeError(f"the durable handler failed: {output.error}")
+        self._arm(execution)
+        requested, self._requested = sorted(self._requested, key=lambda one: one[0]), []
+        latency_ms = self._world.latencies.wait_to_task_ms
+        for one in requested:
+            self._world.call_after(latency_ms(), partial(self._call, execution, *one))
+        fresh, self._fresh = self._fresh, {}
+        for event in fresh.values():
+            self._world.call_after(latency_ms(), partial(self.begin, event))
+
+    def _arm(self, execution: Execution) -> None:
+        """Sets a timer for each wait that has begun."""
+        for operation in sorted(execution.operations, key=lambda one: one.name or ""):
+            mark = (execution.durable_execution_arn, operation.operation_id)
+            details = operation.wait_details
+            if operation.status is OperationStatus.STARTED and details is not None and mark not in self._armed:
+                self._armed.add(mark)
+                assert details.scheduled_end_timestamp is not None
+                due_ms = round(details.scheduled_end_timestamp.timestamp() * 1000)
+                at_ms = due_ms + self._world.latencies.wait_overshoot_ms()
+                self._world.clock.call_at(at_ms, partial(self._waited, execution, operation.operation_id))
+
+    def _waited(self, execution: Execution, operation_id: str) -> None:
+        if execution.is_complete:
+            return
+        _, operation = execution.find_operation(operation_id)
+        if operation.status is OperationStatus.STARTED:  # a checkpoint ends waits that are due, too
+            execution.complete_wait(operation_id, self._now())
+        self._advance(execution)
+
+    def _call(self, execution: Execution, lane: str, operation_id: str, payload: dict[str, Any]) -> None:
+        """Calls the function that the handler invoked; its answer ends the operation."""
+
+        def answered(done: asyncio.Future[Any]) -> None:
+            if execution.is_complete or done.cancelled():
+                return
+            status, result, error = OperationStatus.SUCCEEDED, None, None
+            try:
+                written = result = json.dumps(done.result()["status"])
+            except TaskFailure as failure:
+                status = OperationStatus.FAILED
+                error = ErrorObject(message=failure.cause, type=failure.error, data=None, stack_trace=None)
+                written = json.dumps(error.to_dict())
+            self.written += len(written)
+            execution.complete_chained_invoke(operation_id, status, result, error, self._now())
+            self._advance(execution)
+
+        self._world.connect(payload, lane).add_done_callback(answered)
+
+    def waits(self) -> list[Span]:
+        """Returns the waits of all executions."""
+
+        def ms(at: datetime | None) -> int | None:
+            return None if at is None else round(at.timestamp() * 1000) - self._world.origin_ms
+
+        return [
+            Span(one.name or "", "wait", ms(one.start_timestamp) or 0, ms(one.end_timestamp))
+            for execution in self.executions
+            for one in execution.operations
+            if one.operation_type is OperationType.WAIT
+        ]
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    """The name of the execution with this event."""
+    return f"{event['request']['pathParameters']['streamId']}-{event['number']}"
+
+
+@contextmanager
+def _polling() -> Iterator[None]:
+    before = state._STOP_SIGNAL_POLL_SECONDS
+    state._STOP_SIGNAL_POLL_SECONDS = _POLL_S
+    try:
+        yield
+    finally:
+        state._STOP_SIGNAL_POLL_SECONDS = before
+
+
+def play(source: Scenario, operations: int = OPERATIONS) -> tuple[World, PlayedDurable]:
+    """Returns what happened until the scenario's end."""
+    world = World(source)
+    played = PlayedDurable(world, operations)
+    event = {
+        "function": world.names["connection_manager"],
+        "request": INPUT,
+        "own": OWN,
+        "wait_s": source.settings["wait_s"],
+        "first": "B",
+        "number": 0,
+    }
+    with _polling():
+        world.run(lambda: world.call_after(world.latencies.start_ms(), partial(played.begin, event)))
+    world.waits = played.waits()
+    return world, played
+
+
+def run(name: str, source: Scenario) -> Result:
+    """Returns what a durable function came to."""
+    world, played = play(source)
+    gigabytes = played.written / _GB
+    charges = {
+        ("lambda_durable", "million_operations"): sum(len(one.operations) for one in played.executions),
+        ("lambda_durable", "gb_written"): gigabytes,
+        ("lambda_durable", "gb_month_retained"): gigabytes * RETENTION_DAYS / _DAYS_A_MONTH,
+    }
+    return world.result(name, played.invocations * HANDLER_MS, played.invocations, charges=charges)

@@ -1,22 +1,20 @@
-"""The world in which handlers without a state machine run: a clock, an upstream, and the connection manager to call.
-
-It is the stage of a replay, with the same sandbox of functions and tables. It knows no strategy. Invariant: what was
-connected, and by which call, is written down for every call.
-"""
+"""The world in which handlers without a state machine run: the stage of a replay, and functions that may die."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from local.compare.result import Result
 from local.simulation.scenario import Scenario
 from local.simulation.virtual_sandbox import VirtualSandbox
 from local.simulation.virtual_stage import VirtualStage
-from states_language import TaskCall
+from states_language import TaskCall, TaskFailure
 from timeline.coverage import deliveries, gaps
 from timeline.spans import Span
+
+KILLED = ("Sandbox.Timedout", "Runtime.ExitError")
 
 
 class World(VirtualStage):
@@ -28,35 +26,52 @@ class World(VirtualStage):
         self.tasks: list[Span] = []
         self.sandbox = VirtualSandbox(self)
         self.sandbox.meet_faults(self)
+        self._functions: set[asyncio.Future[Any]] = set()
 
-    @property
-    def at_ms(self) -> int:
-        """Returns the time since the beginning."""
-        return self.clock.now_ms() - self.origin_ms
+    def call_after(self, wait_ms: int, callback: Callable[[], object]) -> None:
+        """Calls back so many milliseconds from now."""
+        self.clock.call_at(self.clock.now_ms() + wait_ms, callback)
 
-    def after(self, wait_ms: int) -> int:
-        """Returns the instant so many milliseconds from now."""
-        return self.clock.now_ms() + wait_ms
+    async def sleep(self, seconds: float) -> None:
+        """Returns after that time."""
+        await self.clock.sleep_until(self.clock.now_ms() + round(seconds * 1000))
+
+    def start(self, handler: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Future[Any]], object]) -> None:
+        """Starts a function; `ended` gets it when it is over, as cancelled where its process died."""
+        function = asyncio.ensure_future(handler)
+        self._functions.add(function)
+        function.add_done_callback(self._functions.discard)
+        function.add_done_callback(ended)
 
     def connect(self, event: Mapping[str, Any], lane: str) -> asyncio.Future[Any]:
-        """Calls the connection manager; its errors are TaskFailures."""
-        now_ms, function = self.clock.now_ms(), self.names["connection_manager"]
-        call = TaskCall("", "lambda", "invoke", False, function, None, event, "", "", now_ms, None)
+        """Runs the connection manager, in the function that calls this; its errors are TaskFailures."""
+        name, function = self.names["connection_manager"], asyncio.current_task()
+        call = TaskCall("", "lambda", "invoke", False, name, None, event, "", "", self.clock.now_ms(), None)
         connected = asyncio.ensure_future(self.sandbox.perform(call))
-        place, from_ms = len(self.tasks), self.at_ms
+        place, from_ms = len(self.tasks), self.clock.now_ms() - self.origin_ms
         self.tasks.append(Span(lane, "task", from_ms, None))
 
-        def ended(_: asyncio.Future[Any]) -> None:
-            self.tasks[place] = Span(lane, "task", from_ms, self.at_ms)
+        def ended(done: asyncio.Future[Any]) -> None:
+            self.tasks[place] = Span(lane, "task", from_ms, self.clock.now_ms() - self.origin_ms)
+            failure = None if done.cancelled() else done.exception()
+            if function in self._functions and isinstance(failure, TaskFailure) and failure.error in KILLED:
+                function.cancel()  # nothing of a killed function goes on
 
         connected.add_done_callback(ended)
         return connected
 
-    def run(self, strategy: Coroutine[Any, Any, None]) -> None:
-        """Runs until the scenario's end; the coroutine only begins what there is to do."""
+    async def ended_within(self, connected: asyncio.Future[Any], seconds: float) -> bool:
+        """Returns whether the connection is over before that time is."""
+        rest = asyncio.ensure_future(self.sleep(seconds))
+        done, _ = await asyncio.wait({connected, rest}, return_when=asyncio.FIRST_COMPLETED)
+        rest.cancel()
+        return rest not in done
+
+    def run(self, begin: Callable[[], object]) -> None:
+        """Runs until the scenario's end; `begin` only begins what there is to do."""
 
         async def main() -> None:
-            await strategy
+            begin()
             await self.clock.sleep_until(self.origin_ms + self.source.run_for_ms)
 
         self.clock.run(main())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from handlers.run.group_ports import Needs
 from local.checkout import ROOT
-from local.compare import played_lambda, played_queue
+from local.compare import by_queue, self_invoke
 from local.compare.result import Result, Strategy
 from local.replay.command import Replay, replay
 from local.simulation import groups
@@ -83,9 +83,9 @@ def _of(name: str, found: Replay) -> Result:
 
 def by_durable(name: str, source: Scenario) -> Result:
     """Returns what a durable function came to; AWS's packages for that must be installed."""
-    from local.compare import played_durable  # the packages are optional
+    from local.compare import durable  # the packages are optional
 
-    return played_durable.run(name, source)
+    return durable.run(name, source)
 
 
 def _machine(name: str, file: str, says: str) -> Strategy:
@@ -105,7 +105,7 @@ STRATEGIES = (
     Strategy(
         "self-invoke",
         "a function that invokes its successor, without a machine",
-        partial(played_lambda.run, "self-invoke"),
+        partial(self_invoke.run, "self-invoke"),
     ),
     Strategy(
         "durable",
@@ -113,5 +113,5 @@ STRATEGIES = (
         partial(by_durable, "durable"),
         needs="aws_durable_execution_sdk_python_testing",
     ),
-    Strategy("queue", "SQS and DynamoDB by hand: a message a lane", partial(played_queue.run, "queue")),
+    Strategy("queue", "SQS and DynamoDB by hand: a message a lane", partial(by_queue.run, "queue")),
 )

@@ -7,7 +7,7 @@ from aws_durable_execution_sdk_python.lambda_service import OperationType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.compare import played_durable
+from local.compare import durable as played_durable
 from local.compare import strategies_page as page
 from local.simulation.scenario import Scenario
 from tests.examples import examples

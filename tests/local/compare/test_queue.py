@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.compare import played_queue
+from local.compare import by_queue
 from local.simulation.virtual_queue import VirtualQueue
 from states_language.clock import VirtualClock
 from tests.examples import examples
@@ -22,7 +22,7 @@ from tests.local.compare.test_durable import SHORT, scenario
 def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int) -> None:
     """However many messages come twice; and without faults none of that makes a gap."""
     options = (*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed))
-    world, _ = played_queue.play(scenario(*options), copies)
+    world, _ = by_queue.play(scenario(*options), copies)
     for lane in "AB":
         own = [task for task in world.tasks if task.lane == lane]
         assert all(older.to_ms is not None and older.to_ms <= newer.from_ms for older, newer in pairwise(own))
@@ -32,7 +32,7 @@ def test_a_lane_has_one_function_at_a_time(copies: float, faults: str, seed: int
 
 def test_a_new_message_comes_before_retention_ends() -> None:
     """A message that is kept for 20 minutes is replaced three times in an hour; none expires, and nothing is lost."""
-    world, played = played_queue.play(scenario(*SHORT, "--hours", "1"), retention_s=1200)
+    world, played = by_queue.play(scenario(*SHORT, "--hours", "1"), retention_s=1200)
     assert (played.sqs.expired, played.sqs.sent) == (0, 2 * 4)
     assert world.result("queue").gaps == []
 
@@ -40,7 +40,7 @@ def test_a_new_message_comes_before_retention_ends() -> None:
 def test_a_message_of_a_function_that_died_comes_again() -> None:
     """It is hidden for 60 s after its function's last word; the other lane comes when its own wait is over."""
     source = scenario(*SHORT, "--hours", "0.1")
-    world, _ = played_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
+    world, _ = by_queue.play(replace(source, kills_ms=(30_000,)), copies=0)
     first = world.result("queue").gaps[0]
     # Starts take 56, 63 and 165 ms, the second connect 1,582.
     assert (first.from_ms, first.to_ms, first.cause) == (30_000, 35_000 + 63 + 1_582, "killed")
@@ -70,7 +70,7 @@ def test_a_queue_is_one_of_sqs() -> None:
 def test_what_it_is_charged() -> None:
     """Its requests and the long polls of Lambda, and each conditional write."""
     source = scenario(*SHORT, "--hours", "0.05")
-    _, played = played_queue.play(source)
-    charges = played_queue.run("queue", source).charges
+    _, played = by_queue.play(source)
+    charges = by_queue.run("queue", source).charges
     assert charges["sqs", "million_requests"] == played.sqs.requests + 5 * 180 / 20
-    assert charges["dynamodb", "million_write_units"] == played.dynamodb.writes
+    assert charges["dynamodb", "million_write_units"] == played.writes
