@@ -1,8 +1,4 @@
-"""Lists the framings of a profile, and makes the decoder of one.
-
-Each framing's own module says where a frame ends; this one says which framings there are, and which Accept header asks
-an upstream for each.
-"""
+"""Lists the framings of a profile, and makes the decoder of one; each framing's own module says where a frame ends."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -36,7 +32,7 @@ Framing = Literal["sse", "ndjson", "json-seq", "length", "raw"]
 class FramingSpec:
     """A framing: its decoder, the Accept header that asks for it, whether its frames may carry ids."""
 
-    decoder: type[SseDecoder | NdjsonDecoder | JsonSeqDecoder | LengthDecoder | RawDecoder]
+    decoder: type[Decoder]
     accept: str
     has_ids: bool = False
 
@@ -79,9 +75,7 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, s
     profile may find an announcement in one. They are not events. Without `comments`, and in every other framing, there
     are none.
     """
-    if framing == "sse":
-        return SseDecoder(max_frame_bytes, comments=comments, skips=skips)
-    return FRAMINGS[framing].decoder(max_frame_bytes, skips=skips)
+    return FRAMINGS[framing].decoder(max_frame_bytes, comments=comments, skips=skips)
 
 
 def refuses(framing: Framing, content_type: str | None) -> str:

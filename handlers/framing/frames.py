@@ -8,7 +8,7 @@ body of a longer one; another fails there.
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import ClassVar, NamedTuple, Protocol, cast
+from typing import ClassVar, NamedTuple, cast
 
 from handlers.framing.oversize import HEAD_BYTES, Oversize, Skipping
 
@@ -76,16 +76,26 @@ class FrameTooLong(FramingError):
     reason = "frame_too_long"
 
 
-class Decoder(Protocol):
-    """Turns chunks into frames; made anew for each connection."""
+class Decoder:
+    """Turns chunks into frames; made anew for each connection. Each framing has one of its own.
 
-    @property
-    def last_event_id(self) -> str | None:
-        """The last event ID so far, also of a block that held no event; None where there never was one."""
+    A frame may be as long as the profile says, or less where the budget of its function says so.
+    """
 
-    @property
-    def reconnection_ms(self) -> int | None:
-        """The reconnection time that the upstream asked for last, in milliseconds; None where it never did."""
+    # The last event ID so far, also of a block that held no event; None where there never was one.
+    last_event_id: str | None = None
+    # The reconnection time that the upstream asked for last; None where it never did.
+    reconnection_ms: int | None = None
+    _skipped: Skipping | None = None
+    _free_bytes = -1  # what a decoder has worked out of the bound; negative for nothing
+    _own_bytes = -1  # the profile's bound, once another holds
+    _head_bytes = HEAD_BYTES
+    _is_crowded = False
+
+    def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._comments, self._skips = comments, skips
+        self._head = Head()
 
     @property
     def unfinished_bytes(self) -> int:
@@ -93,41 +103,17 @@ class Decoder(Protocol):
 
         A chunk that ends nothing makes it grow by the chunk's length; the caller can recognise a drip by that.
         """
+        return self._skipped_bytes + self._head.held_bytes
 
     @property
     def held_bytes(self) -> int:
         """How much of what has come is kept, or will be of a frame whose length was announced; within the bound."""
+        return 0 if self._skipped is None else self._skipped.held_bytes
 
     @property
     def is_inside_frame(self) -> bool:
         """Whether part of a frame has come that has not ended; not of one that is skipped, nor of a comment."""
-
-    def allows(self, budget_bytes: int) -> None:
-        """From now on a frame may have so many bytes, where the profile takes as many."""
-
-    def feed(self, data: bytes) -> Decoded:
-        """The frames that `data` completes, in order; raises FramingError, and then again at every later call.
-
-        They are all frames, or all bare bodies, each a frame with nothing else: `as_frames` turns those into frames.
-        """
-
-    def unfinished_oversize(self) -> Frame | None:
-        """What came until now of a frame that is being skipped; None where none is, or where it has no body yet."""
-
-    def close(self) -> int:
-        """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
-
-
-class Bounded:
-    """How long a frame may be: as the profile says, or less where the budget of its function says so."""
-
-    _free_bytes = -1  # what a decoder has worked out of the bound; negative for nothing
-    _own_bytes = -1  # the profile's bound, once another holds
-    _head_bytes = HEAD_BYTES
-    _is_crowded = False
-
-    def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        return False
 
     def allows(self, budget_bytes: int) -> None:
         """From now on a frame may have so many bytes, where the profile takes as many."""
@@ -139,34 +125,35 @@ class Bounded:
         self._max_frame_bytes, self._is_crowded = most_bytes, budget_bytes < self._own_bytes
         self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, budget_bytes // 2))
 
-    def skipping(self, trailing: bytes = b"") -> Skipping:
+    def feed(self, data: bytes) -> Decoded:
+        """The frames that `data` completes, in order; raises FramingError, and then again at every later call.
+
+        They are all frames, or all bare bodies, each a frame with nothing else: `as_frames` turns those into frames.
+        A body that is not UTF-8 comes as bytes.
+        """
+        raise NotImplementedError
+
+    def unfinished_oversize(self) -> Frame | None:
+        """What came until now of a frame that is being skipped; None where none is, or where it has no body yet."""
+        return None if self._skipped is None else Frame(self._skipped.result(is_whole=False))
+
+    def close(self) -> int:
+        """How many bytes of unfinished frames were dropped, each line end in them counted as one byte."""
+        return 0
+
+    @property
+    def _skipped_bytes(self) -> int:
+        """How much has come of the frame that is being skipped."""
+        return 0 if self._skipped is None else self._skipped.seen_bytes
+
+    def _skipping(self, trailing: bytes = b"") -> Skipping:
         """A frame that is too long, of which nothing was skipped yet."""
         return Skipping(trailing, self._head_bytes, is_crowded=self._is_crowded)
 
-    def too_long(self, frames: Decoded) -> FrameTooLong:
+    def _too_long(self, frames: Decoded) -> FrameTooLong:
         """The error of a frame that is too long."""
         bound = "there is room for beside its function's other streams" if self._is_crowded else "max_frame_bytes"
         return FrameTooLong(f"a frame is longer than {bound} ({self._max_frame_bytes})", frames)
-
-
-class WithoutIds(Bounded):
-    """The answers of a framing that carries neither ids nor reconnection times."""
-
-    _skipped: Skipping | None = None
-
-    @property
-    def last_event_id(self) -> str | None:
-        """None: this framing carries no id of the wire's own."""
-        return None
-
-    @property
-    def reconnection_ms(self) -> int | None:
-        """None: this framing carries no reconnection time."""
-        return None
-
-    def unfinished_oversize(self) -> Frame | None:
-        """What came until now of a frame that is being skipped; None where none is."""
-        return None if self._skipped is None else Frame(self._skipped.result(is_whole=False))
 
 
 class Head:

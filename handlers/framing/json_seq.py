@@ -8,7 +8,7 @@ The invariant is that of handlers/framing/frames.py.
 
 import re
 
-from handlers.framing.frames import BLANK, BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes
+from handlers.framing.frames import BLANK, BadFrame, Body, Decoder, FramingError, Head, text_or_bytes
 
 RS = b"\x1e"
 # A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
@@ -19,12 +19,11 @@ TAIL_BYTES = 4096
 _OPENS_ITSELF = (b"{", b"[", b'"')
 
 
-class JsonSeqDecoder(WithoutIds):
+class JsonSeqDecoder(Decoder):
     """JSON text sequences; a text that was cut off is dropped and counted, and the next one goes on."""
 
-    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        super().__init__(max_frame_bytes)
-        self._skips = skips
+    def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
+        super().__init__(max_frame_bytes, comments=comments, skips=skips)
         self._head = Head(markup_within=max_frame_bytes)
         self._began = False
         self._failure: FramingError | None = None
@@ -38,22 +37,17 @@ class JsonSeqDecoder(WithoutIds):
 
     @property
     def unfinished_bytes(self) -> int:
-        """The bytes of the line, within a text, that has not ended."""
-        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
-        return len(self._text) - self._counted + skipped_bytes + self._head.held_bytes
+        return len(self._text) - self._counted + super().unfinished_bytes
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the text that has not ended, as far as they are kept."""
-        return len(self._text) + (0 if self._skipped is None else self._skipped.held_bytes)
+        return len(self._text) + super().held_bytes
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a text has begun that is not known to be whole."""
         return self._skipped is None and bool(self._text)
 
     def feed(self, data: bytes) -> list[Body]:
-        """The texts that `data` completes; one that is not UTF-8 comes as bytes."""
         frames: list[Body] = []
         if self._failure is not None:
             raise type(self._failure)(str(self._failure), frames)
@@ -70,10 +64,8 @@ class JsonSeqDecoder(WithoutIds):
         return frames
 
     def close(self) -> int:
-        """The bytes of texts that were cut off, and of a last one that no LF followed."""
         self._drop()
-        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
-        return self._dropped_bytes + skipped_bytes + self._head.held_bytes
+        return self._dropped_bytes + super().unfinished_bytes
 
     def _take(self, piece: bytes, frames: list[Body]) -> None:
         if self._skipped is not None:
@@ -101,12 +93,12 @@ class JsonSeqDecoder(WithoutIds):
     def _check(self, frames: list[Body]) -> None:
         if len(self._text) > self._max_frame_bytes:
             if self._skips:
-                self._skipped = self.skipping(BLANK)
+                self._skipped = self._skipping(BLANK)
                 self._skipped.add(self._text)
                 self._forget()
                 return
             self._text.clear()
-            self._failure = self.too_long(frames)
+            self._failure = self._too_long(frames)
             raise self._failure
 
     def _is_whole_after_line(self) -> bool:

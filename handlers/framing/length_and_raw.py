@@ -3,48 +3,39 @@
 `length` keeps the invariant of handlers/framing/frames.py. `raw` cannot: its frames are the chunks.
 """
 
-from handlers.framing.frames import BadFrame, Body, FramingError, Head, WithoutIds, text_or_bytes
+from handlers.framing.frames import BadFrame, Body, Decoder, FramingError, text_or_bytes
 
 # Nothing that is announced with more digits could be taken.
 MAX_DIGITS = 12
 NO_LENGTH = BadFrame(f"a line in place of a length is not a decimal number of at most {MAX_DIGITS} digits", [])
 
 
-class LengthDecoder(WithoutIds):
+class LengthDecoder(Decoder):
     """A line with the decimal number of bytes, then that many bytes; an empty line in place of a number is a heartbeat.
 
     As X's streams had it (`delimited=length`), whose number counts the line end behind the message: one CRLF or LF at
     the end of a text is not content. Bytes that are not UTF-8 are returned whole.
     """
 
-    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        super().__init__(max_frame_bytes)
-        self._skips = skips
-        self._head = Head()
+    def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
+        super().__init__(max_frame_bytes, comments=comments, skips=skips)
         self._held = bytearray()
         self._wanted: int | None = None
         self._failure: FramingError | None = None
 
     @property
     def unfinished_bytes(self) -> int:
-        """The bytes of a message, or of its length line, that has not ended."""
-        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
-        return len(self._held) + skipped_bytes + self._head.held_bytes
+        return len(self._held) + super().unfinished_bytes
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the message that was announced, also those that have not come; of a skipped one what is kept."""
-        if self._skipped is not None:
-            return self._skipped.held_bytes
-        return max(len(self._held), self._wanted or 0)
+        return super().held_bytes if self._skipped is not None else max(len(self._held), self._wanted or 0)
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a message, or its length line, has begun."""
         return self._skipped is None and (self._wanted is not None or bool(self._held.strip(b"\r")))
 
     def feed(self, data: bytes) -> list[Body]:
-        """The messages that `data` completes."""
         frames: list[Body] = []
         self._held += self._head.strip(data)
         at = 0
@@ -80,7 +71,7 @@ class LengthDecoder(WithoutIds):
         return frames
 
     def close(self) -> int:
-        """The bytes of a message that did not come whole; its length line does not count."""
+        # The length line of a message that did not come whole does not count.
         tail = bytes(self._held)
         self._held.clear()
         if self._skipped is not None:
@@ -95,48 +86,25 @@ class LengthDecoder(WithoutIds):
             return
         self._wanted = int(line)
         if self._wanted > self._max_frame_bytes and self._skips:
-            self._skipped = self.skipping()
+            self._skipped = self._skipping()
         elif self._wanted > self._max_frame_bytes:
-            self._failure = self.too_long([])
+            self._failure = self._too_long([])
 
 
-class RawDecoder(WithoutIds):
+class RawDecoder(Decoder):
     """One frame a chunk, as it was read: for upstreams whose messages are the chunks of the transfer coding."""
 
-    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        super().__init__(max_frame_bytes)
-        self._skips = skips
-        self._failed = False
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """0: nothing is held."""
-        return 0
-
-    @property
-    def held_bytes(self) -> int:
-        """0: nothing is held."""
-        return 0
-
-    @property
-    def is_inside_frame(self) -> bool:
-        """False: nothing is held."""
-        return False
+    _failed = False
 
     def feed(self, data: bytes) -> list[Body]:
-        """The chunk, as text where it is UTF-8."""
         if len(data) > self._max_frame_bytes and self._skips:
-            skipped = self.skipping()
+            skipped = self._skipping()
             skipped.add(data)
             return [skipped.result(is_whole=True)]
         if self._failed or len(data) > self._max_frame_bytes:
             self._failed = True
-            raise self.too_long([])
+            raise self._too_long([])
         return [text_or_bytes(data)] if data else []
-
-    def close(self) -> int:
-        """0: nothing is dropped."""
-        return 0
 
 
 def _without_line_end(message: memoryview) -> str | bytes:

@@ -5,43 +5,36 @@ A line is returned as it came, without parsing its JSON. The invariant is that o
 
 from collections.abc import Sequence
 
-from handlers.framing.frames import BLANK, LONG, Body, Head, WithoutIds
+from handlers.framing.frames import BLANK, LONG, Body, Decoder, Head
 
 
-class NdjsonDecoder(WithoutIds):
+class NdjsonDecoder(Decoder):
     """JSON lines."""
 
-    def __init__(self, max_frame_bytes: int, *, skips: bool = False) -> None:
-        super().__init__(max_frame_bytes)
-        self._skips = skips
+    def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
+        super().__init__(max_frame_bytes, comments=comments, skips=skips)
         self._is_blank = False  # whether nothing but blanks came yet of the line that is skipped
         self._head = Head(markup_within=max_frame_bytes)
         # The line that has not ended: the bytes as they came, and only from the second piece on what can grow.
         self._line: bytes | bytearray = b""
         self._failed = False
-        # No line can be too long in a read of at most so many bytes, so its lines are taken all at once. None is so
-        # short while each byte must be looked at: at the start of the stream, after an error, and in a line that is
-        # skipped.
-        self._free_bytes = -1
 
     @property
     def unfinished_bytes(self) -> int:
-        """The bytes of the line that has not ended."""
-        skipped_bytes = 0 if self._skipped is None else self._skipped.seen_bytes
-        return len(self._line) + skipped_bytes + self._head.held_bytes
+        return len(self._line) + super().unfinished_bytes
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the line that has not ended, as far as they are kept."""
-        return len(self._line) + (0 if self._skipped is None else self._skipped.held_bytes)
+        return len(self._line) + super().held_bytes
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a line has begun that is not blank so far."""
         return self._skipped is None and bool(self._line) and not self._line.isspace()
 
     def feed(self, data: bytes) -> Sequence[Body]:
-        """The lines that `data` completes; one that is not UTF-8 comes as bytes."""
+        # No line can be too long in a read of at most `_free_bytes`, so its lines are taken all at once. None is so
+        # short while each byte must be checked: at the start of the stream, after an error, and in a line that is
+        # skipped.
         if len(data) > self._free_bytes:
             return self._one_by_one(data)
         if self._line:
@@ -60,11 +53,10 @@ class NdjsonDecoder(WithoutIds):
         return _lines(data, 0, end) if end else []
 
     def close(self) -> int:
-        """The bytes of a last line that no line end followed: 0 where it would have been a heartbeat."""
+        # A last line that would have been a heartbeat does not count.
         tail = self._line.strip(b" \t\r")
         self._line = b""
-        skipped_bytes = 0 if self._skipped is None or self._is_blank else self._skipped.seen_bytes
-        return len(tail) + skipped_bytes + self._head.held_bytes
+        return len(tail) + (0 if self._is_blank else self._skipped_bytes) + self._head.held_bytes
 
     def _joined(self, data: bytes) -> Sequence[Body]:
         """As `feed`, for bytes the first of which belong to a line that has begun."""
@@ -116,12 +108,12 @@ class NdjsonDecoder(WithoutIds):
         if self._failed or length > self._max_frame_bytes:
             line, self._line = self._line, b""
             if self._skips:
-                self._skipped, self._is_blank = self.skipping(b"\r"), True
+                self._skipped, self._is_blank = self._skipping(b"\r"), True
                 self._skip(line)
                 return
             self._failed = True
             self._free_bytes = -1
-            raise self.too_long(lines)
+            raise self._too_long(lines)
 
     def _skip(self, piece: bytes | bytearray) -> None:
         """Takes the next bytes of a line that is skipped."""

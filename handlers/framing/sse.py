@@ -7,72 +7,51 @@ Of a block that is skipped, the data goes by, joined by LF as in an event, and t
 behind the data. Where such a field alone is longer than 64 KB it is left out; so is what lies beyond in a comment.
 """
 
-from handlers.framing.frames import LONG, Bounded, Frame, Head, new_frame
-from handlers.framing.oversize import Skipping
+from handlers.framing.frames import LONG, Decoder, Frame, new_frame
 
 # The upstream may ask for any reconnection time, with any number of digits; longer than a day counts as a day.
 MAX_RECONNECTION_MS = 86_400_000
 LONG_LINE_BYTES = 1024 * 1024
 
 
-class SseDecoder(Bounded):
+class SseDecoder(Decoder):
     """Server-sent events: lines end with LF, CRLF or CR; a blank line dispatches the block before it."""
 
     def __init__(self, max_frame_bytes: int, *, comments: bool = False, skips: bool = False) -> None:
-        super().__init__(max_frame_bytes)
-        self._comments = comments
-        self._skips = skips
-        self._head = Head()
+        super().__init__(max_frame_bytes, comments=comments, skips=skips)
         self._after_cr = False
         self._failed = False
-        # In a read of at most so many bytes no block can be too long, and nothing stands before its first byte: no part
-        # of a line, no CR whose LF it may be, no mark. None is so short where any of that may be.
-        self._free_bytes = -1
         # What is not complete: a line in bytes, and the lines of a block as the specification's buffers.
         self._line = bytearray()
         self._gone_bytes = 0  # how much of the line was not kept
         self._in_data = False  # whether the line is a `data` of a block that is skipped
-        self._skipped: Skipping | None = None
         self._has_data = False  # whether the block that is skipped has any
         self._block_bytes = 0
         self._data: list[str] = []
         self._name = ""
         self._own_id: str | None = None
         self._id_buffer: str | None = None
-        self._last_event_id: str | None = None
-        self._reconnection_ms: int | None = None
-
-    @property
-    def last_event_id(self) -> str | None:
-        """The last event ID string: "" where the upstream reset it, None where there never was one."""
-        return self._last_event_id
-
-    @property
-    def reconnection_ms(self) -> int | None:
-        """The last `retry`, at most a day."""
-        return self._reconnection_ms
 
     @property
     def unfinished_bytes(self) -> int:
-        """The bytes of the line that has not ended."""
         return len(self._line) + self._gone_bytes + self._head.held_bytes
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the block and of the line that have not ended, and the last event ID."""
         block_bytes = self._block_bytes if self._skipped is None else self._skipped.held_bytes
         return block_bytes + len(self._line) + len(self._id_buffer or "")
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a block has begun that may become an event: a `retry` alone does not."""
+        # A block has begun that may become an event: a `retry` alone does not.
         if self._skipped is not None or self._gone_bytes:
             return False
         is_in_line = bool(self._line) and not self._line.startswith(b":")
         return is_in_line or bool(self._data or self._name) or self._own_id is not None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The events that `data` dispatches, and the comments in it where they were asked for."""
+        # In a read of at most `_free_bytes` no block can be too long, and nothing stands before its first byte: no part
+        # of a line, no CR whose LF it may be, no mark. None is so short where any of that may be.
         if len(data) <= self._free_bytes and data[-1:] == b"\n":
             # Whole lines, as most reads are while the upstream is slower than we are: nothing is to be cut or joined.
             text = data.decode("utf-8", "replace")
@@ -115,10 +94,7 @@ class SseDecoder(Bounded):
         return self._take_whole_lines(_whole_lines(whole.decode("utf-8", "replace")), whole)
 
     def close(self) -> int:
-        """The bytes of a block that no blank line followed; comments in it do not count.
-
-        "Once the end of the file is reached, any pending data must be discarded."
-        """
+        # "Once the end of the file is reached, any pending data must be discarded." Comments in it do not count.
         dropped = self._block_bytes + self.unfinished_bytes
         self._line.clear()
         self._gone_bytes = 0
@@ -182,7 +158,7 @@ class SseDecoder(Bounded):
         data = self._data
         for line in lines:
             if not line:
-                self._last_event_id = self._id_buffer
+                self.last_event_id = self._id_buffer
                 if data:
                     text = data[0] if len(data) == 1 else "\n".join(data)
                     frames.append(new_frame(Frame, (text, self._own_id, self._name or None, self._id_buffer, False)))
@@ -221,12 +197,12 @@ class SseDecoder(Bounded):
             self._failed = True
             self._line.clear()
             self._forget_block()
-            raise self.too_long(frames)
+            raise self._too_long(frames)
         if self._line.startswith(b":"):
             # A comment is no part of a block: what is asked for of it is how it begins.
             self._cut_line(max(1, min(self._head_bytes, self._max_frame_bytes - self._block_bytes)))
             return
-        self._skipped, self._has_data = self.skipping(), False
+        self._skipped, self._has_data = self._skipping(), False
         for text in self._data:
             self._begin_data(text.encode())
         self._data = []
@@ -279,23 +255,22 @@ class SseDecoder(Bounded):
         if value.isascii() and value.isdigit():
             digits = value.lstrip("0") or "0"
             wish_ms = int(digits) if len(digits) < 10 else MAX_RECONNECTION_MS
-            self._reconnection_ms = min(wish_ms, MAX_RECONNECTION_MS)
+            self.reconnection_ms = min(wish_ms, MAX_RECONNECTION_MS)
 
     def _dispatch(self, frames: list[Frame]) -> None:
         # "Set the last event ID string of the event source to the value of the last event ID buffer. The buffer does
         # not get reset": it is set also by a block that dispatches nothing.
-        self._last_event_id = self._id_buffer
+        self.last_event_id = self._id_buffer
         # "If the data buffer is an empty string, set the data buffer and the event type buffer to the empty string and
         # return." A block with one empty `data` has a buffer of one LF, and is an event.
         if self._skipped is not None and self._has_data:
             oversize = self._skipped.result(is_whole=True)
-            frames.append(Frame(oversize, self._own_id, self._name or None, self._last_event_id))
+            frames.append(Frame(oversize, self._own_id, self._name or None, self.last_event_id))
         elif self._data:
-            frames.append(Frame("\n".join(self._data), self._own_id, self._name or None, self._last_event_id))
+            frames.append(Frame("\n".join(self._data), self._own_id, self._name or None, self.last_event_id))
         self._forget_block()
 
     def unfinished_oversize(self) -> Frame | None:
-        """What came until now of the data of a block that is being skipped; None where there is none."""
         if self._skipped is None or not self._has_data:
             return None
         return Frame(self._skipped.result(is_whole=False), self._own_id, self._name or None)
