@@ -1,24 +1,22 @@
-"""Renders API Gateway's mapping templates: Velocity with `$input`, `$util` and `$context`.
+"""Renders API Gateway's mapping templates: Velocity with `$context` and what ours use of `$input` and `$util`.
 
 Invariant: a template sees what is passed in and nothing else; one that cannot be rendered is a TemplateFailure, never
 half an answer.
 """
 
-import base64
 import functools
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote_plus, unquote_plus
+from urllib.parse import unquote_plus
 
 import airspeed
 
 # What escapeJavaScript changes: all but the printable characters of ASCII, and of these four.
 _ESCAPED = re.compile(r"""[^ -\x7f]|["'/\\]""")
 _NAMED = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"} | {mark: f"\\{mark}" for mark in "\"'/\\"}
-_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']*)'\]")
 
 
 class TemplateFailure(Exception):
@@ -62,31 +60,24 @@ class _Input:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self.body = call.body
 
-    def params(self, name: str | None = None) -> Any:
-        """All parameters by kind, or one value: of the path, else of the query, else of the headers."""
-        kinds = {"path": self._call.path, "querystring": self._call.query, "header": self._call.headers}
-        if name is None:
-            return {kind: dict(values) for kind, values in kinds.items()}
-        return next((values[name] for values in kinds.values() if name in values), "")
+    def params(self) -> Any:
+        """The parameters of the path, of the query and of the headers."""
+        return {
+            "path": dict(self._call.path),
+            "querystring": dict(self._call.query),
+            "header": dict(self._call.headers),
+        }
 
     def path(self, expression: str) -> Any:
-        """The value at a JSON path, or an empty text."""
+        """The value at a JSON path of names, such as `$.a.b`; or an empty text."""
         try:
-            value = json.loads(self._call.body) if self._call.body else {}
-        except ValueError:
+            value = json.loads(self._call.body)
+            for name in expression.split(".")[1:]:
+                value = value[name]
+        except (ValueError, KeyError, TypeError):
             return ""
-        for name, index, quoted in _STEP.findall(expression):
-            try:
-                value = value[int(index)] if index else value[name or quoted]
-            except (KeyError, IndexError, TypeError):
-                return ""
         return value
-
-    def json(self, expression: str) -> str:
-        """The value at a JSON path as JSON text."""
-        return json.dumps(self.path(expression), ensure_ascii=False)
 
 
 class _Util:
@@ -96,24 +87,8 @@ class _Util:
         """As Commons Lang's StringEscapeUtils.escapeJavaScript, which escapes ' and / too, and all beyond ASCII."""
         return _ESCAPED.sub(_escape, str(text))
 
-    def parseJson(self, text: str) -> Any:
-        """JSON text as an object."""
-        return json.loads(text)
-
-    def urlEncode(self, text: str) -> str:
-        """As Java's URLEncoder, which writes a form: a space is "+"."""
-        return quote_plus(str(text), safe="*").replace("~", "%7E")
-
     def urlDecode(self, text: str) -> str:
         """As Java's URLDecoder, which reads a form: "+" is a space. A percent sign alone is a failure."""
         if re.search(r"%(?![0-9A-Fa-f]{2})", str(text)):
             raise ValueError("URLDecoder: Illegal hex characters in escape (%) pattern")
         return unquote_plus(str(text))
-
-    def base64Encode(self, text: str) -> str:
-        """As base64."""
-        return base64.b64encode(str(text).encode()).decode()
-
-    def base64Decode(self, text: str) -> str:
-        """Out of base64."""
-        return base64.b64decode(text).decode()

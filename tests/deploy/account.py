@@ -20,6 +20,8 @@ from tests.local.service.embedded import embedded_aws_in
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
+# In the name of the bucket to which osls uploads.
+DEPLOYED = "deploymentbucket"
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,16 @@ class Account:
             return {}
         summaries = [one for page in pages for one in page["StackResourceSummaries"]]
         return {one["LogicalResourceId"]: one for one in summaries if one["ResourceStatus"] != "DELETE_COMPLETE"}
+
+    def data(self) -> dict[str, list[str]]:
+        """The tables, buckets and queues, whichever stack they belong to; without the deploy tool's own bucket."""
+        buckets = [one["Name"] for one in self.client("s3").list_buckets()["Buckets"]]
+        queues = self.client("sqs").list_queues().get("QueueUrls", [])
+        return {
+            "tables": sorted(self.client("dynamodb").list_tables()["TableNames"]),
+            "buckets": [name for name in buckets if DEPLOYED not in name],
+            "queues": [url.rpartition("/")[2] for url in queues],
+        }
 
     def status(self, stack: str) -> str:
         """The status of a stack."""

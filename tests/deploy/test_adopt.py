@@ -11,12 +11,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from local.stages import ROOT
-from tests.deploy.account import ACCOUNT, REGION, Account, opened
+from tests.deploy.account import ACCOUNT, DEPLOYED, REGION, Account, opened
 
 STACK, OTHER = "streamkeeper-dev", "streamkeeper-other"
 EVENTS, CONTROL, LETTERS = f"{STACK}-events", f"{STACK}-control", f"{STACK}-dead-letters"
 BUCKET = f"{EVENTS}-{ACCOUNT}-{REGION}"
-DEPLOYED = "deploymentbucket"
 ADOPTED = f"Adopted what an earlier stack left: {EVENTS}, {CONTROL}, {BUCKET}, {LETTERS}"
 ITEM = {"PK": {"S": "prices"}, "SK": {"S": "event"}}
 # Without functions osls has nothing to package, which is what takes long.
@@ -61,18 +60,6 @@ def wire(project: Path, more: str = "", stack: str = STACK) -> None:
     (project / "serverless.yml").write_text(SERVICE % {"stack": stack, "more": more})
 
 
-def kept(account: Account) -> dict[str, Any]:
-    """What of the stage the account has, whichever stack it belongs to."""
-    tables = account.client("dynamodb").list_tables()["TableNames"]
-    buckets = [one["Name"] for one in account.client("s3").list_buckets()["Buckets"]]
-    queues = account.client("sqs").list_queues().get("QueueUrls", [])
-    return {
-        "tables": sorted(tables),
-        "buckets": [name for name in buckets if DEPLOYED not in name],
-        "queues": [url.rpartition("/")[2] for url in queues],
-    }
-
-
 def protected(account: Account) -> list[tuple[bool, bool]]:
     """Of each table: whether it is protected from deletion, and whether the stack's template says so."""
     cloudformation, dynamodb = account.client("cloudformation"), account.client("dynamodb")
@@ -100,7 +87,7 @@ def test_deployed_removed_and_deployed_again(account: Account, project: Path) ->
 @pytest.mark.cpu(12)
 def test_protection_comes_back_with_the_next_deployment(account: Account, project: Path) -> None:
     """And holds where the one that adopted is rolled back to, in whose template it is not."""
-    if kept(account) == NOTHING:
+    if account.data() == NOTHING:
         _deployed_removed_and_deployed_again(account, project)
     last = account.sls(project, "deploy")
     assert (last.code, protected(account)) == (0, [(True, True)] * 2), last.output
@@ -115,11 +102,11 @@ def _deployed_removed_and_deployed_again(account: Account, project: Path) -> Non
     wire(project, BROKEN)
     first = account.sls(project, "deploy")
     assert (first.code, "UPDATE_FAILED: Broken" in first.output) == (1, True), first.output
-    assert kept(account) == NOTHING
+    assert account.data() == NOTHING
 
     wire(project)
     second = account.sls(project, "deploy")
-    assert (second.code, kept(account), "Adopted" in second.output) == (0, EVERYTHING, False), second.output
+    assert (second.code, account.data(), "Adopted" in second.output) == (0, EVERYTHING, False), second.output
     # In none of the two templates that could have been rolled back, and there all the same.
     assert protected(account) == [(True, False)] * 2
     with pytest.raises(ClientError, match="protected against deletion"):
@@ -130,10 +117,10 @@ def _deployed_removed_and_deployed_again(account: Account, project: Path) -> Non
     account.client("sqs").send_message(QueueUrl=queue, MessageBody="a letter")
 
     removed = account.sls(project, "remove")
-    assert (removed.code, kept(account), account.resources(STACK)) == (0, EVERYTHING, {}), removed.output
+    assert (removed.code, account.data(), account.resources(STACK)) == (0, EVERYTHING, {}), removed.output
 
     again = account.sls(project, "deploy")
-    assert (again.code, ADOPTED in again.output, kept(account)) == (0, True, EVERYTHING), again.output
+    assert (again.code, ADOPTED in again.output, account.data()) == (0, True, EVERYTHING), again.output
     owned = set(account.resources(STACK))
     assert owned >= {"EventsTable", "ControlTable", "EventsBucket", "DeadLetterQueue"}
     assert account.client("dynamodb").get_item(TableName=EVENTS, Key=ITEM)["Item"] == ITEM

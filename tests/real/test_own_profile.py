@@ -15,7 +15,7 @@ FILES = (
     "handlers/profile/test_parse.py",
     "handlers/test_providers.py",
     "local/profiles",
-    "deploy/test_start_request.py",
+    "deploy/test_mapping_templates.py",
 )
 CHOSEN = "ship or can_be_started or refused_trial"
 

@@ -1,8 +1,7 @@
 """Functions for tests of sandboxes: one module with a function for each case."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from local.functions.function_pool import Pool
@@ -58,13 +57,3 @@ async def functions_of(folder: Path, limit_s: int = 5, idle_s: float = 60) -> As
         yield functions
     finally:
         await functions.close()
-
-
-def in_sandbox(folder: Path, body: Callable[[Pool], object], **options: float) -> None:
-    """Runs the coroutine function `body` with functions that are closed afterwards."""
-
-    async def run() -> None:
-        async with functions_of(folder, **options) as functions:  # type: ignore[arg-type]
-            await body(functions)  # type: ignore[misc]
-
-    asyncio.run(run())

@@ -12,125 +12,92 @@ import pytest
 from local.functions.function_pool import Pool
 from local.stack import Function
 from states_language.server import TooManyRequests, UnknownFunction
-from tests.local.functions.samples import in_sandbox
 from tests.local.support import running, until
 
+pytestmark = pytest.mark.anyio
 
-def test_a_sandbox_is_used_again_while_it_is_warm(tmp_path: Path) -> None:
+
+async def test_a_sandbox_is_used_again_while_it_is_warm(functions: Pool) -> None:
     """Two invocations after each other meet the same process; its deadline is the function's limit."""
-
-    async def body(functions: Pool) -> None:
-        first = json.loads((await functions.invoke("echo", b'{"n": 1}')).payload)
-        second = json.loads((await functions.invoke("echo", b'{"n": 2}')).payload)
-        assert (first["event"], second["event"]) == ({"n": 1}, {"n": 2})
-        assert first["pid"] == second["pid"]
-        assert (first["calls"], second["calls"]) == (1, 2)
-        assert 4000 < second["remaining_ms"] <= 5000
-
-    in_sandbox(tmp_path, body)
+    first = json.loads((await functions.invoke("echo", b'{"n": 1}')).payload)
+    second = json.loads((await functions.invoke("echo", b'{"n": 2}')).payload)
+    assert (first["event"], second["event"]) == ({"n": 1}, {"n": 2})
+    assert first["pid"] == second["pid"]
+    assert (first["calls"], second["calls"]) == (1, 2)
+    assert 4000 < second["remaining_ms"] <= 5000
 
 
-def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(tmp_path: Path) -> None:
+async def test_a_sandbox_that_was_killed_while_it_waited_takes_no_invocation(functions: Pool) -> None:
     """Not even one that comes before the event loop has learnt of its end: another takes it."""
-
-    async def body(functions: Pool) -> None:
-        first = json.loads((await functions.invoke("echo", b"1")).payload)
-        os.kill(first["pid"], signal.SIGKILL)
-        # Nothing is awaited in between. The kernel may still take a moment to end it.
-        assert until(lambda: not running(first["pid"]))
-        answer = await functions.invoke("echo", b"2")
-        assert answer.function_error is None
-        assert json.loads(answer.payload)["pid"] != first["pid"]
-
-    in_sandbox(tmp_path, body)
+    first = json.loads((await functions.invoke("echo", b"1")).payload)
+    os.kill(first["pid"], signal.SIGKILL)
+    # Nothing is awaited in between. The kernel may still take a moment to end it.
+    assert until(lambda: not running(first["pid"]))
+    answer = await functions.invoke("echo", b"2")
+    assert answer.function_error is None
+    assert json.loads(answer.payload)["pid"] != first["pid"]
 
 
-def test_two_invocations_at_once_have_two_processes(tmp_path: Path) -> None:
+async def test_two_invocations_at_once_have_two_processes(functions: Pool) -> None:
     """A sandbox has one invocation at a time."""
-
-    async def body(functions: Pool) -> None:
-        answers = await asyncio.gather(functions.invoke("echo", b"1"), functions.invoke("echo", b"2"))
-        assert len({json.loads(answer.payload)["pid"] for answer in answers}) == 2
-
-    in_sandbox(tmp_path, body)
+    answers = await asyncio.gather(functions.invoke("echo", b"1"), functions.invoke("echo", b"2"))
+    assert len({json.loads(answer.payload)["pid"] for answer in answers}) == 2
 
 
-def test_functions_start_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_functions_start_in_turn(functions: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many at a time as there are cores: here one, of three that are called at once."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-
-    async def body(functions: Pool) -> None:
-        calls = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(3)]
-        starting = []
-        while not all(call.done() for call in calls):
-            starting.append(sum(sandbox.is_starting for sandbox in functions.sandboxes))
-            await asyncio.sleep(0)
-        assert max(starting) == 1
-        assert len({json.loads((await call).payload)["pid"] for call in calls}) == 3
-
-    in_sandbox(tmp_path, body)
+    calls = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(3)]
+    starting = []
+    while not all(call.done() for call in calls):
+        starting.append(sum(sandbox.is_starting for sandbox in functions.sandboxes))
+        await asyncio.sleep(0)
+    assert max(starting) == 1
+    assert len({json.loads((await call).payload)["pid"] for call in calls}) == 3
 
 
-def test_a_missing_function_is_an_error_of_its_own(tmp_path: Path) -> None:
+async def test_a_missing_function_is_an_error_of_its_own(functions: Pool) -> None:
     """UnknownFunction, which is not a failure of a function."""
-
-    async def body(functions: Pool) -> None:
-        with pytest.raises(UnknownFunction, match="missing"):
-            await functions.invoke("missing", b"{}")
-
-    in_sandbox(tmp_path, body)
+    with pytest.raises(UnknownFunction, match="missing"):
+        await functions.invoke("missing", b"{}")
 
 
-def test_an_idle_sandbox_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("functions", [{"idle_s": 0.05}], indirect=True)
+async def test_an_idle_sandbox_ends(functions: Pool) -> None:
     """A sandbox without work is ended after the idle time."""
-
-    async def body(functions: Pool) -> None:
-        pid = json.loads((await functions.invoke("echo", b"1")).payload)["pid"]
-        async with asyncio.timeout(10):
-            while functions.sandboxes:
-                await asyncio.sleep(0.02)
-        assert not running(pid)
-
-    in_sandbox(tmp_path, body, idle_s=0.05)
+    pid = json.loads((await functions.invoke("echo", b"1")).payload)["pid"]
+    async with asyncio.timeout(10):
+        while functions.sandboxes:
+            await asyncio.sleep(0.02)
+    assert not running(pid)
 
 
-def test_output_goes_to_the_functions_log(tmp_path: Path) -> None:
+async def test_output_goes_to_the_functions_log(functions: Pool, tmp_path: Path) -> None:
     """What a function prints is in `<name>.log`."""
-
-    async def body(functions: Pool) -> None:
-        await functions.invoke("speak", b"1")
-
-    in_sandbox(tmp_path, body)
+    await functions.invoke("speak", b"1")
+    await functions.close()
     assert (tmp_path / "logs" / "speak.log").read_text().splitlines() == ["spoken"]
 
 
-def test_nothing_starts_once_the_pool_is_closed(tmp_path: Path) -> None:
+async def test_nothing_starts_once_the_pool_is_closed(functions: Pool) -> None:
     """A machine that retries while the service ends starts no process, and gets no answer."""
-
-    async def body(functions: Pool) -> None:
-        await functions.close()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(functions.invoke("echo", b"{}"), 0.1)
-        assert not functions.sandboxes
-
-    in_sandbox(tmp_path, body)
+    await functions.close()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(functions.invoke("echo", b"{}"), 0.1)
+    assert not functions.sandboxes
 
 
-def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(tmp_path: Path) -> None:
+async def test_a_pool_that_closes_while_a_sandbox_starts_leaves_no_process(functions: Pool) -> None:
     """The invocation is answered, and the process that was being started is gone when the pool has closed."""
-
-    async def body(functions: Pool) -> None:
-        invocations = [asyncio.create_task(functions.invoke("echo", b"{}")) for _ in range(3)]
-        while len(functions.sandboxes) < 3:
-            await asyncio.sleep(0)
-        sandboxes = functions.sandboxes
-        await functions.close()
-        assert [pid for sandbox in sandboxes if (pid := sandbox.pid) is not None and running(pid)] == []
-        answers = await asyncio.gather(*invocations)
-        assert {json.loads(answer.payload)["errorType"] for answer in answers} == {"Runtime.ExitError"}
-        assert not functions.sandboxes
-
-    in_sandbox(tmp_path, body)
+    invocations = [asyncio.create_task(functions.invoke("echo", b"{}")) for _ in range(3)]
+    while len(functions.sandboxes) < 3:
+        await asyncio.sleep(0)
+    sandboxes = functions.sandboxes
+    await functions.close()
+    assert [pid for sandbox in sandboxes if (pid := sandbox.pid) is not None and running(pid)] == []
+    answers = await asyncio.gather(*invocations)
+    assert {json.loads(answer.payload)["errorType"] for answer in answers} == {"Runtime.ExitError"}
+    assert not functions.sandboxes
 
 
 @pytest.mark.parametrize(
@@ -157,20 +124,14 @@ def test_code_from_which_a_function_does_not_start_has_a_reason(tmp_path: Path, 
     asyncio.run(run())
 
 
-def test_no_more_run_than_are_reserved(tmp_path: Path) -> None:
+async def test_no_more_run_than_are_reserved(functions: Pool) -> None:
     """The next is refused at once, and has room as soon as one has ended; other functions are not concerned."""
-
-    async def body(functions: Pool) -> None:
-        bounded = [
-            replace(function, reserved_concurrency=2) for function in functions.functions if function.name == "echo"
-        ]
-        functions.renew([*bounded, *(one for one in functions.functions if one.name != "echo")])
-        running = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests, match="Rate Exceeded"):
-            await functions.invoke("echo", b"1")
-        assert (await functions.invoke("fail", b"1")).function_error == "Unhandled"
-        await asyncio.gather(*running)
-        assert (await functions.invoke("echo", b"1")).function_error is None
-
-    in_sandbox(tmp_path, body)
+    bounded = [replace(function, reserved_concurrency=2) for function in functions.functions if function.name == "echo"]
+    functions.renew([*bounded, *(one for one in functions.functions if one.name != "echo")])
+    running = [asyncio.create_task(functions.invoke("echo", b"1")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests, match="Rate Exceeded"):
+        await functions.invoke("echo", b"1")
+    assert (await functions.invoke("fail", b"1")).function_error == "Unhandled"
+    await asyncio.gather(*running)
+    assert (await functions.invoke("echo", b"1")).function_error is None

@@ -11,81 +11,65 @@ from pathlib import Path
 import pytest
 
 from local.functions.function_pool import Pool
-from tests.local.functions.samples import in_sandbox
 from tests.local.support import PROJECT, running, until
 
+pytestmark = pytest.mark.anyio
 
-def test_what_a_function_raises_is_the_error_type(tmp_path: Path) -> None:
+
+async def test_what_a_function_raises_is_the_error_type(functions: Pool) -> None:
     """errorType is the class's name, and the process is used again after an exception."""
-
-    async def body(functions: Pool) -> None:
-        answer = await functions.invoke("fail", b"{}")
-        payload = json.loads(answer.payload)
-        assert answer.function_error == "Unhandled"
-        assert payload["errorType"] == "StreamDropped"
-        assert payload["errorMessage"] == "The upstream closed the connection."
-        assert payload["requestId"] == answer.request_id
-        assert len(functions.sandboxes) == 1
-
-    in_sandbox(tmp_path, body)
+    answer = await functions.invoke("fail", b"{}")
+    payload = json.loads(answer.payload)
+    assert answer.function_error == "Unhandled"
+    assert payload["errorType"] == "StreamDropped"
+    assert payload["errorMessage"] == "The upstream closed the connection."
+    assert payload["requestId"] == answer.request_id
+    assert len(functions.sandboxes) == 1
 
 
-def test_a_function_is_killed_at_its_deadline(tmp_path: Path) -> None:
+@pytest.mark.parametrize("functions", [{"limit_s": 1}], indirect=True)
+async def test_a_function_is_killed_at_its_deadline(functions: Pool, tmp_path: Path) -> None:
     """A busy function gets SIGKILL at its limit, the answer is Lambda's, and nothing of it runs on."""
     marker = tmp_path / "pid"
-
-    async def body(functions: Pool) -> None:
-        started_s = time.monotonic()
-        answer = await functions.invoke("busy", json.dumps({"marker": str(marker)}).encode())
-        took_s = time.monotonic() - started_s
-        assert json.loads(answer.payload) == {
-            "errorType": "Sandbox.Timedout",
-            "errorMessage": f"RequestId: {answer.request_id} Error: Task timed out after 1.00 seconds",
-        }
-        assert answer.function_error == "Unhandled"
-        assert took_s >= 1.0
-
-    in_sandbox(tmp_path, body, limit_s=1)
+    started_s = time.monotonic()
+    answer = await functions.invoke("busy", json.dumps({"marker": str(marker)}).encode())
+    took_s = time.monotonic() - started_s
+    assert json.loads(answer.payload) == {
+        "errorType": "Sandbox.Timedout",
+        "errorMessage": f"RequestId: {answer.request_id} Error: Task timed out after 1.00 seconds",
+    }
+    assert answer.function_error == "Unhandled"
+    assert took_s >= 1.0
     assert not running(int(marker.read_text()))
 
 
-def test_a_function_that_exits_is_an_exit_error(tmp_path: Path) -> None:
+async def test_a_function_that_exits_is_an_exit_error(functions: Pool) -> None:
     """Lambda calls it Runtime.ExitError and names the exit status."""
-
-    async def body(functions: Pool) -> None:
-        answer = await functions.invoke("leave", b"{}")
-        assert json.loads(answer.payload) == {
-            "errorType": "Runtime.ExitError",
-            "errorMessage": f"RequestId: {answer.request_id} Error: Runtime exited with error: exit status 3",
-        }
-
-    in_sandbox(tmp_path, body)
+    answer = await functions.invoke("leave", b"{}")
+    assert json.loads(answer.payload) == {
+        "errorType": "Runtime.ExitError",
+        "errorMessage": f"RequestId: {answer.request_id} Error: Runtime exited with error: exit status 3",
+    }
 
 
-def test_a_bad_module_is_an_import_error(tmp_path: Path) -> None:
+async def test_a_bad_module_is_an_import_error(functions: Pool) -> None:
     """The runtime client's own words reach the invoker as Runtime.ImportModuleError."""
-
-    async def body(functions: Pool) -> None:
-        payload = json.loads((await functions.invoke("handler", b"{}")).payload)
-        assert payload["errorType"] == "Runtime.ImportModuleError"
-        assert payload["errorMessage"] == "Unable to import module 'broken': No module named 'no_such_module'"
-
-    in_sandbox(tmp_path, body)
+    payload = json.loads((await functions.invoke("handler", b"{}")).payload)
+    assert payload["errorType"] == "Runtime.ImportModuleError"
+    assert payload["errorMessage"] == "Unable to import module 'broken': No module named 'no_such_module'"
 
 
-def test_the_parents_environment_is_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_parents_environment_is_not_inherited(
+    functions: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A function sees its template's variables and Lambda's own, not the ones of the terminal it was started from."""
     monkeypatch.setenv("SECRET_OF_THE_TERMINAL", "x")
-
-    async def body(functions: Pool) -> None:
-        environment = json.loads((await functions.invoke("environment", b"{}")).payload)
-        assert "SECRET_OF_THE_TERMINAL" not in environment
-        assert environment["EVENTS_TABLE"] == "events"
-        assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:1"
-        assert environment["AWS_LAMBDA_FUNCTION_NAME"] == "environment"
-        assert environment["LAMBDA_TASK_ROOT"] == str(tmp_path)
-
-    in_sandbox(tmp_path, body)
+    environment = json.loads((await functions.invoke("environment", b"{}")).payload)
+    assert "SECRET_OF_THE_TERMINAL" not in environment
+    assert environment["EVENTS_TABLE"] == "events"
+    assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:1"
+    assert environment["AWS_LAMBDA_FUNCTION_NAME"] == "environment"
+    assert environment["LAMBDA_TASK_ROOT"] == str(tmp_path)
 
 
 def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
@@ -110,14 +94,10 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path: Path) -> None:
     assert until(lambda: not running(child))
 
 
-def test_a_function_is_told_by_what_it_was_invoked(tmp_path: Path) -> None:
+async def test_a_function_is_told_by_what_it_was_invoked(functions: Pool) -> None:
     """Its ARN, with the alias or the version where one was named; the same sandbox serves both."""
     arn = "arn:aws:lambda:us-east-1:000000000000:function:environment"
-
-    async def body(functions: Pool) -> None:
-        for name, invoked in (("environment", arn), (arn, arn), (f"{arn}:$LATEST", f"{arn}:$LATEST")):
-            answer = await functions.invoke(name, b"{}")
-            assert json.loads(answer.payload)["invoked"] == invoked
-        assert len(functions.sandboxes) == 1
-
-    in_sandbox(tmp_path, body)
+    for name, invoked in (("environment", arn), (arn, arn), (f"{arn}:$LATEST", f"{arn}:$LATEST")):
+        answer = await functions.invoke(name, b"{}")
+        assert json.loads(answer.payload)["invoked"] == invoked
+    assert len(functions.sandboxes) == 1

@@ -30,8 +30,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
+MODEL = request_validation.model()
 MACHINE = f"{PREFIX}streamkeeper-{harness.STAGE}-connections"
-ACTIONS = [*sorted(request_validation.model().operation_names), "", "Nonsense", "StartExecution "]
+ACTIONS = [*sorted(MODEL.operation_names), "", "Nonsense", "StartExecution "]
 METHODS = [
     "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "PRI", "X" * 40, "\x00",
 ]  # fmt: skip
@@ -129,32 +130,8 @@ DEEP = st.builds(
     st.sampled_from(["[]", "{}"]),
 )
 DEEP = DEEP.map(lambda text: text.replace("{", '{"a":').replace(":}", ":1}"))
-MEMBERS = st.sampled_from(
-    [
-        "stateMachineArn",
-        "executionArn",
-        "input",
-        "name",
-        "definition",
-        "roleArn",
-        "maxResults",
-        "nextToken",
-        "cause",
-        "error",
-        "taskToken",
-        "output",
-        "type",
-        "activityArn",
-        "tags",
-        "mapRunArn",
-        "publish",
-        "resourceArn",
-        "context",
-        "variables",
-        "inspectionLevel",
-        "statusFilter",
-    ]
-)
+SHAPES = [MODEL.operation_model(name).input_shape for name in MODEL.operation_names]
+MEMBERS = st.sampled_from(sorted({member for shape in SHAPES if shape is not None for member in shape.members}))
 BODY = (
     st.dictionaries(MEMBERS, JSON, max_size=5).map(lambda value: json.dumps(value).encode())
     | DEEP.map(str.encode)

@@ -48,7 +48,6 @@ def task(resource: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 MACHINES: dict[str, dict[str, Any]] = {
-    "waits": {"StartAt": "Wait", "States": {"Wait": {"Type": "Wait", "Seconds": 600, "End": True}}},
     "calls": task("arn:aws:states:::lambda:invoke", {"FunctionName": "echo", "Payload.$": "$"}),
     "full": task("arn:aws:states:::lambda:invoke", {"FunctionName": "full"}),
     "misses": task("arn:aws:states:::lambda:invoke", {"FunctionName": "missing"}),
@@ -139,16 +138,22 @@ def test_tasks_call_functions(states: Any) -> None:
 
 
 def test_tasks_call_other_services(endpoint: Running, states: Any) -> None:
-    """Direct integrations reach the embedded AWS, and their errors are called as AWS calls them."""
+    """Direct integrations reach the embedded AWS, and their errors are called as AWS calls them.
+
+    A queue is found under the URL that AWS gives it, with region, account and name; no other host is asked.
+    """
     assert ended(states, "claims")["status"] == "SUCCEEDED"
     assert ended(states, "claims")["error"] == "DynamoDB.ConditionalCheckFailedException"
     assert ended(states, "claims-sdk")["error"] == "DynamoDb.ConditionalCheckFailedException"
     assert json.loads(ended(states, "reads")["output"])["Item"]["claimed"] == {"BOOL": True}
     sqs = client("sqs", endpoint.url)
     url = sqs.create_queue(QueueName=QUEUE["QueueName"])["QueueUrl"]
-    assert "MessageId" in json.loads(ended(states, "sends", {"url": url})["output"])
-    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
-    assert json.loads(message["Body"]) == {"n": 1}
+    for address in (url, f"https://sqs.us-east-1.amazonaws.com/000000000000/{QUEUE['QueueName']}"):
+        assert "MessageId" in json.loads(ended(states, "sends", {"url": address})["output"])
+        (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=2)["Messages"]
+        assert json.loads(message["Body"]) == {"n": 1}
+    error = ended(states, "sends", {"url": f"{url}-absent"})["error"]
+    assert error == "SQS.QueueDoesNotExistException"
 
 
 def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: Any) -> None:
@@ -163,22 +168,6 @@ def test_a_distributed_map_reads_and_writes_objects(endpoint: Running, states: A
     outputs = [json.loads(one["Output"])["Payload"]["event"] for one in entries]
     assert sorted(outputs, key=str) == [{"name": "one", "size": "1"}, {"name": "two", "size": "2"}]
     assert ended(states, "maps", {"key": "none.csv"})["error"] == "States.ItemReaderFailed"
-
-
-def test_a_queue_is_found_by_the_address_that_aws_gives_it(endpoint: Running, states: Any) -> None:
-    """The message reaches this machine's queue under the URL with region, account and name; no other host is asked."""
-    sqs = client("sqs", endpoint.url)
-    url = sqs.create_queue(QueueName="addressed")["QueueUrl"]
-    address = "https://sqs.us-east-1.amazonaws.com/000000000000/addressed"
-    assert "MessageId" in json.loads(ended(states, "sends", {"url": address})["output"])
-    (message,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=2)["Messages"]
-    assert json.loads(message["Body"]) == {"n": 1}
-
-
-def test_a_queue_that_is_not_there_fails_by_name(states: Any) -> None:
-    """The Error Name begins as those of the optimised integration do."""
-    error = ended(states, "sends", {"url": "https://sqs.us-east-1.amazonaws.com/000000000000/absent"})["error"]
-    assert error == "SQS.QueueDoesNotExistException"
 
 
 def test_lambda_invoke_answers_as_aws_does(endpoint: Running) -> None:
@@ -367,54 +356,6 @@ def test_everything_else_is_forwarded(endpoint: Running) -> None:
     assert secrets.get_secret_value(SecretId="key")["SecretString"] == "é"
     url = client("sqs", endpoint.url).create_queue(QueueName="other")["QueueUrl"]
     assert url == f"{endpoint.url}/000000000000/other"
-
-
-NESTED: dict[str, Any] = {
-    "Type": "Task",
-    "Resource": "arn:aws:states:::states:startExecution.sync:2",
-    "Parameters": {"StateMachineArn": PREFIX + "waits", "Name.$": "$.name"},
-    "End": True,
-}
-AFTER_A_SECOND = {
-    "StartAt": "Wait",
-    "States": {"Wait": {"Type": "Wait", "Seconds": 1, "Next": "Fail"}, "Fail": {"Type": "Fail"}},
-}
-PARENTS = {
-    "is stopped": {"StartAt": "Nest", "States": {"Nest": NESTED}},
-    "times out": {"StartAt": "Nest", "States": {"Nest": NESTED}, "TimeoutSeconds": 1},
-    "times out the Task": {"StartAt": "Nest", "States": {"Nest": NESTED | {"TimeoutSeconds": 1}}},
-    "fails beside": {
-        "StartAt": "Both",
-        "States": {
-            "Both": {
-                "Type": "Parallel",
-                "Branches": [{"StartAt": "Nest", "States": {"Nest": NESTED}}, AFTER_A_SECOND],
-                "End": True,
-            }
-        },
-    },
-}
-
-
-@pytest.mark.parametrize("parent", PARENTS)
-def test_a_nested_execution_is_stopped_with_the_task_that_waits_for_it(states: Any, parent: str) -> None:
-    """Where the parent is stopped, fails or times out, as AWS documents; nobody waits for the child any more."""
-    name = parent.replace(" ", "-")
-    definition, role = json.dumps(PARENTS[parent]), "arn:aws:iam::000000000000:role/any"
-    machine = states.create_state_machine(name=name, definition=definition, roleArn=role)["stateMachineArn"]
-    child = PREFIX.replace(":stateMachine:", ":execution:") + f"waits:child-{name}"
-    arn = states.start_execution(stateMachineArn=machine, input=json.dumps({"name": f"child-{name}"}))["executionArn"]
-
-    def status(execution: str) -> str:
-        with contextlib.suppress(ClientError):
-            return str(states.describe_execution(executionArn=execution)["status"])
-        return ""
-
-    assert until(lambda: status(child) != "")
-    if parent == "is stopped":
-        states.stop_execution(executionArn=arn)
-    assert until(lambda: status(child) == "ABORTED")
-    assert until(lambda: status(arn) != "RUNNING")
 
 
 def test_a_function_without_room_is_refused_as_aws_does(endpoint: Running, states: Any) -> None:

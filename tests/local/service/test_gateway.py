@@ -107,64 +107,37 @@ def said(status: int, body: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-# Its errors, with the words that AWS has for them.
 ARN = "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-connections"
-FAILURES = [
-    ("ThrottlingException", "Rate exceeded", 429),
-    ("ExecutionLimitExceeded", f"The maximum number of running executions has been reached: '{ARN}'", 429),
-    ("KmsThrottlingException", "Rate exceeded", 429),
-    ("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{ARN}'", 503),
-    ("StateMachineDeleting", f"State Machine is deleting: '{ARN}'", 503),
-    ("AccessDeniedException", f"User: arn:aws:sts::0:assumed-role/api is not authorized on resource: {ARN}", 503),
-]
+NO_MORE = "Step Functions starts no more executions now. Try again in 5 s."
+COULD_NOT = "Step Functions could not start the execution. Try again."
 
 
-@pytest.mark.parametrize(("code", "words", "status"), FAILURES, ids=[code for code, *_ in FAILURES])
-def test_a_refusal_of_step_functions_is_429_or_503(tmp_path: Path, code: str, words: str, status: int) -> None:
-    """A throttle says when to try again; no word of AWS's leaves."""
+def failed_start(folder: Path, **options: Any) -> tuple[int, str | None, dict[str, Any]]:
+    """Status, Retry-After and words of the answer to a POST whose start fails."""
+    with in_thread(lambda: service(folder, **options)) as (origin, _), urllib3.PoolManager(retries=False) as http:
+        answer = http.request("POST", f"{origin}/connections/demo")
+    return answer.status, answer.headers.get("Retry-After"), without_id(answer)
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "StateMachineDeleting"])
+@pytest.mark.parametrize("is_in_the_machine", [False, True])
+def test_a_start_that_fails_is_429_or_503(tmp_path: Path, code: str, is_in_the_machine: bool) -> None:
+    """A throttle says when to try again. It fails the request, or the machine that the deployed template starts.
+
+    tests/deploy/test_mapping_templates.py has every way in which it fails.
+    """
 
     async def refuse(_action: str, _parameters: dict[str, Any]) -> dict[str, Any]:
-        raise Refusal(code, words)
-
-    with (
-        in_thread(lambda: service(tmp_path, call=refuse)) as (origin, _),
-        urllib3.PoolManager(retries=False) as http,
-    ):
-        answer = http.request("POST", f"{origin}/connections/demo")
-    sentences = {
-        429: "Step Functions starts no more executions now. Try again in 5 s.",
-        503: "Step Functions could not start the execution. Try again.",
-    }
-    assert (answer.status, answer.headers.get("Retry-After")) == (status, "5" if status == 429 else None)
-    assert without_id(answer) == {"detail": sentences[status]}
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "sentence"),
-    [
-        ("StepFunctions.ThrottlingException", 429, "Step Functions starts no more executions now. Try again in 5 s."),
-        ("StepFunctions.ExecutionLimitExceededException", 429, "Step Functions starts no more executions now."),
-        ("StepFunctions.AccessDeniedException", 503, "Step Functions could not start the execution. Try again."),
-        ("StepFunctions.StateMachineDoesNotExistException", 503, "Step Functions could not start the execution."),
-    ],
-)
-def test_a_start_that_fails_in_the_machine_is_429_or_503(
-    tmp_path: Path, error: str, status: int, sentence: str
-) -> None:
-    """The template that is deployed, from the request to the answer: the machine runs and ends in a failure."""
+        raise Refusal(code, f"No: {ARN}")
 
     async def perform(call: Any) -> Any:
         if call.action == "startExecution":
-            raise TaskFailure(error, f"No: {ARN}")
+            raise TaskFailure(f"StepFunctions.{code.removesuffix('Exception')}Exception", f"No: {ARN}")
         return {}
 
-    with (
-        in_thread(lambda: service(tmp_path, template=osls.template("test"), perform=perform)) as (origin, _),
-        urllib3.PoolManager(retries=False) as http,
-    ):
-        answer = http.request("POST", f"{origin}/connections/demo")
-    assert (answer.status, answer.headers.get("Retry-After")) == (status, "5" if status == 429 else None)
-    assert without_id(answer)["detail"].startswith(sentence)
+    way = {"template": osls.template("test"), "perform": perform} if is_in_the_machine else {"call": refuse}
+    expected = (429, "5", {"detail": NO_MORE}) if "Throttling" in code else (503, None, {"detail": COULD_NOT})
+    assert failed_start(tmp_path, **way) == expected
 
 
 def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
@@ -176,13 +149,7 @@ def test_a_start_that_times_out_is_503(tmp_path: Path) -> None:
     template = copy.deepcopy(osls.template("test"))
     start = template["Resources"]["Start"]["Properties"]
     start["DefinitionString"] = json.dumps(json.loads(start["DefinitionString"]) | {"TimeoutSeconds": 1})
-    with (
-        in_thread(lambda: service(tmp_path, template=template, perform=never)) as (origin, _),
-        urllib3.PoolManager(retries=False) as http,
-    ):
-        answer = http.request("POST", f"{origin}/connections/demo")
-    assert (answer.status, answer.headers.get("Retry-After")) == (503, None)
-    assert without_id(answer) == {"detail": "Step Functions could not start the execution. Try again."}
+    assert failed_start(tmp_path, template=template, perform=never) == (503, None, {"detail": COULD_NOT})
 
 
 def test_a_post_starts_an_execution(api: tuple[str, Executions]) -> None:

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import json
-import threading
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -19,6 +17,8 @@ from local.functions.sandbox import Answer
 from local.service.event_sources import EventSourceMapping, Places, Streams
 from local.stack import EventSource
 from tests.examples import examples
+from tests.http_server import Answer as Response
+from tests.http_server import Request, answering
 from tests.local.support import in_thread, until
 
 ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/streamkeeper-split/stream/2026-01-01T00:00:00.000"
@@ -87,30 +87,13 @@ def served() -> Iterator[Served]:
     """A server on a socket."""
     now: list[Split] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
+    def answer(request: Request) -> Response:
+        operation = request.headers["x-amz-target"].partition(".")[2]
+        body = json.dumps(now[0].answer(operation, json.loads(request.body))).encode()
+        return Response(headers={"content-type": "application/x-amz-json-1.0"}, body=body)
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            body = json.dumps(now[0].answer(self.headers["x-amz-target"].partition(".")[2], asked)).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/x-amz-json-1.0")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield Served(Endpoints({}, None, f"http://127.0.0.1:{server.server_port}"), now)
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(answer) as url:
+        yield Served(Endpoints({}, None, url), now)
 
 
 @st.composite
