@@ -1,72 +1,42 @@
-"""Decides what a function asks for its group as a whole, beside the steps of its streams: one request at a time.
+"""Decides what a function requests for its group as a whole, beside the steps of its streams: one request at a time.
 
-    SendHeartbeat()      every so often: it is alive, and the answer is the group's lease
-    CheckVersion()       between two heartbeats that are far apart: has anybody joined or left?
-    ReadMembers(5)       where the lease's version is another than that of the last reading
-    ReadRecords()        of all its streams, after that, and where another function has claimed or marked one
-    Remove("a", "…")     a stream that is over: its record lets it go, and then its place is free
-    EndGroup(5)          where there is no member left at version 5
+    heartbeat   every so often: it is alive; answered by the group's lease
+    check       between two heartbeats that are far apart: has anybody joined or left? Answered by the version of the
+                membership as it was a moment ago. A later one brings the next heartbeat forward; the lease is not taken
+                from it, for a read that is half as dear may be older than what is known
+    members     where the lease's version is another than that of the last reading; each with when it joined
+    records     of all its streams, after that, and where another function has claimed or marked one
+    remove      a stream that is over: its record lets it go, and then its place is free
+    end         where there is no member left; answered by the lease, which says stop unless somebody has joined since
 
-A heartbeat comes before all else, for whoever is late with it counts as dead. Pure: times are integer milliseconds that
-the caller passes. Invariants: nothing is asked for while another request is under way; the version that a reading of
-the members counts for is one that was known before it.
+A heartbeat comes before all else, for a function that is late with it counts as dead. Pure: times are integer
+milliseconds that the caller passes. Invariants: nothing is requested while another request is under way; the version
+that a reading of the members counts for is one that was known before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from handlers.group.group_lease import GroupLease, newer_lives, turns_of_others
 from handlers.group.roster import Roster
 
 
-@dataclass(frozen=True, slots=True)
-class SendHeartbeat:
-    """Answered by the group's lease."""
+class GroupTask(NamedTuple):
+    """One request; `version` is what the members count for, or that at which nobody is a member.
 
-
-@dataclass(frozen=True, slots=True)
-class CheckVersion:
-    """Answered by the version of the membership, as it was a moment ago: a later one brings the next heartbeat forward.
-
-    The lease is not taken from it, for a read that is half as dear may be older than what is known.
+    `stream` is over, and had `joined` then.
     """
 
-
-@dataclass(frozen=True, slots=True)
-class ReadMembers:
-    """Answered by the members, each with when it joined; `version` is what they count for."""
-
-    version: int
+    kind: Literal["heartbeat", "check", "members", "records", "remove", "end"]
+    version: int = 0
+    stream: str = ""
+    joined: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRecords:
-    """Answered by nothing: the records of the function's streams were read, and who is concerned was told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Answered by nothing: the stream that had joined then is over, and is no member any more."""
-
-    stream: str
-    joined: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndGroup:
-    """Answered by the group's lease; it says stop where nobody has joined since `version`."""
-
-    version: int
-
-
-# A look is half way between two heartbeats, where it is so far from either: a heartbeat is a write, a look a tenth of
-# its price.
+# A check is half way between two heartbeats, where it is so far from either: it has a tenth of a heartbeat's price.
 CHECK_LEAST_MS = 1_000
 NEVER_MS = 2**63
-
-GroupTask = SendHeartbeat | CheckVersion | ReadMembers | ReadRecords | Remove | EndGroup
 
 
 class GroupTasks:
@@ -87,7 +57,7 @@ class GroupTasks:
 
     @property
     def due_ms(self) -> int:
-        """Returns when the next heartbeat or look is due, or what the store refused is asked for again."""
+        """Returns when the next heartbeat or check is due, or what the store refused is requested again."""
         return max(min(self._heartbeat_due_ms, self._check_due_ms), self.rests_until_ms)
 
     def claimed(self, lease: GroupLease, now_ms: int) -> None:
@@ -100,45 +70,40 @@ class GroupTasks:
         self._over.append(stream)
 
     def next(self, now_ms: int) -> GroupTask | None:
-        """Returns what is to be asked for now; None where nothing is, or something is under way."""
+        """Returns what is to be requested now; None where nothing is, or something is under way."""
         if self._under_way is None:
             self._under_way = self._due(now_ms)
             return self._under_way
         return None
 
-    def answered(self, now_ms: int, value: GroupLease | Mapping[str, str] | int | None) -> None:
-        """Records the answer to what is under way; None where the store refused, and it is asked for again."""
+    def answered(self, now_ms: int, value: Any) -> None:
+        """Records the answer to what is under way; None where the store refused, and it is requested again."""
         group_task, self._under_way = self._under_way, None
-        match group_task, value:
-            case SendHeartbeat(), GroupLease():
+        assert group_task is not None
+        match group_task.kind:
+            case "check":
+                # One that failed is not made again: the heartbeat comes soon.
+                self._check_due_ms = NEVER_MS
+                if value is not None and value > self._lease.version:
+                    self._heartbeat_due_ms = now_ms
+            case _ if value is None:
+                self.rests_until_ms = now_ms + self._often_ms
+            case "heartbeat":
                 self._saw(value, now_ms)
                 newer = newer_lives(value, self._token, now_ms)
                 self._heartbeat_due_ms = now_ms + (self._often_ms if newer else self._every_ms)
                 half_ms = self._every_ms // 2
                 self._check_due_ms = NEVER_MS if newer or half_ms < CHECK_LEAST_MS else now_ms + half_ms
-            case CheckVersion(), int() | None:
-                # One that failed is not made again: the heartbeat comes soon.
-                self._check_due_ms = NEVER_MS
-                if value is not None and value > self._lease.version:
-                    self._heartbeat_due_ms = now_ms
-            case EndGroup(), GroupLease():
-                self._saw(value, now_ms)
-            case ReadMembers(version), Mapping():
-                self._roster.listed(version, value)
+            case "members":
+                self._roster.listed(group_task.version, value)
                 self._turns = None
-            case _:
-                self.rests_until_ms = now_ms + self._often_ms
-
-    def removed(self, stream: str) -> None:
-        """Records that the place of a stream is free."""
-        self._under_way = None
-        self._over.remove(stream)
-        self._roster.removed(stream)
-
-    def read(self) -> None:
-        """Records that the records of the streams were read, after the lease that is known."""
-        self._under_way = None
-        self._turns = turns_of_others(self._lease, self._token)
+            case "records":  # they were read after the lease that is known
+                self._turns = turns_of_others(self._lease, self._token)
+            case "remove":
+                self._over.remove(group_task.stream)
+                self._roster.removed(group_task.stream)
+            case "end":
+                self._saw(value, now_ms)
 
     def _saw(self, lease: GroupLease, now_ms: int) -> None:
         self._lease = lease
@@ -149,17 +114,17 @@ class GroupTasks:
         if now_ms < self.rests_until_ms:
             return None
         if now_ms >= self._heartbeat_due_ms:
-            return SendHeartbeat()
+            return GroupTask("heartbeat")
         if roster.is_behind:
-            return ReadMembers(self._lease.version)
+            return GroupTask("members", self._lease.version)
         if now_ms >= self._check_due_ms:
-            return CheckVersion()
+            return GroupTask("check")
         if self._turns != turns_of_others(self._lease, self._token):
-            return ReadRecords()
+            return GroupTask("records")
         for stream in [*self._over]:
             joined = roster.removes(stream)
             if joined is not None:
-                return Remove(stream, joined)
+                return GroupTask("remove", stream=stream, joined=joined)
             self._over.remove(stream)  # it has joined anew
         version = roster.empty_version
-        return None if version is None else EndGroup(version)
+        return None if version is None else GroupTask("end", version)

@@ -17,35 +17,12 @@ runs; it waits for its next turn only where a newer one lives; a stream of this 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Set
 
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import EXPIRED, STOPPED, SUPERSEDED
 from handlers.group.group_lease import GroupLease, newer_lives
 from handlers.group.next_step import NextStep
-
-
-class Part(enum.Enum):
-    """What a stream is to its function; the value is the word used in logs."""
-
-    WANTED = "wanted"
-    RUNNING = "running"
-    RELIEVED = "relieved"
-    EXPIRED = "expired"
-    STANDBY = "standby"
-    OVER = "over"
-    UNREAD = "unread"
-
-
-_AFTER = {
-    NextStep.AGAIN: Part.WANTED,
-    NextStep.RELIEVED: Part.RELIEVED,
-    NextStep.EXPIRED: Part.EXPIRED,
-    NextStep.STANDBY: Part.STANDBY,
-    NextStep.OVER: Part.OVER,
-    NextStep.UNREAD: Part.UNREAD,
-}
 
 
 class Roster:
@@ -62,7 +39,7 @@ class Roster:
         self._is_unseen = False  # a stream was relieved, and the lease was not seen since
         self._listed: int | None = None
         self._members: dict[str, str] = {}  # when each has joined
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, NextStep | None] = {}  # None while it runs; AGAIN where it is to be begun
 
     # --- what it learns -----------------------------------------------------------------------------------------------
 
@@ -80,21 +57,21 @@ class Roster:
         self._is_unseen = False
         if lease.token == self._token:
             # Whoever took a stream from this function is not of the group. It is asked for once a look, not at once.
-            self._parts |= {one: Part.WANTED for one, part in self._parts.items() if part is Part.RELIEVED}
+            self._parts |= {one: NextStep.AGAIN for one, part in self._parts.items() if part is NextStep.RELIEVED}
 
     def listed(self, version: int, members: Mapping[str, str]) -> None:
         """Records the members as they were read after `version` was, each with when it joined."""
         for stream, joined in members.items():
             has_rejoined = self._members.get(stream) != joined
-            if stream not in self._parts or (has_rejoined and self._parts[stream] in (Part.OVER, Part.UNREAD)):
-                self._parts[stream] = Part.WANTED
+            if stream not in self._parts or (has_rejoined and self._parts[stream] in (NextStep.OVER, NextStep.UNREAD)):
+                self._parts[stream] = NextStep.AGAIN
         self._listed, self._members = version, dict(members)
-        for stream in [one for one, part in self._parts.items() if one not in members and part is not Part.RUNNING]:
+        for stream in [one for one, part in self._parts.items() if one not in members and part is not None]:
             del self._parts[stream]
 
     def begins(self, stream: str) -> None:
         """Records that the stream is begun."""
-        self._parts[stream] = Part.RUNNING
+        self._parts[stream] = None
 
     def ended(self, stream: str, next_step: NextStep) -> None:
         """Records that it runs no more, and what follows.
@@ -103,7 +80,7 @@ class Roster:
         """
         self._is_unseen = self._is_unseen or next_step is NextStep.RELIEVED
         if stream in self._members:
-            self._parts[stream] = _AFTER[next_step]
+            self._parts[stream] = next_step
         else:
             del self._parts[stream]
 
@@ -124,12 +101,12 @@ class Roster:
     @property
     def running(self) -> list[str]:
         """Returns the streams that were begun and have not ended."""
-        return [stream for stream, part in self._parts.items() if part is Part.RUNNING]
+        return [stream for stream, part in self._parts.items() if part is None]
 
     @property
     def unread(self) -> list[str]:
         """Returns the streams whose profile is asked for."""
-        return [stream for stream, part in self._parts.items() if part is Part.UNREAD]
+        return [stream for stream, part in self._parts.items() if part is NextStep.UNREAD]
 
     @property
     def is_behind(self) -> bool:
@@ -149,7 +126,7 @@ class Roster:
         """Returns the streams that are to be begun now, in the order of their names."""
         if not self.goes_on or now_ms >= self.last_ms:
             return []
-        return sorted(stream for stream, part in self._parts.items() if part is Part.WANTED)
+        return sorted(stream for stream, part in self._parts.items() if part is NextStep.AGAIN)
 
     @property
     def leaving(self) -> list[str]:
@@ -166,7 +143,7 @@ class Roster:
 
     def removes(self, stream: str) -> str | None:
         """Returns when the member had joined whose stream is over, for it to be removed; None where it is not."""
-        return self._members.get(stream) if self._parts.get(stream) is Part.OVER else None
+        return self._members.get(stream) if self._parts.get(stream) is NextStep.OVER else None
 
     @property
     def empty_version(self) -> int | None:
@@ -177,7 +154,7 @@ class Roster:
     def outcome(self, now_ms: int) -> Outcome | None:
         """Returns how the function has ended; None while it goes on."""
         parts = self._parts.values()
-        if Part.RUNNING in parts or self._listed is None:
+        if None in parts or self._listed is None:
             return None
         if self._is_superseded:
             return SUPERSEDED
@@ -185,7 +162,7 @@ class Roster:
             return STOPPED
         if self._has_newer:
             relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
-            return EXPIRED if Part.STANDBY in parts else relieved
+            return EXPIRED if NextStep.STANDBY in parts else relieved
         # Whoever has relieved a stream may have come after the last look at the lease: then that is awaited.
         return EXPIRED if self.is_ended or (now_ms >= self.last_ms and not self._is_unseen) else None
 

@@ -24,15 +24,7 @@ from handlers.connection.steps import Invocation, Report
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.framing.oversize import BufferBudget, SharedBufferBudget
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
-from handlers.group.group_tasks import (
-    CheckVersion,
-    EndGroup,
-    GroupTasks,
-    ReadMembers,
-    ReadRecords,
-    Remove,
-    SendHeartbeat,
-)
+from handlers.group.group_tasks import GroupTask, GroupTasks
 from handlers.group.keeping import Keeps, Kept
 from handlers.group.next_step import Delays, NextStep, raised
 from handlers.group.pacing import Pacing
@@ -308,8 +300,7 @@ class _Function:
         if what.next_step is NextStep.OVER:
             self._group_tasks.over(stream)
 
-    # --- group tasks
-    # -------------------------------------------------------------------------------------------------------
+    # --- group tasks --------------------------------------------------------------------------------------------------
 
     def _heartbeat(self) -> GroupHeartbeat:
         until_ms, away = self._clock.now_ms() + self._ttl_ms, self._roster.away(self._performer.connected)
@@ -321,30 +312,27 @@ class _Function:
             self._takes(answer, now_ms)
         if self._roster.is_ended:
             self._performer.fail_waiting("the function counts as dead")
-        group_task = self._group_tasks.next(now_ms)
-        if group_task is not None:
-            self._group_task = group_task
-            self._pool.ask(GROUP_TASK, self._request(group_task))
+        if (task := self._group_tasks.next(now_ms)) is not None:
+            self._group_task = task
+            self._pool.ask(GROUP_TASK, self._request(task))
         return bool(answers)
 
-    def _request(self, group_task: Any) -> Callable[[], Any]:
+    def _request(self, task: GroupTask) -> Callable[[], Any]:
         groups = self._groups
-        match group_task:
-            case SendHeartbeat():
+        match task.kind:
+            case "heartbeat":
                 return functools.partial(self._sends, self._heartbeat(), self.store.lease)
-            case CheckVersion():
+            case "check":
                 return groups.version
-            case ReadMembers(version):
-                return functools.partial(self._members, version, self.store.lease.size)
-            case ReadRecords():
+            case "members":
+                return functools.partial(self._members, task.version, self.store.lease.size)
+            case "records":
                 streams = [*self._roster.running, *self._roster.unread]
-                keys = [typed_values.key(stream, "lease") for stream in streams]
-                return functools.partial(self._records, keys)
-            case Remove(stream, joined):
-                return functools.partial(self._removes, stream, joined, self._causes[stream])
-            case EndGroup(version):
-                return functools.partial(groups.ends, self._invocation.execution, version)
-        raise TypeError(f"not a duty: {group_task!r}")
+                return functools.partial(self._records, [typed_values.key(stream, "lease") for stream in streams])
+            case "remove":
+                return functools.partial(self._removes, task.stream, task.joined, self._causes[task.stream])
+            case "end":
+                return functools.partial(groups.ends, self._invocation.execution, task.version)
 
     def _sends(self, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
         answer = self._groups.heartbeat(self._request_id, heartbeat, known)
@@ -361,32 +349,28 @@ class _Function:
         batches = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
         return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
 
-    def _removes(self, stream: str, joined: str, outcome: Outcome) -> None:
+    def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
         """Writes down as what the stream has ended, then frees its place; a person hears of a rejection before both."""
         if outcome.error:
             self._ports.reports(stream, self._invocation.execution, outcome)
         cause = outcome.message if outcome.error else outcome.status
         self.store.lets_go(stream, joined, outcome.error or "StreamEnded", cause)
-        self._groups.leaves(stream, joined, self._clock.now_ms())
+        return self._groups.leaves(stream, joined, self._clock.now_ms())
 
     def _takes(self, answer: Answered, now_ms: int) -> None:
-        group_task, self._group_task = self._group_task, None
+        task, self._group_task = self._group_task, None
+        value = answer.value
+        if answer.error is not None and not isinstance(answer.error, StoreUnavailable):
+            raise answer.error
+        if answer.error is None and task.kind in ("heartbeat", "end"):
+            _, self.store.lease = answer.value
+            value = self.store.lease
+        self._group_tasks.answered(now_ms, value)
         if answer.error is not None:
-            if not isinstance(answer.error, StoreUnavailable):
-                raise answer.error
-            self._group_tasks.answered(now_ms, None)
             return
-        match group_task:
-            case SendHeartbeat() | EndGroup():
-                _, self.store.lease = answer.value
-                self._group_tasks.answered(now_ms, self.store.lease)
-            case ReadMembers() | CheckVersion():
-                self._group_tasks.answered(now_ms, answer.value)
-            case ReadRecords():
-                self._group_tasks.read()
-                for stream in self.store.refreshed(answer.value):
-                    self._performer.tell(stream, functools.partial(self.store.known, stream))
-                self._asked_anew(now_ms)
-            case Remove(stream, _):
-                self.store.forget(stream)
-                self._group_tasks.removed(stream)
+        if task.kind == "remove":
+            self.store.forget(task.stream)
+        elif task.kind == "records":
+            for stream in self.store.refreshed(value):
+                self._performer.tell(stream, functools.partial(self.store.known, stream))
+            self._asked_anew(now_ms)

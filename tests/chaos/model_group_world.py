@@ -190,7 +190,7 @@ class World:
                 tuple(sorted((name, stamps[int(value)]) for name, value in inner["_members"].items())),
                 inner["_has_newer"],
                 inner["_lease"].token == one.token,
-                tuple(sorted((name, part.value) for name, part in inner["_parts"].items())),
+                tuple(sorted((name, part.value if part else "") for name, part in inner["_parts"].items())),
                 tuple(sorted((name, fences[name][conn.fence], conn.phase) for name, conn in one.conns.items())),
                 (one.is_unread, tokens[self._names(one.died)], one.is_late),
             )

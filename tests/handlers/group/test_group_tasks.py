@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
-from handlers.group.group_tasks import CHECK_LEAST_MS, CheckVersion, GroupTasks, ReadMembers, ReadRecords, SendHeartbeat
+from handlers.group.group_tasks import CHECK_LEAST_MS, GroupTask, GroupTasks
 from handlers.group.roster import Roster
 
+HEARTBEAT, CHECK, RECORDS = GroupTask("heartbeat"), GroupTask("check"), GroupTask("records")
 EVERY_MS, OFTEN_MS, DEADLINE_MS = 4_000, 2_000, 900_000
 CHECK_MS = EVERY_MS // 2
 MINE = GroupHeartbeat(1, 0, DEADLINE_MS)
@@ -23,12 +24,12 @@ def begun(every_ms: int = EVERY_MS, lease: GroupLease | None = None) -> GroupTas
     lease = lease or GroupLease(1, "E", version=3, heartbeats=ALONE)
     group_tasks = GroupTasks(Roster(1, "E", DEADLINE_MS), 1, every_ms, OFTEN_MS)
     group_tasks.claimed(lease, 0)
-    assert group_tasks.next(0) == SendHeartbeat()
+    assert group_tasks.next(0) == HEARTBEAT
     group_tasks.answered(0, lease)
-    assert group_tasks.next(0) == ReadMembers(3)
+    assert group_tasks.next(0) == GroupTask("members", 3)
     group_tasks.answered(0, {"a": "joined"})
-    assert group_tasks.next(0) == ReadRecords()
-    group_tasks.read()
+    assert group_tasks.next(0) == RECORDS
+    group_tasks.answered(0, [])
     assert group_tasks.next(0) is None
     return group_tasks
 
@@ -43,24 +44,24 @@ def asked(group_tasks: GroupTasks, now_ms: int) -> object:
 def test_a_later_version_brings_the_heartbeat_forward() -> None:
     """The heartbeat's own answer says who is there; the next look is as long after it."""
     group_tasks, lease = begun(), GroupLease(1, "E", version=4, heartbeats=ALONE)
-    assert asked(group_tasks, CHECK_MS) == CheckVersion()
+    assert asked(group_tasks, CHECK_MS) == CHECK
     group_tasks.answered(CHECK_MS + 5, 4)
-    assert asked(group_tasks, CHECK_MS + 5) == SendHeartbeat()
+    assert asked(group_tasks, CHECK_MS + 5) == HEARTBEAT
     group_tasks.answered(CHECK_MS + 9, lease)
-    assert group_tasks.next(CHECK_MS + 9) == ReadMembers(4)
+    assert group_tasks.next(CHECK_MS + 9) == GroupTask("members", 4)
     group_tasks.answered(CHECK_MS + 9, {"a": "joined", "b": "joined"})
-    assert group_tasks.next(CHECK_MS + 9) == ReadRecords()
-    group_tasks.read()
-    assert asked(group_tasks, 2 * CHECK_MS + 9) == CheckVersion()
+    assert group_tasks.next(CHECK_MS + 9) == RECORDS
+    group_tasks.answered(0, [])
+    assert asked(group_tasks, 2 * CHECK_MS + 9) == CHECK
 
 
 @pytest.mark.parametrize("seen", [3, 2, 0, None])
 def test_any_other_look_changes_nothing(seen: int | None) -> None:
     """The same version, one that is older than what is known, none at all, or a read that failed."""
     group_tasks = begun()
-    assert asked(group_tasks, CHECK_MS) == CheckVersion()
+    assert asked(group_tasks, CHECK_MS) == CHECK
     group_tasks.answered(CHECK_MS + 5, seen)
-    assert asked(group_tasks, EVERY_MS) == SendHeartbeat()
+    assert asked(group_tasks, EVERY_MS) == HEARTBEAT
 
 
 @given(st.lists(st.sampled_from([0, 3, 4, None]), max_size=12), st.integers(0, 900))
@@ -69,10 +70,10 @@ def test_a_heartbeat_is_never_late(looks: Sequence[int | None], late_ms: int) ->
     group_tasks, lease, beaten_ms = begun(), GroupLease(1, "E", version=3, heartbeats=ALONE), 0
     for seen in looks:
         now_ms = group_tasks.due_ms
-        assert (now_ms, group_tasks.next(now_ms)) == (beaten_ms + CHECK_MS, CheckVersion())
+        assert (now_ms, group_tasks.next(now_ms)) == (beaten_ms + CHECK_MS, CHECK)
         group_tasks.answered(now_ms + late_ms, seen)
         now_ms = group_tasks.due_ms
-        assert group_tasks.next(now_ms) == SendHeartbeat()
+        assert group_tasks.next(now_ms) == HEARTBEAT
         assert now_ms == (beaten_ms + CHECK_MS + late_ms if seen == 4 else beaten_ms + EVERY_MS)
         beaten_ms = now_ms
         group_tasks.answered(now_ms, lease)
@@ -84,4 +85,4 @@ def test_a_heartbeat_is_never_late(looks: Sequence[int | None], late_ms: int) ->
 def test_nobody_looks_where_the_next_heartbeat_is_as_near(every_ms: int, heartbeats: dict[str, GroupHeartbeat]) -> None:
     """Nor beside a newer function, for whoever joins is that one's."""
     group_tasks = begun(every_ms, GroupLease(2, "E", version=3, heartbeats=heartbeats))
-    assert asked(group_tasks, min(every_ms, OFTEN_MS)) == SendHeartbeat()
+    assert asked(group_tasks, min(every_ms, OFTEN_MS)) == HEARTBEAT
