@@ -169,7 +169,7 @@ def _keep(world: World, profile: Profile, client: Any, who: Invocation) -> None:
         bell=world,
         pool=lambda _threads, name: PromptPool(world, name),
         open_upstream=world.open,
-        kept=lambda profile, who, now_ms, delays, keeps: kept(profile, who, now_ms, max, delays, keeps),
+        kept=functools.partial(kept, draw=max),
         profiles=ReadProfiles(lambda _stream: profile, lambda _stream: profile),
         log_report=lambda *_report: None,
         reports=lambda *_report: None,

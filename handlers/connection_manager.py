@@ -18,6 +18,7 @@ from aws_lambda_powertools import Logger
 from handlers import errors
 from handlers.aws.clients import boto3_client, bucket, dynamodb, functions, queue
 from handlers.aws.secret_values import SecretValues
+from handlers.connection.effects import Outcome
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.group import is_group
@@ -89,15 +90,13 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     now_ms, remaining_ms = clock.now_ms(), lambda_context.get_remaining_time_in_millis()
     logger.append_keys(request_id=lambda_context.aws_request_id, stream_id="", lane="", execution="")
     try:
-        stream_id, lane, execution = read_event(event)
-        cycles, renew_after, wait_s, limit_s = read_numbers(event)
-        logger.append_keys(stream_id=stream_id, lane=lane, execution=execution)
+        request = read_request(event)
+        stream_id = request.stream_id
+        logger.append_keys(stream_id=stream_id, lane=request.lane, execution=request.execution)
         profile = None if is_group(stream_id) else read_profile(stream_id, settings)
     except errors.InvalidRequest as error:
         logger.error(str(error))
         raise
-    died = read_died(event)
-    request = Request(stream_id, lane, execution, cycles, renew_after, died, wait_s, limit_s)
     invocation = to_invocation(
         request, settings, lambda_context.aws_request_id, now_ms=now_ms, remaining_ms=remaining_ms
     )
@@ -109,15 +108,20 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     except errors.StreamkeeperError as error:
         logger.info(str(error), extra={"outcome": type(error).__name__})
         raise
-    return _to_response(report)
+    return {"status": _returned(report.outcome), **_counts(report)}
 
 
 def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     """How the group's function ended; raises a class of `handlers.errors`. The ARN is that by which it was invoked."""
     # Few stages have groups, and what is imported lengthens each cold start.
-    from handlers.run import group_invocation
+    from handlers.group.next_step import Delays
+    from handlers.run.group_invocation import run_group
     from handlers.run.group_log import GroupLog
-    from handlers.run.group_ports import GroupTables, ReadProfiles
+    from handlers.run.group_ports import GroupTables, ReadProfiles, reports_to
+    from handlers.settings import load_delays
+
+    if not invocation.execution:
+        raise errors.InvalidRequest("the event must name the execution of a group as a text")
 
     def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
         logger.append_keys(stream_id=who.stream_id)
@@ -131,30 +135,27 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
             logger.warning(str(error), extra={"stream_id": stream_id})
             raise
 
-    log = GroupLog(log_one)
+    log, tables = GroupLog(log_one), GroupTables(client, sqs, **places)
+    delays = Delays(*(delay_ms / 1000 for delay_ms in load_delays(os.environ)))
+    profiles = ReadProfiles(functools.partial(read_profile, settings=settings), ask_deployed)
+    reports = reports_to(sqs, settings.dead_letter_queue_url)
     try:
-        return group_invocation.keep(
-            invocation,
-            GroupTables(client, sqs, **places),
-            secrets,
-            sqs,
-            settings.dead_letter_queue_url,
-            ReadProfiles(functools.partial(read_profile, settings=settings), ask_deployed),
-            log.report,
-        )
+        outcome = run_group(invocation, tables, secrets, delays, SystemClock(), profiles, log.report, reports)
+        return {"status": _returned(outcome)}
     finally:
         for profile, values in log.summed():
             logger.info("newer connections have taken over", extra={"profile": profile, **values})
             _print(document_of(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
 
 
-def read_event(event: object) -> tuple[str, str, str]:
-    """The stream id, the lane and the execution that `event` names ("" for the last two where it names none)."""
-    parameters = event.get("pathParameters") if isinstance(event, Mapping) else None
+def read_request(event: object) -> Request:
+    """What `event` requests; "" and 0 where it does not say. Raises InvalidRequest."""
+    fields = event if isinstance(event, Mapping) else {}
+    parameters = fields.get("pathParameters")
     stream_id = parameters.get("streamId") if isinstance(parameters, Mapping) else None
-    if not isinstance(event, Mapping) or not isinstance(stream_id, str):
+    if not isinstance(stream_id, str):
         raise errors.InvalidRequest("the event must name the stream as a text in pathParameters.streamId")
-    lane, execution = event.get("lane", ""), event.get("execution", "")
+    lane, execution, died = (fields.get(name, "") for name in ("lane", "execution", "died"))
     if not isinstance(lane, str) or not isinstance(execution, str):
         raise errors.InvalidRequest("lane and execution in the event must be texts")
     try:
@@ -162,27 +163,14 @@ def read_event(event: object) -> tuple[str, str, str]:
             check_stream_id(stream_id)
     except ProfileError as error:
         raise errors.InvalidRequest(str(error)) from None
-    return stream_id, lane, execution
-
-
-def read_numbers(event: object) -> tuple[int, int, int, int]:
-    """The lane's cycles, in which a renewal is due, how long a lane waits, a function lives; 0 where it is not said."""
-    names = ("cycles", "renew_after", "wait_s", "limit_s")
-    numbers = [event.get(name, 0) if isinstance(event, Mapping) else 0 for name in names]
-    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers):
+    numbers = {name: fields.get(name, 0) for name in ("cycles", "renew_after", "wait_s", "limit_s")}
+    if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers.values()):
         raise errors.InvalidRequest(
             "cycles, renew_after, wait_s and limit_s in the event must be whole numbers of at least 0"
         )
-    cycles, renew_after, wait_s, limit_s = numbers
-    return cycles, renew_after, wait_s, limit_s
-
-
-def read_died(event: object) -> str:
-    """What Lambda said of the lane's last function where that proves that it is over; "" where `event` does not say."""
-    died = event.get("died", "") if isinstance(event, Mapping) else ""
     if not isinstance(died, str):
         raise errors.InvalidRequest("died in the event must be a text")
-    return died
+    return Request(stream_id, lane, execution, died=died, **numbers)
 
 
 def _log(profile_name: str, report: Report, blocked_ms: int, group: str = "") -> None:
@@ -222,16 +210,13 @@ def _print(described: Mapping[str, Any]) -> None:
     print(json.dumps(described, separators=(",", ":")), flush=True)
 
 
-def _to_response(report: Report) -> dict[str, Any]:
-    """What the function returns; raises the error that the outcome names."""
-    outcome = report.outcome
-    if outcome.error:
-        message = outcome.message
-        if outcome.retry_after_s is not None:
-            message += f" (Retry-After: {outcome.retry_after_s:g} s)"
-        error: type[errors.StreamkeeperError] = getattr(errors, outcome.error)
-        raise error(message)
-    return {"status": outcome.status, **_counts(report)}
+def _returned(outcome: Outcome) -> str:
+    """The status that the function returns; raises the error that the outcome names."""
+    if not outcome.error:
+        return outcome.status
+    wait = "" if outcome.retry_after_s is None else f" (Retry-After: {outcome.retry_after_s:g} s)"
+    error: type[errors.StreamkeeperError] = getattr(errors, outcome.error)
+    raise error(outcome.message + wait)
 
 
 def _counts(report: Report) -> dict[str, int]:

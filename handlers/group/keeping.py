@@ -35,7 +35,7 @@ class Kept:
 
 
 def kept(
-    profile: Profile, invocation: Invocation, now_ms: int, draw: Draw, delays: Delays, keeps: Keeps
+    profile: Profile, invocation: Invocation, now_ms: int, delays: Delays, keeps: Keeps, draw: Draw
 ) -> Steps[Kept]:
     """Returns the end of the stream in this function, once it has come; `keeps` is asked before each rest and after."""
     failures, error = 0, ""

@@ -141,7 +141,7 @@ def group_needs(
         slot = function.slots.get(who.stream_id)
         if slot is None:
             slot = function.slots[who.stream_id] = slot_of(profile, who)
-        return slot.filtered(kept(profile, who, now_ms, slot.draw, delays, slot.keeps(keeps)))
+        return slot.filtered(kept(profile, who, now_ms, delays, slot.keeps(keeps), slot.draw))
 
     def opens(stream: str, cursor: str | None, _profile: Profile, _values: Secrets, share: Share) -> VirtualReader:
         assert share.heard is not None

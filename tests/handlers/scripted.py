@@ -189,7 +189,7 @@ class Group(World):
         def keeps(now_ms: int) -> bool:
             return now_ms < self.kept_until.get(stream, 10**12)
 
-        steps = kept(profile, invocation, self.now_ms, self.draw, DELAYS, keeps)
+        steps = kept(profile, invocation, self.now_ms, DELAYS, keeps, self.draw)
         self._performer.begin(profile, invocation, self.noted(steps), self.requests(profile, invocation))
         self.count += 1
 

@@ -16,8 +16,8 @@ from tests.real.upstream import serving
 
 STREAM = "demo:redeploy"
 # The lane that a connection records is another one under the new code, and under the new definition.
-READS = "        stream_id, lane, execution = read_event(event)\n"
-CODE = (READS, READS + '        lane += " of new code"\n')
+READS = "    return Request(stream_id, lane, execution, died=died, **numbers)\n"
+CODE = (READS, '    lane += " of new code"\n' + READS)
 LANE = "$substringAfter($states.context.State.Name, 'Connect ')"
 DEFINITION = (LANE, f"'New ' & {LANE}")
 
