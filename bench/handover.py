@@ -18,7 +18,7 @@ from bench.harness import Goal, at_most, options, run, show, so, table
 from bench.stage import STAGE, Stage, open_stage
 from bench.streams import CONNECTIONS, STREAMS, Stream
 from local import stages
-from local.upstreams.clockwork import Clockwork
+from local.upstreams.behaviours import INTERVAL_MS
 
 # Between two faults of one stream: long enough for the lanes to alternate again.
 FAULT_EVERY_S = (4.0, 8.0)
@@ -94,7 +94,7 @@ async def _row(stage: Stage, stream: Stream, gauge: Gauge, elapsed_s: float) -> 
         gaps={kind: asdict(summary(gaps_ms)) for kind, gaps_ms in gauge.gaps_ms.items()},
         connect=asdict(summary(stage.connects(stream))),
         unconnected_ms=round(gauge.unconnected_ms, 1),
-        happened_unconnected=round(gauge.unconnected_ms / Clockwork().interval_ms),
+        happened_unconnected=round(gauge.unconnected_ms / INTERVAL_MS),
         stored=len(numbers),
         lost=numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0,
         duplicates=await stage.duplicates(stream),

@@ -1,15 +1,16 @@
-"""How each provider that has a profile behaves, as a table for `players`.
+"""How the demonstration streams and each provider that has a profile behave, as tables for `demo_streams`.
 
-The rules are those that the profiles in env/streams/ name with their sources, and times are the providers' own where
-they publish any. In a text `<n>` is an event's number, `<at>` its instant: those of the event itself, or of the last
-one before. Invariant: the last digits of a cursor are the number of the event that it follows, or the cursor is its
-instant.
+The providers' rules are those that the profiles in env/streams/ name with their sources, and times are their own where
+they publish any. In a text `<n>` is an event's number, `<at>` its instant, `<at_ms>` that in epoch milliseconds: those
+of the event itself, or of the last one before. Invariant: the last digits of a cursor are the number of the event that
+it follows, or the cursor is its instant.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+INTERVAL_MS = 100
 SSE, JSON = "text/event-stream", "application/json"
 EVENT_STREAM_ERROR = (
     '{"errors": [{"title": "operational-disconnect", "disconnect_type": "UpstreamOperationalDisconnect"}]}\n'
@@ -22,7 +23,7 @@ class Behaviour:
 
     `event`, `heartbeat` (in silence), `greeting` (first), `loss` (in place of every `loses_every`th event), `cut` (last
     before the provider's own end after `life_s`; 0: it ends none), `evicted` (last where a newer one comes), `ending`
-    (after `length` events, where there is an end).
+    (after `length` events, where there is an end). With `resets` a connection is reset at a random moment.
     `resume` is the header, query parameter or place in the body that holds the cursor; `inclusive`: the cursor's
     own event comes again; `by_instant`: the cursor is the instant from which on events are sent; `backfill`: a
     parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
@@ -35,7 +36,7 @@ class Behaviour:
     media_type: str = JSON
     heartbeat: str = ""
     heartbeat_ms: int = 20_000
-    interval_ms: int = 100
+    interval_ms: int = INTERVAL_MS
     greeting: str = ""
     method: Literal["GET", "POST"] = "GET"
     has_key: bool = True
@@ -49,6 +50,7 @@ class Behaviour:
     session: str = ""
     evicted: str = ""
     life_s: float = 0
+    resets: bool = False
     cut: str = ""
     loss: str = ""
     loses_every: int = 0
@@ -58,6 +60,24 @@ class Behaviour:
     retry_after_s: int = 0
 
 
+_RECORD = '{"n": <n>, "at_ms": <at_ms>, "text": "Event number <n>."}\n'
+_TICKS = Behaviour(
+    media_type=SSE,
+    event=f"id: <n>\nevent: tick\ndata: {_RECORD}\n",
+    heartbeat=": heartbeat\n\n",
+    has_key=False,
+    resume=("header", "last-event-id"),
+)
+# One for each way of taking a second connection to the same stream.
+DEMOS: Mapping[str, Behaviour] = {
+    "demo": replace(_TICKS, second="evicts", greeting=": demo, one connection at a time\n\n"),
+    "demo-exclusive": replace(
+        _TICKS, second="refuses", greeting=": demo-exclusive, a second connection is refused\n\n"
+    ),
+    "demo-ndjson": replace(
+        _TICKS, media_type="application/x-ndjson", event=_RECORD, heartbeat="\n", resume=("query", "since"), resets=True
+    ),
+}
 BEHAVIOURS: Mapping[str, Behaviour] = {
     "alpaca": Behaviour(
         media_type=SSE,

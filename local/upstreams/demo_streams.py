@@ -1,9 +1,8 @@
-"""Serves the demonstration streams, as an ASGI application: one for each way of taking a second connection.
+"""Serves the demonstration streams and plays providers, each as its row of `behaviours` says, as an ASGI application.
 
-Invariants: a path of `demo` (server-sent events) has one connection, the newest, and the older one ends right after the
-newer was answered; a path of `demo-exclusive` (the same events) has one connection, the oldest, and refuses others
-while it lives; `demo-ndjson` (JSON lines) tolerates any number, and resets each at a random moment. A path of more than
-one part is a provider's, which `players` plays.
+A path of one part is a demonstration stream, one of more parts a provider's, which is the first part. Invariants: event
+n is the same for everyone, so a reader that resumes misses only what is announced as lost; where a second connection is
+refused there is one at a time; where it evicts, the older one ends right after the newer was answered.
 """
 
 import asyncio
@@ -12,7 +11,8 @@ import json
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from urllib.parse import urlsplit, urlunsplit
 
 from starlette.applications import Starlette
@@ -23,30 +23,41 @@ from starlette.routing import Route
 
 from handlers.profile.behaviour import Profile
 from local.listener import HOST, Listener, bind
-from local.upstreams.behaviours import BEHAVIOURS, Behaviour
-from local.upstreams.clockwork import Clockwork, now_ms
-from local.upstreams.players import Players
+from local.upstreams.behaviours import BEHAVIOURS, DEMOS, Behaviour
+from local.upstreams.clockwork import due, first_number, now_ms, oldest_number
 from local.upstreams.presence import Client, Presence, Watch
 
 
 class _DemoStream(StringConvertor):
     """The path of a demonstration stream: its name may hold slashes, which come percent-encoded."""
 
-    regex = "(?s:(?:demo|demo-exclusive|demo-ndjson)(?::.*)?)"
+    regex = f"(?s:(?:{'|'.join(DEMOS)})(?::.*)?)"
 
 
 register_url_convertor("demo", _DemoStream())
-# The time between the answer of `demo`'s newer connection and the end of the older one.
+# The time between the newer connection's answer and the older one's end.
 EVICT_AFTER_S = 0.1
-# A connection of demo-ndjson lives between these two.
+# A connection that is reset lives between these two.
 DROP_AFTER_S = (20.0, 60.0)
 Reset = Callable[[Client], None]
+
+
+@dataclass(eq=False)
+class _Slot:
+    """One connection; `last_words` are sent when its end is set."""
+
+    end: asyncio.Event = field(default_factory=asyncio.Event)
+    last_words: str = ""
+
+    def leave(self, last_words: str) -> None:
+        self.last_words = last_words
+        self.end.set()
 
 
 class Upstreams:
     """All streams; `reset` ends the TCP connection of a client address abruptly. `seed` makes the drops repeatable.
 
-    `presence` counts the connections; `watch` is called at each change.
+    `presence` counts the connections by stream id, or by provider and place; `watch` is called at each change.
     """
 
     def __init__(
@@ -61,18 +72,16 @@ class Upstreams:
         self._reset = reset
         self._random = random.Random(seed)
         self._drop_after_s = drop_after_s
-        self._newest: dict[str, asyncio.Event] = {}
-        self._open: set[asyncio.Event] = set()
-        self._players = Players(self.presence, behaviours)
-        played = Route("/{provider}/{place:path}", self._players.answer, methods=["GET", "POST"])
-        demo = Route("/{stream_id:demo}", self._stream)
-        self.app = Starlette(routes=[demo, Route("/{stream_id}", self._stream), played])
+        self._behaviours = behaviours
+        self._slots: dict[str, list[_Slot]] = {}
+        played = Route("/{provider}/{place:path}", self._played, methods=["GET", "POST"])
+        self.app = Starlette(routes=[Route(f"/{{stream_id{of}}}", self._demo) for of in (":demo", "")] + [played])
 
     def close(self) -> None:
-        """Ends every connection cleanly."""
-        for end in self._open:
-            end.set()
-        self._players.close()
+        """Ends every connection without last words."""
+        for slots in self._slots.values():
+            for slot in slots:
+                slot.leave("")
 
     def drop(self, stream_id: str) -> bool:
         """Resets the newest connection of the stream; returns whether there was one."""
@@ -81,102 +90,112 @@ class Upstreams:
             self._reset(clients[-1])
         return bool(clients)
 
-    async def _stream(self, request: Request) -> Response:
+    async def _demo(self, request: Request) -> Response:
         """The part of the stream id before the first colon selects the stream."""
-        kinds = {"demo": self._demo, "demo-exclusive": self._demo_exclusive, "demo-ndjson": self._demo_ndjson}
-        kind = kinds.get(request.path_params["stream_id"].split(":")[0])
-        clockwork = _clockwork(request)
-        if kind is None:
+        stream_id = request.path_params["stream_id"]
+        behaviour = DEMOS.get(stream_id.split(":")[0])
+        if behaviour is None:
             return JSONResponse({"message": "There is no such demonstration stream."}, 404)
-        return _BAD_QUERY if clockwork is None else kind(request, clockwork)
+        try:
+            behaviour = replace(
+                behaviour,
+                interval_ms=_milliseconds(request.query_params.get("interval_ms", "100")),
+                heartbeat_ms=_milliseconds(request.query_params.get("heartbeat_ms", "5000")),
+            )
+        except ValueError:
+            sentence = "interval_ms and heartbeat_ms must be whole numbers from 1 to 3600000."
+            return JSONResponse({"message": sentence}, 400)
+        return await self._answer(request, behaviour, stream_id)
 
-    def _demo(self, request: Request, clockwork: Clockwork) -> Response:
-        end = asyncio.Event()
-        path = request.url.path
+    async def _played(self, request: Request) -> Response:
+        behaviour = self._behaviours.get(request.path_params["provider"])
+        if behaviour is None:
+            return JSONResponse({"message": "There is no such provider here."}, 404)
+        session = request.query_params.get(behaviour.session, "") if behaviour.session else ""
+        return await self._answer(request, behaviour, f"{request.url.path[1:]}{':' if session else ''}{session}")
 
-        async def body() -> AsyncIterator[bytes]:
-            # The newer is answered here. The older ends a moment later, as with providers that evict.
-            if (older := self._newest.get(path)) is not None:
-                asyncio.get_running_loop().call_later(EVICT_AFTER_S, older.set)
-            self._newest[path] = end
-            self._open.add(end)
-            try:
-                yield b": demo, one connection at a time\n\n"
-                async for numbers in clockwork.run(first, end):
-                    yield b"".join(_sse(clockwork, number) for number in numbers) or b": heartbeat\n\n"
-            finally:
-                self._open.discard(end)
-                if self._newest.get(path) is end:
-                    del self._newest[path]
-
-        first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
-        return self._answer(request, body(), "text/event-stream")
-
-    def _demo_exclusive(self, request: Request, clockwork: Clockwork) -> Response:
+    async def _answer(self, request: Request, behaviour: Behaviour, name: str) -> Response:
+        if request.method != behaviour.method:
+            return JSONResponse({"message": f"Only {behaviour.method} is answered."}, 405)
+        if behaviour.has_key and not request.headers.get("authorization"):
+            return JSONResponse({"message": "Who are you?"}, 401)
+        if behaviour.status != 200:
+            retry = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None
+            return JSONResponse({"message": "Not now."}, behaviour.status, retry)
+        at_ms = now_ms()
+        try:
+            cursor = await _cursor(request, behaviour)
+            wanted, oldest = first_number(behaviour, cursor, at_ms), oldest_number(behaviour, at_ms)
+        except ValueError:
+            return JSONResponse({"message": "That is not a request of mine."}, 400)
         # Nothing is awaited between this check and the new connection's entry, so that two requests cannot both pass.
-        if self.presence.clients(request.path_params["stream_id"]):
-            return JSONResponse({"message": "Another connection is open."}, 429)
-        end = asyncio.Event()
+        if behaviour.second == "refuses" and self.presence.clients(name):
+            return JSONResponse({"title": "ConnectionException", "connection_issue": "TooManyConnections"}, 429)
+        if wanted < oldest and behaviour.expired:
+            if isinstance(behaviour.expired, int):
+                return JSONResponse({"message": "That is too long ago."}, behaviour.expired)
+            return Response(_rendered(behaviour, behaviour.expired, oldest), media_type=behaviour.media_type)
+        confirms = behaviour.confirms and cursor is not None
+        headers = {behaviour.confirms: cursor if cursor and wanted >= oldest else "earliest"} if confirms else {}
+        body = self._body(request, behaviour, name, max(wanted, oldest))
+        return self.presence.answer(request, body, behaviour.media_type, name, headers)
 
-        async def body() -> AsyncIterator[bytes]:
-            self._open.add(end)
-            try:
-                yield b": demo-exclusive, a second connection is refused\n\n"
-                async for numbers in clockwork.run(first, end):
-                    yield b"".join(_sse(clockwork, number) for number in numbers) or b": heartbeat\n\n"
-            finally:
-                self._open.discard(end)
-
-        first = clockwork.first_after(request.headers.get("last-event-id"), now_ms())
-        return self._answer(request, body(), "text/event-stream")
-
-    def _demo_ndjson(self, request: Request, clockwork: Clockwork) -> Response:
-        end = asyncio.Event()
-
-        async def body() -> AsyncIterator[bytes]:
-            drop = asyncio.get_running_loop().call_later(self._random.uniform(*self._drop_after_s), self._drop, request)
-            self._open.add(end)
-            try:
-                yield b"\n"
-                async for numbers in clockwork.run(first, end):
-                    yield b"".join(_line(clockwork, number) for number in numbers) or b"\n"
-            finally:
-                self._open.discard(end)
-                drop.cancel()
-
-        first = clockwork.first_after(request.query_params.get("since"), now_ms())
-        return self._answer(request, body(), "application/x-ndjson")
-
-    def _answer(self, request: Request, body: AsyncIterator[bytes], media_type: str) -> Response:
-        return self.presence.answer(request, body, media_type, request.path_params["stream_id"])
-
-    def _drop(self, request: Request) -> None:
-        if request.client is not None:
-            self._reset((request.client.host, request.client.port))
-
-
-_BAD_QUERY = JSONResponse({"message": "interval_ms and heartbeat_ms must be whole numbers from 1 to 3600000."}, 400)
+    async def _body(self, request: Request, behaviour: Behaviour, name: str, first: int) -> AsyncIterator[bytes]:
+        slots, slot = self._slots.setdefault(name, []), _Slot()
+        later = asyncio.get_running_loop().call_later
+        if behaviour.second == "evicts":
+            for older in slots:
+                later(EVICT_AFTER_S, older.leave, behaviour.evicted)
+        slots.append(slot)
+        ends = [later(behaviour.life_s, slot.leave, behaviour.cut)] if behaviour.life_s else []
+        if behaviour.resets and request.client is not None:
+            client = request.client.host, request.client.port
+            ends.append(later(self._random.uniform(*self._drop_after_s), self._reset, client))
+        last = first - 1
+        try:
+            yield _rendered(behaviour, behaviour.greeting or behaviour.heartbeat, last)
+            async for numbers in due(behaviour, first, slot.end):
+                if behaviour.length:
+                    numbers = range(numbers.start, min(numbers.stop, first + behaviour.length))
+                last = numbers[-1] if numbers else last
+                chunk = b"".join(_frame(behaviour, number) for number in numbers)
+                yield chunk or _rendered(behaviour, behaviour.heartbeat, last)
+                if last == first + behaviour.length - 1 and behaviour.length:
+                    slot.leave(behaviour.ending)
+            yield _rendered(behaviour, slot.last_words, last)
+        finally:
+            slots.remove(slot)
+            for end in ends:
+                end.cancel()
 
 
-def _clockwork(request: Request) -> Clockwork | None:
-    values = {"interval_ms": "100", "heartbeat_ms": "5000"}
-    for name in values:
-        values[name] = request.query_params.get(name, values[name])
-        if not (values[name].isascii() and values[name].isdigit() and 1 <= int(values[name]) <= 3_600_000):
-            return None
-    return Clockwork(int(values["interval_ms"]), int(values["heartbeat_ms"]))
+def _milliseconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 3_600_000):
+        raise ValueError(text)
+    return int(text)
 
 
-def _record(clockwork: Clockwork, number: int) -> str:
-    return json.dumps({"n": number, "at_ms": clockwork.at_ms(number), "text": f"Event number {number}."})
+async def _cursor(request: Request, behaviour: Behaviour) -> str | None:
+    """The cursor in the request, or None; ValueError for a body that is not JSON."""
+    place, name = behaviour.resume
+    if place == "body":
+        value = json.loads(await request.body())
+        for step in name.split("/")[1:]:
+            value = value.get(step) if isinstance(value, dict) else None
+        return None if value is None else str(value)
+    return {"header": request.headers, "query": request.query_params}.get(place, {}).get(name)
 
 
-def _sse(clockwork: Clockwork, number: int) -> bytes:
-    return f"id: {number}\nevent: tick\ndata: {_record(clockwork, number)}\n\n".encode()
+def _frame(behaviour: Behaviour, number: int) -> bytes:
+    is_lost = behaviour.loses_every and number % behaviour.loses_every == 0
+    return _rendered(behaviour, behaviour.loss if is_lost else behaviour.event, number)
 
 
-def _line(clockwork: Clockwork, number: int) -> bytes:
-    return f"{_record(clockwork, number)}\n".encode()
+def _rendered(behaviour: Behaviour, text: str, number: int) -> bytes:
+    at_ms = number * behaviour.interval_ms
+    if "<at>" in text:
+        text = text.replace("<at>", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds"))
+    return text.replace("<at_ms>", str(at_ms)).replace("<n>", str(number)).encode()
 
 
 def moved(profile: Profile, origin: str) -> Profile:

@@ -20,7 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.store.event_reader import INDEX
 from handlers.store.segment_reader import LOG_SUFFIX, log_key, stored_events
 from local.permissions import guard
-from local.upstreams.clockwork import Clockwork, now_ms
+from local.upstreams.behaviours import INTERVAL_MS
+from local.upstreams.clockwork import now_ms
 from states_language.server.journals import Journals
 from tests.chaos.real.proxy import Proxy
 from tests.chaos.real.test_real_teeth import project
@@ -82,7 +83,7 @@ class Scene:
 
     def keeps_up(self) -> bool:
         """Whether every stream stores, in time, an event that happens after now."""
-        number = now_ms() // Clockwork().interval_ms + 1
+        number = now_ms() // INTERVAL_MS + 1
         return until(lambda: all(number in self.newest(stream_id) for stream_id in STREAMS), RECOVERED_WITHIN_S)
 
     def newest(self, stream_id: str) -> list[int]:
@@ -244,7 +245,7 @@ def test_each_event_is_stored_once_whatever_happens(scene: tuple[Scene, Any]) ->
     for fault in FAULTS:
         fault(at)
         assert at.keeps_up(), f"after {fault.__name__}: {at.service.log}"
-    newest = now_ms() // Clockwork().interval_ms
+    newest = now_ms() // INTERVAL_MS
     assert at.keeps_up()
     for stream_id in STREAMS:
         numbers = at.numbers(stream_id)

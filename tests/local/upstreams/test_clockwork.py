@@ -1,13 +1,11 @@
 """Events by the wall clock."""
 
-from local.upstreams.clockwork import KEPT_MS, Clockwork
+from local.upstreams.behaviours import DEMOS
+from local.upstreams.clockwork import KEPT_MS, first_number, oldest_number
 
 
 def test_the_same_moment_offers_the_same_events_to_everyone() -> None:
     """Event n is a function of n alone."""
-    clockwork = Clockwork(interval_ms=100)
-    assert clockwork.first_after(None, 1_000_050) == 10_001
-    assert clockwork.first_after("9990", 1_000_050) == 9_991
-    assert clockwork.first_after("1", 1_000_050) == (1_000_050 - KEPT_MS) // 100 + 1
-    assert clockwork.first_after("99999999", 1_000_050) == 10_001
-    assert clockwork.first_after("no number", 1_000_050) == 10_001
+    cursors = (None, "9990", "1", "99999999", "no number")
+    assert [first_number(DEMOS["demo"], cursor, 1_000_050) for cursor in cursors] == [10_001, 9_991, 2, 10_001, 10_001]
+    assert oldest_number(DEMOS["demo"], 1_000_050) == (1_000_050 - KEPT_MS) // 100 + 1
