@@ -87,12 +87,8 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
 def names(stage: str) -> dict[str, str]:
     """Returns the names of a stage's resources, as `custom.names` in serverless.yml has them."""
     prefix = f"{SERVICE}-{stage}"
-    return {
-        "connection_manager": f"{prefix}-connection-manager",
-        "connection_control": f"{prefix}-connection-control",
-        "connection_watch": f"{prefix}-connection-watch",
-        "connection_delivery": f"{prefix}-connection-delivery",
-        "connection_upgrade": f"{prefix}-connection-upgrade",
+    functions = ("manager", "control", "watch", "delivery", "upgrade")
+    return {f"connection_{name}": f"{prefix}-connection-{name}" for name in functions} | {
         "events_table": f"{prefix}-events",
         "control_table": f"{prefix}-control",
         "dead_letter_queue": f"{prefix}-dead-letters",

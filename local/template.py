@@ -21,6 +21,18 @@ _PSEUDO = {
     "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local/0",
     "AWS::URLSuffix": "amazonaws.com",
 }
+# How a type's resources are named, and what their ARNs end with.
+_NAMES_AND_ARNS: Mapping[str, tuple[str, str]] = {
+    "AWS::DynamoDB::Table": ("TableName", f"dynamodb:{REGION}:{ACCOUNT}:table/"),
+    "AWS::SQS::Queue": ("QueueName", f"sqs:{REGION}:{ACCOUNT}:"),
+    "AWS::Lambda::Function": ("FunctionName", f"lambda:{REGION}:{ACCOUNT}:function:"),
+    "AWS::StepFunctions::StateMachine": ("StateMachineName", f"states:{REGION}:{ACCOUNT}:stateMachine:"),
+    "AWS::Logs::LogGroup": ("LogGroupName", f"logs:{REGION}:{ACCOUNT}:log-group:"),
+    "AWS::IAM::Role": ("RoleName", f"iam::{ACCOUNT}:role/"),
+    "AWS::SNS::Topic": ("TopicName", f"sns:{REGION}:{ACCOUNT}:"),
+    "AWS::SecretsManager::Secret": ("Name", f"secretsmanager:{REGION}:{ACCOUNT}:secret:"),
+    "AWS::S3::Bucket": ("BucketName", "s3:::"),
+}
 _SUB = re.compile(r"\$\{(!?)([^}]+)\}")
 _ABSENT = object()
 
@@ -35,29 +47,6 @@ def text_of(value: Any) -> str:
 class Resources:
     """The template's resources with their local names; resolves CloudFormation's intrinsic functions."""
 
-    _NAME_PROPERTY: Mapping[str, str] = {
-        "AWS::DynamoDB::Table": "TableName",
-        "AWS::SQS::Queue": "QueueName",
-        "AWS::Lambda::Function": "FunctionName",
-        "AWS::StepFunctions::StateMachine": "StateMachineName",
-        "AWS::Logs::LogGroup": "LogGroupName",
-        "AWS::IAM::Role": "RoleName",
-        "AWS::SNS::Topic": "TopicName",
-        "AWS::SecretsManager::Secret": "Name",
-        "AWS::S3::Bucket": "BucketName",
-    }
-    _ARN: Mapping[str, str] = {
-        "AWS::DynamoDB::Table": "dynamodb:{region}:{account}:table/{name}",
-        "AWS::SQS::Queue": "sqs:{region}:{account}:{name}",
-        "AWS::Lambda::Function": "lambda:{region}:{account}:function:{name}",
-        "AWS::StepFunctions::StateMachine": "states:{region}:{account}:stateMachine:{name}",
-        "AWS::Logs::LogGroup": "logs:{region}:{account}:log-group:{name}:*",
-        "AWS::IAM::Role": "iam::{account}:role/{name}",
-        "AWS::SNS::Topic": "sns:{region}:{account}:{name}",
-        "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
-        "AWS::S3::Bucket": "s3:::{name}",
-    }
-
     def __init__(self, template: Mapping[str, Any], queue_urls: Mapping[str, str]) -> None:
         self._template = template
         self._all: Mapping[str, Mapping[str, Any]] = template["Resources"]
@@ -65,10 +54,8 @@ class Resources:
 
     def of(self, kind: str) -> list[str]:
         """Returns the logical ids of the resources of a type, without those whose condition is false."""
-        return [key for key, resource in self._all.items() if resource["Type"] == kind and self._wanted(resource)]
-
-    def _wanted(self, resource: Mapping[str, Any]) -> bool:
-        return "Condition" not in resource or self._condition(resource["Condition"])
+        own = ((key, resource.get("Condition")) for key, resource in self._all.items() if resource["Type"] == kind)
+        return [key for key, condition in own if condition is None or self._condition(condition)]
 
     def raw(self, key: str) -> Mapping[str, Any]:
         """Returns a resource as it stands in the template."""
@@ -87,14 +74,15 @@ class Resources:
     def name(self, key: str) -> str:
         """Returns the physical name of a resource; its logical id where the template gives none."""
         resource = self.raw(key)
-        own_name = resource.get("Properties", {}).get(self._NAME_PROPERTY.get(resource["Type"], ""))
+        own_name = resource.get("Properties", {}).get(_NAMES_AND_ARNS.get(resource["Type"], ("",))[0])
         return key if own_name is None else str(self.resolve(own_name, key))
 
     def attribute(self, key: str, attribute: str) -> str:
         """Returns what Fn::GetAtt stands for."""
         kind = self.raw(key)["Type"]
-        if attribute == "Arn" and kind in self._ARN:
-            return "arn:aws:" + self._ARN[kind].format(region=REGION, account=ACCOUNT, name=self.name(key))
+        if attribute == "Arn" and kind in _NAMES_AND_ARNS:
+            # That of a log group stands for its streams.
+            return f"arn:aws:{_NAMES_AND_ARNS[kind][1]}{self.name(key)}{':*' if kind == 'AWS::Logs::LogGroup' else ''}"
         if attribute == "StreamArn":
             # Its label is the time at which it was made: only the service that has it knows that.
             return f"{self.attribute(key, 'Arn')}/stream/{STREAM_LABEL}"
@@ -152,14 +140,15 @@ class Resources:
             key, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
             return self.attribute(key, attribute)
         resolved = self.resolve(argument, place)
-        if name == "Fn::Join":
-            return str(resolved[0]).join(text_of(part) for part in resolved[1])
-        if name == "Fn::Select":
-            return resolved[1][int(resolved[0])]
-        if name == "Fn::Split":
-            return str(resolved[1]).split(str(resolved[0]))
-        if name == "Fn::FindInMap":
-            return self._template["Mappings"][resolved[0]][resolved[1]][resolved[2]]
+        match name:
+            case "Fn::Join":
+                return str(resolved[0]).join(text_of(part) for part in resolved[1])
+            case "Fn::Select":
+                return resolved[1][int(resolved[0])]
+            case "Fn::Split":
+                return str(resolved[1]).split(str(resolved[0]))
+            case "Fn::FindInMap":
+                return self._template["Mappings"][resolved[0]][resolved[1]][resolved[2]]
         raise UserError(f"The local service does not support {name}, which the compiled template uses at {place}.")
 
     def _sub(self, argument: Any, place: str) -> str:
@@ -182,12 +171,13 @@ class Resources:
         if isinstance(condition, str):
             return self._condition(self._template["Conditions"][condition])
         ((name, argument),) = condition.items()
-        if name == "Condition":
-            return self._condition(argument)
-        if name == "Fn::Equals":
-            return bool(self.resolve(argument[0], "Conditions") == self.resolve(argument[1], "Conditions"))
-        if name == "Fn::Not":
-            return not self._condition(argument[0])
-        if name in ("Fn::And", "Fn::Or"):
-            return (all if name == "Fn::And" else any)(self._condition(part) for part in argument)
+        match name:
+            case "Condition":
+                return self._condition(argument)
+            case "Fn::Equals":
+                return bool(self.resolve(argument[0], "Conditions") == self.resolve(argument[1], "Conditions"))
+            case "Fn::Not":
+                return not self._condition(argument[0])
+            case "Fn::And" | "Fn::Or":
+                return (all if name == "Fn::And" else any)(self._condition(part) for part in argument)
         raise UserError(f"The local service does not support the condition {name} of the compiled template.")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import tomllib
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -48,57 +49,54 @@ class Checkpoints:
     """What a million checkpoints or replays cost."""
 
     def __init__(self, prices: Prices) -> None:
-        self._durable = MILLION * prices.usd("lambda_durable", "million_operations")
+        self._prices = prices
+        # A durable replay is an operation.
+        self.durable_replay = self._million("lambda_durable", "million_operations")
         self._gb_written = prices.usd("lambda_durable", "gb_written")
-        self._sqs = MILLION * prices.usd("sqs", "million_requests")
-        self._write_unit = MILLION * prices.usd("dynamodb", "million_write_units")
-        self._read_unit = MILLION * prices.usd("dynamodb", "million_read_units")
-        self._put = MILLION * prices.usd("s3", "million_writes")
-        self._get = MILLION * prices.usd("s3", "million_reads")
-        self._transition = MILLION * prices.usd("step_functions", "million_transitions")
+        self._write_unit = self._million("dynamodb", "million_write_units")
+
+    def _million(self, table: str, name: str) -> float:
+        return MILLION * self._prices.usd(table, name)
 
     def durable(self, size_kb: float) -> float:
         """Returns what checkpoints of a durable function cost: an operation and the bytes written (10^9 a GB)."""
-        return self._durable + self._gb_written * size_kb
-
-    def durable_replay(self) -> float:
-        """Returns what replays cost: an operation each."""
-        return self._durable
+        return self.durable_replay + self._gb_written * size_kb
 
     def own(self, size_kb: float) -> float:
         """Returns what checkpoints by hand cost."""
-        lease = self._sqs + self._write_unit
+        lease = self._million("sqs", "million_requests") + self._write_unit
         if size_kb > ITEM_KB:
-            return lease + self._put + self._write_unit
+            return lease + self._million("s3", "million_writes") + self._write_unit
         return lease + math.ceil(size_kb) * self._write_unit
 
     def own_replay(self, size_kb: float, checkpoints: int = 1) -> float:
         """Returns what replays by hand cost that read so many checkpoints."""
+        request, unit = self._million("sqs", "million_requests"), self._million("dynamodb", "million_read_units")
         if size_kb > ITEM_KB:
-            return self._sqs + self._read_unit + checkpoints * self._get
-        return self._sqs + math.ceil(size_kb * checkpoints / READ_UNIT_KB) * self._read_unit
+            return request + unit + checkpoints * self._million("s3", "million_reads")
+        return request + math.ceil(size_kb * checkpoints / READ_UNIT_KB) * unit
 
     def crossover_kb(self) -> float:
         """Returns the size of a checkpoint from which a Standard transition costs less than a durable one."""
-        return (self._transition - self._durable) / self._gb_written
+        return (self._million("step_functions", "million_transitions") - self.durable_replay) / self._gb_written
 
     def transition_ratio(self) -> float:
         """Returns how many durable operations a Standard transition costs."""
-        return self._transition / self._durable
+        return self._million("step_functions", "million_transitions") / self.durable_replay
 
 
-def cells(prices: Prices, path: Path = PUBLISHED) -> list[Cell]:
+def cells(prices: Prices) -> list[Cell]:
     """Returns every published amount beside the one that follows from the prices."""
-    published = tomllib.loads(path.read_text(encoding="utf-8"))
-    cost = Checkpoints(prices)
-    found = []
+    published = tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))
+    cost, found = Checkpoints(prices), []
+    columns, counts = published["per_million"]["columns"], published["own_replay"]["read"]
     for row, amounts in published["per_million"]["rows"].items():
         size_kb = float(row.split()[0])
-        computed = (cost.durable(size_kb), cost.own(size_kb), cost.durable_replay(), cost.own_replay(size_kb))
-        for column, said, follows in zip(published["per_million"]["columns"], amounts, computed, strict=True):
+        computed = (cost.durable(size_kb), cost.own(size_kb), cost.durable_replay, cost.own_replay(size_kb))
+        for column, said, follows in zip(columns, amounts, computed, strict=True):
             found.append(Cell("per million", row, column.replace("_", " "), said, follows))
     for row, amounts in published["own_replay"]["rows"].items():
-        for count, said in zip(published["own_replay"]["read"], amounts, strict=True):
+        for count, said in zip(counts, amounts, strict=True):
             follows = cost.own_replay(float(row.split()[0]), count)
             found.append(Cell("own replay, by checkpoints read", row, str(count), said, follows))
     return found
@@ -106,24 +104,22 @@ def cells(prices: Prices, path: Path = PUBLISHED) -> list[Cell]:
 
 def text(prices: Prices) -> str:
     """Returns the tables as they follow from the prices; what was published otherwise is marked and named."""
-    lines: list[str] = [f"US dollars a million, at the prices of {prices.as_of}"]
-    found = cells(prices)
-    for table in dict.fromkeys(cell.table for cell in found):
-        own = [cell for cell in found if cell.table == table]
-        columns = list(dict.fromkeys(cell.column for cell in own))
-        widths = [max(9, len(column)) for column in columns]
-        lines += ["", table, "size".ljust(8) + "".join(f"  {c:>{w}}" for c, w in zip(columns, widths, strict=True))]
-        for row in dict.fromkeys(cell.row for cell in own):
-            amounts = [cell for cell in own if cell.row == row]
-            shown = [f"{cell.computed:.3f}{' ' if cell.agrees else '*'}" for cell in amounts]
-            lines.append(row.ljust(8) + "".join(f"  {s:>{w}}" for s, w in zip(shown, widths, strict=True)))
+    lines, found, cost = [f"US dollars a million, at the prices of {prices.as_of}"], cells(prices), Checkpoints(prices)
+    for table, own in groupby(found, key=lambda cell: cell.table):
+        rows = [list(row) for _, row in groupby(own, key=lambda cell: cell.row)]
+        widths = [max(9, len(cell.column)) for cell in rows[0]]
+        shown = [("size", [cell.column for cell in rows[0]])]
+        shown += [(row[0].row, [f"{cell.computed:.3f}{' ' if cell.agrees else '*'}" for cell in row]) for row in rows]
+        lines += ["", table]
+        for head, texts in shown:
+            lines.append(head.ljust(8) + "".join(f"  {one:>{width}}" for one, width in zip(texts, widths, strict=True)))
     lines.append("")
-    for cell in (cell for cell in found if not cell.agrees):
-        lines.append(
-            f"* {cell.table}, {cell.row}, {cell.column}: published as {cell.published:.3f}, which does not follow from "
-            f"the prices; {cell.computed:.3f} does"
-        )
-    cost = Checkpoints(prices)
+    lines += [
+        f"* {cell.table}, {cell.row}, {cell.column}: published as {cell.published:.3f}, which does not follow from "
+        f"the prices; {cell.computed:.3f} does"
+        for cell in found
+        if not cell.agrees
+    ]
     lines.append(f"a Standard transition costs {cost.transition_ratio():.3f} durable operations")
     lines.append(f"a transition is cheaper than a durable checkpoint of more than {cost.crossover_kb():g} KB")
     return "\n".join(lines)

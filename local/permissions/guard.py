@@ -56,68 +56,39 @@ class Principal:
         return reason and f"{wish} {reason}"
 
 
-class Open:
-    """The edges as they are without a guard: nothing is recorded or refused."""
+class Guard:
+    """The edges; `say` prints a line. Without a template nothing is recorded or refused."""
 
-    is_enforcing = False
-
-    def use(self, template: Mapping[str, Any]) -> list[str]:
-        """Reads the roles of another template; returns the names of those that changed."""
-        del template
-        return []
-
-    def functions(self, functions: Iterable[Function]) -> list[Function]:
-        """Returns the functions as they are to be run."""
-        return list(functions)
-
-    def serving(self, app: ASGIApp) -> ASGIApp:
-        """Returns the AWS endpoint as it is to be served."""
-        return app
-
-    def performing(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
-        """Returns what performs the Tasks of the machines; `client` makes a client of a service."""
-        del client
-        return perform
-
-    def calling(self, call: CallStates) -> CallStates:
-        """Returns what the API calls Step Functions by."""
-        return call
-
-
-class Guard(Open):
-    """The guarded edges; `say` prints a line."""
-
-    is_enforcing = True
-
-    def __init__(self, template: Mapping[str, Any], record: Path, say: Callable[[str], None]) -> None:
-        self._roles = roles.read(template)
+    def __init__(self, template: Mapping[str, Any] | None, record: Path, say: Callable[[str], None]) -> None:
+        self.is_enforcing = template is not None
+        self._roles = roles.read(template or {"Resources": {}})
         self._record = record
         self._say = say
         self._seen: set[tuple[str, Need, bool]] = set()
         self._keys: dict[str, str] = {}
-        with contextlib.suppress(OSError):
-            record.unlink(missing_ok=True)
+        if self.is_enforcing:
+            with contextlib.suppress(OSError):
+                record.unlink(missing_ok=True)
 
     def use(self, template: Mapping[str, Any]) -> list[str]:
         """Reads the roles of another template; returns the names of those that changed."""
+        if not self.is_enforcing:
+            return []
         before = set(self._roles.all())
         self._roles = roles.read(template)
         return [role.name for role in self._roles.all() if role not in before]
 
     def functions(self, functions: Iterable[Function]) -> list[Function]:
         """Returns the functions, each with an access key id that names it in its requests."""
-        return [self._with_key(function) for function in functions]
+        return [self._with_key(function) if self.is_enforcing else function for function in functions]
 
     def serving(self, app: ASGIApp) -> ASGIApp:
         """Returns the AWS endpoint, behind a check of the permissions of the function that asks."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http":
-                await app(scope, receive, send)
-                return
-            request = Request(scope, receive)
-            key, service = scope_of(request)
-            if key not in self._keys:
+            request = Request(scope, receive) if scope["type"] == "http" else None
+            key, service = ("", "") if request is None else scope_of(request)
+            if request is None or key not in self._keys:
                 await app(scope, receive, send)
                 return
             name = self._keys[key]
@@ -127,7 +98,10 @@ class Guard(Open):
         return serve
 
     def performing(self, perform: Perform, client: Callable[[str], Any]) -> Perform:
-        """Returns what performs the Tasks of the machines, behind a check of the permissions of the machine's role."""
+        """Returns what performs the Tasks of the machines, behind a check of the permissions of the machine's role.
+
+        `client` makes a client of a service. A machine without a role, which a person has made, may do everything.
+        """
 
         async def check_and_perform(call: TaskCall) -> Any:
             # arn:aws:states:<region>:<account>:execution:<machine>:<name>, and of an Express one express:<machine>:...
@@ -143,6 +117,8 @@ class Guard(Open):
         """Returns what the API calls Step Functions by, behind a check of the permissions of its role."""
 
         async def check_and_call(action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+            if not self.is_enforcing:
+                return await call(action, parameters)
             if self._roles.api is None:
                 raise Refusal(_CODE, "The integration has no role.")
             principal = Principal(self._roles.api, "BackplaneAssumeRoleSession")
@@ -188,29 +164,24 @@ class Guard(Open):
             if line in self._seen or len(self._seen) >= MOST_LINES:
                 continue
             self._seen.add(line)
-            self._write(principal.role.name, need, not sentence)
+            seen = {"role": line[0], "action": need.action, "resource": need.resource, "allowed": line[2]}
+            with contextlib.suppress(OSError), self._record.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(seen)}\n")
             if sentence:
                 self._say(f"ALERT: refused: {sentence}")
         return first
 
-    def _write(self, role: str, need: Need, is_allowed: bool) -> None:
-        line = {"role": role, "action": need.action, "resource": need.resource, "allowed": is_allowed}
-        with contextlib.suppress(OSError), self._record.open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(line)}\n")
-
 
 def at_edges(
     environment: Mapping[str, str], template: Mapping[str, Any], data: Path, say: Callable[[str], None]
-) -> Open:
+) -> Guard:
     """Returns what stands at the edges; UserError for a value of STREAMKEEPER_PERMISSIONS other than enforce."""
     value = environment.get(SETTING, "")
-    if not value:
-        return Open()
-    if value != "enforce":
+    if value not in ("", "enforce"):
         raise UserError(f"{SETTING} must be enforce, or not set, not {value!r}.")
-    if others := sorted(chosen(environment)):
+    if value and (others := sorted(chosen(environment))):
         raise UserError(f"{SETTING} needs the embedded services: unset {others[0]}, whose service knows its own roles.")
-    return Guard(template, data / RECORD, say)
+    return Guard(template if value else None, data / RECORD, say)
 
 
 def of_task(call: TaskCall) -> list[Need]:

@@ -53,13 +53,11 @@ def of_http(service: str, method: str, path: str, query: str, target: str, body:
 
 def of_call(service: str, operation: str, parameters: Parameters) -> list[Need]:
     """Returns what an operation by its name in the service's API needs, with its parameters."""
-    of_service: dict[str, Callable[[str, Parameters], Iterable[Need]]] = {
-        "dynamodb": _of_dynamodb, "sqs": _of_sqs, "states": _of_states, "sns": _of_sns, "ssm": _of_ssm,
-        "secretsmanager": _of_secrets, "s3": _of_object, "events": _of_events, "kinesis": _of_kinesis,
-        "firehose": _of_firehose,
-    }  # fmt: skip
     try:
-        return list(dict.fromkeys(of_service[service](operation, parameters)))
+        if service == "dynamodb":
+            return list(dict.fromkeys(_of_dynamodb(operation, parameters)))
+        action = f"{service}:{_SINGLE.get(operation, operation)}"
+        return [Need(action, resource) for resource in dict.fromkeys(_RESOURCES[service](parameters))]
     except (KeyError, TypeError, AttributeError):  # no such service here, or parameters that the service will refuse
         return [Need(f"{service}:{operation}", "*")]
 
@@ -95,56 +93,6 @@ def _of_statement(text: str) -> Need:
     return Need(f"dynamodb:PartiQL{verb.capitalize()}", _table(table) + (f"/index/{index}" if index else ""))
 
 
-def _of_sqs(operation: str, parameters: Parameters) -> Iterable[Need]:
-    name = str(parameters.get("QueueUrl") or parameters.get("QueueName") or "*").rpartition("/")[2]
-    return [Need(f"sqs:{_SINGLE.get(operation, operation)}", _arn("sqs", name))]
-
-
-def _of_states(operation: str, parameters: Parameters) -> Iterable[Need]:
-    # A Task writes the names with a capital.
-    named = {f"{name[:1].lower()}{name[1:]}": value for name, value in parameters.items()}
-    arn = named.get("executionArn") or named.get("stateMachineArn") or "*"
-    return [Need(f"states:{operation}", str(arn))]
-
-
-def _of_sns(operation: str, parameters: Parameters) -> Iterable[Need]:
-    return [Need(f"sns:{operation}", str(parameters.get("TopicArn") or parameters.get("TargetArn") or "*"))]
-
-
-def _of_ssm(operation: str, parameters: Parameters) -> Iterable[Need]:
-    names = parameters.get("Names") or [parameters.get("Name") or parameters.get("Path") or "*"]
-    # "/a/b" is parameter/a/b, and so is "a/b" in a name without a path.
-    return (Need(f"ssm:{operation}", _arn("ssm", f"parameter/{str(name).lstrip('/')}")) for name in names)
-
-
-def _of_secrets(operation: str, parameters: Parameters) -> Iterable[Need]:
-    name = str(parameters.get("SecretId") or parameters.get("Name") or "*")
-    # An ARN has six characters that Secrets Manager adds to the name.
-    return [
-        Need(
-            f"secretsmanager:{operation}",
-            name if name.startswith("arn:") else _arn("secretsmanager", f"secret:{name}-000000"),
-        )
-    ]
-
-
-def _of_events(operation: str, parameters: Parameters) -> Iterable[Need]:
-    buses = [entry.get("EventBusName", "default") for entry in parameters["Entries"]]
-    return (Need(f"events:{operation}", _arn("events", f"event-bus/{bus}")) for bus in buses)
-
-
-def _of_kinesis(operation: str, parameters: Parameters) -> Iterable[Need]:
-    return [Need(f"kinesis:{operation}", _arn("kinesis", f"stream/{parameters['StreamName']}"))]
-
-
-def _of_firehose(operation: str, parameters: Parameters) -> Iterable[Need]:
-    return [Need(f"firehose:{operation}", _arn("firehose", f"deliverystream/{parameters['DeliveryStreamName']}"))]
-
-
-def _of_object(operation: str, parameters: Parameters) -> Iterable[Need]:
-    return [Need(f"s3:{operation}", f"arn:aws:s3:::{parameters['Bucket']}/{parameters['Key']}")]
-
-
 def _of_s3(method: str, path: str) -> list[Need]:
     bucket, _, key = unquote(path).lstrip("/").partition("/")
     if key:
@@ -166,3 +114,32 @@ def _object(body: bytes) -> Parameters:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _first(parameters: Parameters, *names: str) -> str:
+    """The first of these parameters that is there; a Task of a machine writes a name with a capital."""
+    return str(next((found for name in names if (found := parameters.get(name))), "*"))
+
+
+def _secret(name: str) -> str:
+    # An ARN has six characters that Secrets Manager adds to the name.
+    return name if name.startswith("arn:") else _arn("secretsmanager", f"secret:{name}-000000")
+
+
+_RESOURCES: dict[str, Callable[[Parameters], Iterable[str]]] = {
+    "sqs": lambda given: [_arn("sqs", _first(given, "QueueUrl", "QueueName").rpartition("/")[2])],
+    "states": lambda given: [_first(given, "executionArn", "ExecutionArn", "stateMachineArn", "StateMachineArn")],
+    "sns": lambda given: [_first(given, "TopicArn", "TargetArn")],
+    # "/a/b" is parameter/a/b, and so is "a/b" in a name without a path.
+    "ssm": lambda given: [
+        _arn("ssm", f"parameter/{str(name).lstrip('/')}")
+        for name in given.get("Names") or [_first(given, "Name", "Path")]
+    ],
+    "secretsmanager": lambda given: [_secret(_first(given, "SecretId", "Name"))],
+    "s3": lambda given: [f"arn:aws:s3:::{given['Bucket']}/{given['Key']}"],
+    "events": lambda given: [
+        _arn("events", f"event-bus/{entry.get('EventBusName', 'default')}") for entry in given["Entries"]
+    ],
+    "kinesis": lambda given: [_arn("kinesis", f"stream/{given['StreamName']}")],
+    "firehose": lambda given: [_arn("firehose", f"deliverystream/{given['DeliveryStreamName']}")],
+}

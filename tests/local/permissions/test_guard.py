@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from starlette.applications import Starlette
@@ -27,6 +28,8 @@ from tests.local.support import in_thread
 
 USER = "User: arn:aws:sts::000000000000:assumed-role/R/f is not authorized to perform: "
 NOT = " because no identity-based policy allows the "
+AT, CODE = "us-east-1:000000000000", "AccessDeniedException"
+TOPIC, QUEUE = f"arn:aws:sns:{AT}:t", "http://127.0.0.1/000000000000/q"
 STATEMENTS = [allow("s3:GetObject", "arn:aws:s3:::b/*"), allow("dynamodb:GetItem", "*")]
 
 
@@ -87,59 +90,25 @@ def denied(call: Callable[[], Any]) -> tuple[str, str, int]:
 
 
 @pytest.mark.parametrize(
-    ("service", "method", "parameters", "code", "status", "needed"),
+    ("service", "operation", "parameters", "code", "status", "resource"),
     [
-        (
-            "dynamodb",
-            "scan",
-            {"TableName": "t"},
-            "AccessDeniedException",
-            400,
-            ("dynamodb:Scan", "arn:aws:dynamodb:us-east-1:000000000000:table/t"),
-        ),
-        ("s3", "put_object", {"Bucket": "b", "Key": "k"}, "AccessDenied", 403, ("s3:PutObject", "arn:aws:s3:::b/k")),
-        (
-            "sns",
-            "publish",
-            {"TopicArn": "arn:aws:sns:us-east-1:000000000000:t", "Message": "m"},
-            "AuthorizationError",
-            403,
-            ("sns:Publish", "arn:aws:sns:us-east-1:000000000000:t"),
-        ),
-        (
-            "lambda",
-            "invoke",
-            {"FunctionName": "f"},
-            "AccessDeniedException",
-            403,
-            ("lambda:InvokeFunction", "arn:aws:lambda:us-east-1:000000000000:function:f"),
-        ),
-        (
-            "ssm",
-            "get_parameter",
-            {"Name": "/p"},
-            "AccessDeniedException",
-            400,
-            ("ssm:GetParameter", "arn:aws:ssm:us-east-1:000000000000:parameter/p"),
-        ),
-        (
-            "sqs",
-            "send_message",
-            {"QueueUrl": "http://127.0.0.1/000000000000/q", "MessageBody": "m"},
-            "AccessDenied",
-            400,
-            ("sqs:SendMessage", "arn:aws:sqs:us-east-1:000000000000:q"),
-        ),
+        ("dynamodb", "Scan", {"TableName": "t"}, CODE, 400, f"arn:aws:dynamodb:{AT}:table/t"),
+        ("s3", "PutObject", {"Bucket": "b", "Key": "k"}, "AccessDenied", 403, "arn:aws:s3:::b/k"),
+        ("sns", "Publish", {"TopicArn": TOPIC, "Message": "m"}, "AuthorizationError", 403, TOPIC),
+        ("lambda", "Invoke", {"FunctionName": "f"}, CODE, 403, f"arn:aws:lambda:{AT}:function:f"),
+        ("ssm", "GetParameter", {"Name": "/p"}, CODE, 400, f"arn:aws:ssm:{AT}:parameter/p"),
+        ("sqs", "SendMessage", {"QueueUrl": QUEUE, "MessageBody": "m"}, "AccessDenied", 400, f"arn:aws:sqs:{AT}:q"),
     ],
 )
 def test_a_refusal_is_awss_and_reaches_no_service(
-    endpoint: Endpoint, service: str, method: str, parameters: Any, code: str, status: int, needed: tuple[str, str]
+    endpoint: Endpoint, service: str, operation: str, parameters: Any, code: str, status: int, resource: str
 ) -> None:
     """With the code and the status of its service's protocol, and AWS's sentence, which the run prints too."""
     passed = len(endpoint.passed)
     client = endpoint.client(service, endpoint.function.environment["AWS_ACCESS_KEY_ID"])
-    sentence = f"{USER}{needed[0]} on resource: {needed[1]}{NOT}{needed[0]} action"
-    assert denied(lambda: getattr(client, method)(**parameters)) == (code, sentence, status)
+    action = f"{service}:{operation}{'Function' if service == 'lambda' else ''}"
+    sentence = f"{USER}{action} on resource: {resource}{NOT}{action} action"
+    assert denied(lambda: getattr(client, xform_name(operation))(**parameters)) == (code, sentence, status)
     assert len(endpoint.passed) == passed
     assert f"ALERT: refused: {sentence}" in endpoint.lines
 
@@ -165,37 +134,21 @@ def test_an_absent_object_is_hidden_from_who_may_not_list(endpoint: Endpoint) ->
     assert endpoint.lines == lines
 
 
-def call(
-    resource: str, service: str, action: str, parameters: Any, machine: str, function: str | None = None
-) -> TaskCall:
+def call(resource: str, parameters: Any, machine: str = "f") -> TaskCall:
     """A Task's attempt in an execution of a machine."""
-    arn = f"arn:aws:states:us-east-1:000000000000:execution:{machine}:x"
-    return TaskCall(
-        resource, service, action, ":aws-sdk:" in resource, function, parameters, None, arn, "Do", 0, None
-    )  # fmt: skip
+    service, action = resource.split(":")[-2:]
+    arn, function = f"arn:aws:states:{AT}:execution:{machine}:x", parameters.get("FunctionName")
+    whole, is_sdk = f"arn:aws:states:::{resource}", resource.startswith("aws-sdk:")
+    return TaskCall(whole, service, action, is_sdk, function, parameters, None, arn, "Do", 0, None)
 
 
 @pytest.mark.parametrize(
     ("task", "error"),
     [
-        (
-            call("arn:aws:states:::dynamodb:updateItem", "dynamodb", "updateItem", {"TableName": "t"}, "f"),
-            "DynamoDB.AmazonDynamoDBException",
-        ),
-        (
-            call("arn:aws:states:::lambda:invoke", "lambda", "invoke", {"FunctionName": "g"}, "f", "g"),
-            "Lambda.AWSLambdaException",
-        ),
-        (
-            call("arn:aws:states:::states:startExecution", "states", "startExecution", {"StateMachineArn": "m"}, "f"),
-            "StepFunctions.AWSStepFunctionsException",
-        ),
-        (
-            call(
-                "arn:aws:states:::aws-sdk:sfn:describeExecution", "sfn", "describeExecution", {"ExecutionArn": "e"}, "f"
-            ),
-            "Sfn.SfnException",
-        ),
+        (call("dynamodb:updateItem", {"TableName": "t"}), "DynamoDB.AmazonDynamoDBException"),
+        (call("lambda:invoke", {"FunctionName": "g"}), "Lambda.AWSLambdaException"),
+        (call("states:startExecution", {"StateMachineArn": "m"}), "StepFunctions.AWSStepFunctionsException"),
+        (call("aws-sdk:sfn:describeExecution", {"ExecutionArn": "e"}), "Sfn.SfnException"),
     ],
 )
 def test_a_task_fails_by_its_services_general_error(endpoint: Endpoint, task: TaskCall, error: str) -> None:
@@ -219,8 +172,8 @@ def test_a_task_that_is_allowed_or_of_a_persons_machine_is_performed(endpoint: E
         return "done"
 
     perform = endpoint.guard.performing(done, lambda service: endpoint.client(service, "local"))
-    get = call("arn:aws:states:::dynamodb:getItem", "dynamodb", "getItem", {"TableName": "t"}, "f")
-    other = call("arn:aws:states:::dynamodb:deleteTable", "dynamodb", "deleteTable", {"TableName": "t"}, "mine")
+    get = call("dynamodb:getItem", {"TableName": "t"})
+    other = call("dynamodb:deleteTable", {"TableName": "t"}, "mine")
     assert [asyncio.run(perform(task)) for task in (get, other)] == ["done", "done"]  # type: ignore[arg-type]
 
 
@@ -237,21 +190,23 @@ def test_the_api_is_refused_by_step_functions(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "sentence"),
+    ("value", "more", "sentence"),
     [
-        ({"STREAMKEEPER_PERMISSIONS": "on"}, "STREAMKEEPER_PERMISSIONS must be enforce, or not set, not 'on'."),
+        ("on", {}, " must be enforce, or not set, not 'on'."),
         (
-            {"STREAMKEEPER_PERMISSIONS": "enforce", "AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:1"},
-            "STREAMKEEPER_PERMISSIONS needs the embedded services: "
-            "unset AWS_ENDPOINT_URL_SQS, whose service knows its own roles.",
+            "enforce",
+            {"AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:1"},
+            " needs the embedded services: unset AWS_ENDPOINT_URL_SQS, whose service knows its own roles.",
         ),
     ],
 )
-def test_a_setting_that_cannot_be_obeyed_is_refused(environment: dict[str, str], sentence: str, tmp_path: Path) -> None:
+def test_a_setting_that_cannot_be_obeyed_is_refused(
+    value: str, more: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
     """Another word, and endpoints that are the user's own."""
     with pytest.raises(UserError) as refusal:
-        guard.at_edges(environment, stack_template(), tmp_path, print)
-    assert str(refusal.value) == sentence
+        guard.at_edges({guard.SETTING: value} | more, stack_template(), tmp_path, print)
+    assert str(refusal.value) == f"{guard.SETTING}{sentence}"
 
 
 def test_without_the_setting_nothing_is_looked_at(tmp_path: Path) -> None:
