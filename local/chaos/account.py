@@ -14,6 +14,7 @@ from handlers.store.event_items import stream_of
 from local.chaos.delivery_run import Delivery
 from local.chaos.deployments import QUEUE_URL
 from local.simulation.dynamodb_expressions import Item
+from local.simulation.shared_tasks import not_at_all
 from local.simulation.table_stream import TableStream
 from local.simulation.tables import Key, MemoryDynamoDB
 from local.simulation.unreliable_queue import UnreliableQueue
@@ -31,6 +32,13 @@ class Account:
         self.clock = VirtualClock(seed=seed)
         self.origin_ms = self.clock.now_ms()
         self.events_table, self.control_table = names["events_table"], names["control_table"]
+        # Of a function's store, whose back-off takes no time.
+        self.store_settings: dict[str, Any] = {
+            "events_table": self.events_table,
+            "control_table": self.control_table,
+            "dead_letter_queue_url": QUEUE_URL,
+            "sleep": not_at_all,
+        }
         self.tables = MemoryDynamoDB(self.events_table, self.control_table, on_change=self._changed)
         self.dynamodb = UnreliableDynamoDB(self.clock, self.tables)
         self.queue = UnreliableQueue(self.clock, self.dynamodb, QUEUE_URL)
@@ -52,17 +60,10 @@ class Account:
         self._watches[stream] = changed
 
     def store_of(self, stream: str) -> Store:
-        """The store of the stream's functions; its back-off takes no time."""
+        """The store of the stream's functions."""
         # Alone a stream can cross none.
         client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.cross)
-        return Store(
-            client,
-            lambda: self.queue,
-            events_table=self.events_table,
-            control_table=self.control_table,
-            dead_letter_queue_url=QUEUE_URL,
-            sleep=_not_at_all,
-        )
+        return Store(client, lambda: self.queue, **self.store_settings)
 
     def cross(self, text: str) -> None:
         """Records that something of one stream touched another."""
@@ -115,7 +116,3 @@ def _partitions(request: Mapping[str, Any]) -> list[str]:
     # PK is the first attribute of every INSERT.
     inserted = [statement["Parameters"][0]["S"] for statement in request.get("Statements", ())]
     return [*(item["PK"]["S"] for item in [*items, *wanted]), *named, *inserted]
-
-
-def _not_at_all(_seconds: float) -> None:
-    return

@@ -16,9 +16,9 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.settings import Settings, load
 from local import settings_schema, stages
-from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.chaos.schedule import Schedule
-from local.chaos.wire import LOSS, Wire
+from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
+from local.simulation.wire import LOSS, Wire
 
 STAGE = "local"
 QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/111111111111/dead-letters"

@@ -67,7 +67,11 @@ def overdue(world: World) -> list[str]:
     awake = [function for function in world.functions if not function.was_frozen]
     return [
         *(f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out),
-        *(f"{world.name(function)} ran out of time to ask the store" for function in awake if function.slow.ran_out),
+        *(
+            f"{world.name(function)} ran out of time to ask the store"
+            for function in awake
+            if function.requests.ran_out
+        ),
     ]
 
 

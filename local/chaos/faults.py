@@ -6,11 +6,11 @@ same fault in the same world does the same.
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Callable
 
 from local.chaos.group_schedule import FLOOD, FLOOD_EVERY_MS
-from local.chaos.group_world import Group, Member
+from local.chaos.group_world import Group
 from local.chaos.orphan_watch import OrphanWatch
 from local.chaos.schedule import Fault, requests_of
 from local.chaos.world import World
@@ -84,7 +84,7 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
         world.kill(function, fault.value, "Lambda.Unknown" if fault.value else "Runtime.ExitError")
     else:
         if fault.kind == "kill in the store":
-            function.slow.dies_in = fault.value % 12
+            function.requests.dies_in = fault.value % 12
         else:
             function.dies_after = fault.value % 8
         function.on_kill = lambda: world.kill(function, 0, "Runtime.ExitError")
@@ -98,8 +98,5 @@ def _strike_execution(world: World, fault: Fault) -> None:
         OrphanWatch(world).begin(fault.value)
     # Each stream of a group whose execution somebody has stopped is asked for anew, or none is.
     for one in world.members if isinstance(world, Group) else (world,):
-        send: dict[str, Callable[[], object]] = {"POST": one.post, "DELETE": one.delete}
-        if isinstance(one, Member):
-            send["POST"] = one.post_stream
         for at_ms, method in requests_of(fault):
-            world.clock.call_at(world.origin_ms + at_ms, send[method])
+            world.clock.call_at(world.origin_ms + at_ms, functools.partial(one.ask, method))

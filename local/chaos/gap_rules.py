@@ -22,10 +22,10 @@ from dataclasses import replace
 from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
 from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
-from local.chaos.chaotic_upstream import LATE_MS
-from local.chaos.links import Link
 from local.chaos.losses import lease_ttl_ms, ledger, uncovered
 from local.chaos.world import World
+from local.simulation.chaotic_upstream import LATE_MS
+from local.simulation.links import Link
 
 # A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
 # of the tables and what the upstream takes to answer, each slow at its worst, and by a save that was not made yet.

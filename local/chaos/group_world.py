@@ -12,28 +12,33 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from handlers.connection.steps import Invocation
+from handlers.errors import InvalidRequest
 from handlers.group import GROUP, is_group
 from handlers.group.next_step import Delays
-from handlers.run.group_ports import GroupTables, Needs, reports_to
+from handlers.profile.behaviour import Profile
+from handlers.run.group_ports import GroupTables, Needs, ReadProfiles, reports_to
+from handlers.run.group_profiles import PROFILES
 from handlers.store import typed_values
 from handlers.store.group_store import group_lease, live_of_member
-from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.chaos.account import Account
-from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import QUEUE_URL, Version
-from local.chaos.functions import ChaosFunction, Place, Surroundings, needs_of_group
 from local.chaos.group_watch import GroupWatch
 from local.chaos.schedule import Fault, Schedule
-from local.chaos.world import World
-from local.simulation.shared_tasks import request
-from states_language import Machine, TaskCall, TaskFailure
-from states_language.timestamps import written
+from local.chaos.world import World, input_of
+from local.simulation.links import NotedSlot
+from local.simulation.slots import group_needs
+from local.simulation.slow_requests import VirtualPool
+from local.simulation.virtual_function import VirtualFunction, Waits
+from states_language import Machine, TaskCall
 
 START_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:start"
 FIRST = "#1"
 # How long somebody waits before a request that failed is made again.
 AGAIN_MS = 1_000
+# How long a function takes to start that another one reads a profile from.
+STARTS_MS = (100, 1_500)
 
 
 class Group(World):
@@ -55,22 +60,9 @@ class Group(World):
         self.group_watch = GroupWatch(account)
         account.watch(FIRST, self.group_watch.changed)
         self.all = {FIRST: self}
-        settings = self.settings
         names = ("retry_max_delay_s", "throttle_delay_s", "throttle_max_delay_s", "cool_down_s", "jitter_s")
-        self._around = Surroundings(
-            GroupTables(
-                account.dynamodb,
-                lambda: account.queue,
-                events_table=account.events_table,
-                control_table=account.control_table,
-                dead_letter_queue_url=QUEUE_URL,
-                sleep=_not_at_all,
-            ),
-            Delays(*(float(settings[name]) for name in names)),
-            reports_to(lambda: account.queue, QUEUE_URL),
-            self._place,
-            lambda: self.version.number,
-        )
+        self._delays = Delays(*(float(self.settings[name]) for name in names))
+        self._group_tables = GroupTables(account.dynamodb, lambda: account.queue, **account.store_settings)
 
     @property
     def start_machine(self) -> Machine:
@@ -85,8 +77,7 @@ class Group(World):
 
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
         """Lets the faults that meet all streams begin; the streams' own requests start the rest."""
-        for fault in self._own:
-            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
+        self._await_faults(strike)
 
     @property
     def members(self) -> Sequence[Member]:
@@ -105,32 +96,50 @@ class Group(World):
     async def answers(self, call: TaskCall) -> Any:
         """A Task's result of the machine that answers a POST."""
         if call.service == "dynamodb":
-            await self._on_its_way()
-            answer = request(self.dynamodb, call)
-            await self._on_its_way()
-            return answer
+            return await self._requested(call)
+        await self._on_its_way()
         if call.action == "describeExecution":
-            await self._on_its_way()
-            execution = self._described_by(call.parameters["ExecutionArn"])
-            return {
-                "ExecutionArn": execution.arn,
-                "Status": execution.status,
-                "StartDate": written(execution.started_ms),
-            }
-        if call.action == "startExecution":
-            await self._on_its_way()
-            kept = call.parameters["Input"]["pathParameters"]["streamId"]
-            if not is_group(kept):
-                self.account.cross(f"an execution is started for {kept} alone")
-            execution = self.named(kept).successor(call.parameters)
-            return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
-        raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
+            return self._described(call)
+        kept = call.parameters["Input"]["pathParameters"]["streamId"]
+        if not is_group(kept):
+            self.account.cross(f"an execution is started for {kept} alone")
+        execution = self.named(kept).successor(call.parameters)
+        return {"ExecutionArn": execution.arn, "StartDate": execution.started_ms}
 
-    def _needs(self, function: ChaosFunction) -> Needs:
-        return needs_of_group(self.clock, function, self._around)
+    def _needs(self, function: VirtualFunction) -> Needs:
+        """What a function of the group does; what one of a version finds of a stream is that version's."""
+        clock, account = self.clock, self.account
 
-    def _place(self, stream: str, version: int) -> Place | None:
-        return next((one.place(version) for one in self.members if one.stream == stream and version >= one.since), None)
+        def starts_another(request: Callable[[], Any]) -> Waits[Any]:
+            """The answer of the function as it is deployed now, which has to start for that."""
+            yield clock.now_ms() + function.draws.randrange(*STARTS_MS), False
+            return request()
+
+        def pool(threads: int, name: str) -> VirtualPool:
+            return VirtualPool(clock, function, threads, name, starts_another if name == PROFILES else None)
+
+        def read(stream: str, version: int) -> Profile:
+            member = self._member(stream)
+            if member is None or version < member.since:
+                raise InvalidRequest(f"there is no stream {stream!r}")
+            return member.deployed[version - 1].profile
+
+        def slot_of(_profile: Profile, who: Invocation) -> NotedSlot:
+            member = self._member(who.stream_id)
+            assert member is not None, "its profile was read"
+            slot = NotedSlot(clock, function, who, member.upstream)
+            member.slots.append(slot)
+            return slot
+
+        profiles = ReadProfiles(
+            own=lambda stream: read(stream, function.task.version),
+            deployed=lambda stream: read(stream, self.version.number),
+        )
+        reports = reports_to(lambda: account.queue, QUEUE_URL)
+        return group_needs(function, slot_of, self._group_tables, self._delays, profiles, pool=pool, reports=reports)
+
+    def _member(self, stream: str) -> Member | None:
+        return next((one for one in self.members if one.stream == stream), None)
 
 
 class Member(World):
@@ -159,19 +168,10 @@ class Member(World):
     def _says(self, text: str) -> None:
         self.account.say(f"{self.stream}: {text.strip()}")
 
-    def place(self, version: int) -> Place:
-        """What a function of that version finds of the stream."""
-        return Place(self.deployed[version - 1].profile, self.upstream, self.slots)
-
     def live_of(self, record: Item, live: Item | None) -> Item | None:
         """The record of its newest connection, which is good until its function's heartbeats say so."""
         group = typed_values.text(record, "group")
         return live if group is None else live_of_member(live, group_lease(self.group.named(group).group_watch.lease))
-
-    @property
-    def own(self) -> Sequence[Fault]:
-        """The faults that meet it alone."""
-        return self._own
 
     @property
     def rejections(self) -> list[tuple[str, int]]:
@@ -180,31 +180,20 @@ class Member(World):
             (self.stream, at_ms) for at_ms, error in self.watch.endings if error == "StreamRejected"
         ]
 
-    def begin(self, strike: Callable[[World, Fault], None]) -> None:
-        """Lets the stream join when it is to; the rest comes from the clock."""
-        self._store = self.account.store_of(self.stream)
-        self.upstream = ChaoticUpstream(self.clock, self.schedule, self.wire, self.say)
-        for fault in self._own:
-            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
-        self.clock.call_at(self.origin_ms + self.schedule.joins_ms, self.post_stream)
+    def _join(self) -> None:
+        self.clock.call_at(self.origin_ms + self.schedule.joins_ms, lambda: self.ask("POST"))
 
-    def post_stream(self) -> None:
-        """Somebody asks for the stream to be connected, until that is answered or something else is asked for."""
-        self._ask("POST")
-
-    def delete(self) -> None:
-        """Somebody asks for it to be stopped."""
-        self._ask("DELETE")
-
-    def _ask(self, method: str) -> None:
+    def ask(self, method: str) -> None:
+        """Somebody requests the stream or its stop, until that is answered or something else is requested."""
         self._asked += 1
         self.say(method)
         self._tasks.append(asyncio.get_running_loop().create_task(self._until_answered(self._asked, method)))
 
     async def _until_answered(self, number: int, method: str) -> None:
         while number == self._asked:
-            is_answered = await self._posted() if method == "POST" else self._deleted()
-            if is_answered:
+            if method == "DELETE":
+                self._stop()
+            if method == "DELETE" or await self._posted():
                 self.answered.append(self.clock.now_ms())
                 if number > self._newest:
                     self._newest, self.wanted = number, method
@@ -216,7 +205,7 @@ class Member(World):
         group.posts += 1
         name = f"post{group.posts}"
         execution = group.start_machine.start(
-            {"pathParameters": {"streamId": self.stream}, "queryStringParameters": {}},
+            input_of(self.stream),
             clock=self.clock,
             perform=group.answers,
             name=name,
@@ -225,12 +214,3 @@ class Member(World):
         await execution.wait()
         self.say(f"POST is answered: {execution.status} {execution.error or ''}")
         return execution.status == "SUCCEEDED"
-
-    def _deleted(self) -> bool:
-        records = StreamRecords(self.tables, self.control_table)
-        records.stop(self.stream, written(self.clock.now_ms()), may_start=True)
-        return True
-
-
-def _not_at_all(_seconds: float) -> None:
-    return

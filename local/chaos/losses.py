@@ -17,9 +17,9 @@ from handlers.connection.ledger import Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import ControlRecord, to_record
-from local.chaos.chaotic_upstream import LATE_MS
-from local.chaos.links import Link
 from local.chaos.world import World
+from local.simulation.chaotic_upstream import LATE_MS
+from local.simulation.links import Link
 
 # How long an event may be on its way to the table.
 ON_ITS_WAY_MS = 4_000

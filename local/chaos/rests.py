@@ -13,9 +13,9 @@ from __future__ import annotations
 import itertools
 
 from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
-from local.chaos.chaotic_upstream import CONNECT_TIMEOUT_MS
-from local.chaos.links import Link
 from local.chaos.world import World
+from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS
+from local.simulation.links import Link
 
 # Ends of a link that was never answered.
 UNANSWERED = frozenset({"refused", "unreachable"})

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from local.chaos.delivery_plan import DeliveryPlan
 from local.chaos.delivery_plan import draw as draw_delivery
-from local.chaos.memory import EVERYTHING, MEMORIES, Memory
-from local.chaos.wire import KEYS
+from local.simulation.chaotic_upstream import Ways
+from local.simulation.upstream_memory import EVERYTHING, MEMORIES, Memory
+from local.simulation.wire import KEYS
 
 STORES = ("items", "log")
 POLICIES = ("evicts", "tolerates", "forbids")
@@ -82,6 +83,13 @@ class Schedule:
     has_new_profile: bool = False
     together: int = 0
     group: tuple[Schedule, ...] = ()
+
+    @property
+    def ways(self) -> Ways:
+        """How the upstream behaves."""
+        reorders = any(fault.kind == "reorders" for fault in self.faults)
+        rest = self.retry_after_s, self.memory, reorders
+        return Ways(self.seed, self.policy, self.resumes, self.events_every_ms, *rest)
 
     @property
     def is_left_to_default(self) -> bool:

@@ -19,10 +19,10 @@ from local.chaos.deployments import STAGE, Version, versions
 from local.chaos.faults import strike
 from local.chaos.group_world import Group, Member
 from local.chaos.member_reader import MemberReader
-from local.chaos.memory import EVERYTHING
 from local.chaos.schedule import Schedule
 from local.chaos.stream_rules import Violation
 from local.chaos.world import World
+from local.simulation.upstream_memory import EVERYTHING
 from states_language import Machine, load
 
 Edit = Callable[[dict[str, Any]], None]

@@ -16,11 +16,11 @@ from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.event_items import PLACES, partition_keys, place_of, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
-from local.chaos.links import Link
-from local.chaos.wire import Wire
 from local.simulation.dynamodb_expressions import Item
+from local.simulation.links import Link
 from local.simulation.tables import Key
 from local.simulation.unreliable_queue import whole_events
+from local.simulation.wire import Wire
 from states_language import Execution
 
 # How far behind the newest event one may be written: a reader asks again from there (docs/store.md).

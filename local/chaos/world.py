@@ -7,7 +7,7 @@ local/chaos/invariants.py's. Invariant: the same schedule gives the same run, to
 from __future__ import annotations
 
 import asyncio
-import json
+import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,16 +21,16 @@ from handlers.store.connection_store import Store
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.chaos.account import Account
-from local.chaos.chaotic_upstream import ChaoticUpstream
 from local.chaos.deployments import STREAMS, Version
-from local.chaos.functions import ChaosFunction
-from local.chaos.links import Link, NotedSlot
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.table_watch import Watch
-from local.chaos.wire import Wire
-from local.simulation.shared_tasks import request, setter
+from local.simulation.chaotic_upstream import ChaoticUpstream
+from local.simulation.links import Link, NotedSlot
+from local.simulation.shared_tasks import answer_of, request, setter
 from local.simulation.slots import stream_needs
-from local.simulation.virtual_function import Task
+from local.simulation.slow_requests import SlowRequests
+from local.simulation.virtual_function import Task, VirtualFunction
+from local.simulation.wire import Wire
 from states_language import Execution, Machine, TaskCall, TaskFailure
 from states_language.clock import Timer
 from states_language.timestamps import written
@@ -40,8 +40,13 @@ MACHINE_REQUEST_MS = 50
 MACHINE_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:connections"
 
 
+def input_of(stream: str) -> dict[str, Any]:
+    """What a POST of the stream gives an execution."""
+    return {"pathParameters": {"streamId": stream}, "queryStringParameters": {}}
+
+
 class World:
-    """`schedule` has the faults of all streams; those of `own` are struck by this one. `number` counts the streams.
+    """`schedule` has the faults of all streams; those of `own` meet this one. `number` counts the streams.
 
     `versions` are deployed one after the other, `machine_of` loads their definitions.
     """
@@ -67,7 +72,7 @@ class World:
         self.version, *self._next_versions = versions
         self.deployed = [self.version]  # until now
         self.settings = self.version.settings
-        self._own = own
+        self.own = own
         self._number = number
         self._machine_of = machine_of
         self.wire = Wire(self.stream, schedule.key, schedule.unstorable)
@@ -77,11 +82,10 @@ class World:
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
         self._store: Store
         self.upstream: ChaoticUpstream
-        self.functions: list[ChaosFunction] = []
-        self.slots: list[
-            NotedSlot
-        ] = []  # of functions that may have opened the upstream, in the order of their beginnings
-        self._settled: dict[ChaosFunction, asyncio.Future[Outcome | str]] = {}
+        self.functions: list[VirtualFunction] = []
+        # Of functions that may have opened the upstream, in the order of their beginnings.
+        self.slots: list[NotedSlot] = []
+        self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
         self.misread: list[str] = []
@@ -96,12 +100,30 @@ class World:
         await self.clock.sleep_until(self.origin_ms + until_ms)
 
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
-        """Starts the stream; the rest comes from the clock."""
+        """Lets the stream join; the rest comes from the clock."""
+        self.upstream = ChaoticUpstream(self.clock, self.schedule.ways, self.wire, self.say)
+        self._await_faults(strike)
+        self._join()
+
+    def _await_faults(self, strike: Callable[[World, Fault], None]) -> None:
+        for fault in self.own:
+            self.clock.call_at(self.origin_ms + fault.at_ms, functools.partial(strike, self, fault))
+
+    def _join(self) -> None:
         self._store = self.account.store_of(self.stream)
-        self.upstream = ChaoticUpstream(self.clock, self.schedule, self.wire, self.say)
-        for fault in self._own:
-            self.clock.call_at(self.origin_ms + fault.at_ms, lambda fault=fault: strike(self, fault))  # type: ignore[misc]
         self.post()
+
+    def ask(self, method: str) -> None:
+        """Requests the stream, or its stop, as people do."""
+        if method == "POST":
+            self.post()
+        else:
+            self.say("a stop is requested")
+            self._stop()
+
+    def _stop(self) -> None:
+        """Requests the stop of the stream, as the control API does."""
+        StreamRecords(self.tables, self.control_table).stop(self.stream, written(self.clock.now_ms()), may_start=True)
 
     def post(self, data: Mapping[str, Any] | None = None) -> Execution:
         """The execution that a POST, or a renewal with its input, starts."""
@@ -109,7 +131,7 @@ class World:
         self.say(f"execution {name} starts under version {self.version.number}")
         self.definitions.append(self.version.number)
         execution = self._machine_of(self.version).start(
-            {"pathParameters": {"streamId": self.stream}, "queryStringParameters": {}} if data is None else dict(data),
+            input_of(self.stream) if data is None else dict(data),
             clock=self.clock,
             perform=self.perform,
             name=name,
@@ -118,11 +140,6 @@ class World:
         self.executions.append(execution)
         self.account.executions[execution.arn] = execution
         return execution
-
-    def delete(self) -> None:
-        """Requests the stop of the stream, as the control API does."""
-        self.say("a stop is requested")
-        StreamRecords(self.tables, self.control_table).stop(self.stream, written(self.clock.now_ms()), may_start=True)
 
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""
@@ -153,19 +170,19 @@ class World:
         if call.service == "dynamodb":
             if call.parameters["Key"]["PK"]["S"] != self.stream:
                 self.account.cross(f"the machine of {self.stream} asks for {call.parameters['Key']}")
-            await self._on_its_way()
-            answer = request(self.dynamodb, call)
-            await self._on_its_way()
-            return answer
-        if call.action == "describeExecution":
-            await self._on_its_way()
-            return self._described(call.parameters["ExecutionArn"])
+            return await self._requested(call)
         if call.action == "startExecution":
             return self._start_successor(call)
-        if call.action == "sendMessage":
-            await self._on_its_way()
-            return self._report(call.parameters["MessageBody"])
-        raise TaskFailure("States.Runtime", f"there is no {call.service}:{call.action} here")
+        await self._on_its_way()
+        if call.action == "describeExecution":
+            return self._described(call)
+        return self._report(call.parameters["MessageBody"])
+
+    async def _requested(self, call: TaskCall) -> Any:
+        await self._on_its_way()
+        answer = request(self.dynamodb, call)
+        await self._on_its_way()
+        return answer
 
     async def _on_its_way(self) -> None:
         await self.clock.sleep_until(self.clock.now_ms() + self._draws.randrange(MACHINE_REQUEST_MS // 2))
@@ -178,19 +195,16 @@ class World:
         except (ClientError, BotoCoreError) as error:
             raise TaskFailure("Sqs.SdkClientException", str(error)) from None
 
-    def _described(self, arn: str) -> Any:
-        execution = self._described_by(arn)
-        if execution not in self.executions:
-            self.account.cross(f"{self.stream} asks about the execution {execution.name} of another stream")
-        return {"ExecutionArn": arn, "Status": execution.status}
-
-    def _described_by(self, arn: str) -> Execution:
+    def _described(self, call: TaskCall) -> Any:
         if self.clock.now_ms() < self.account.no_descriptions_until_ms and self._draws.random() < 0.7:
             raise TaskFailure("Sfn.SdkClientException", "Rate exceeded")
+        arn = call.parameters["ExecutionArn"]
         execution = self.account.executions.get(arn)
         if execution is None:
             raise TaskFailure("Sfn.ExecutionDoesNotExistException", f"Execution Does Not Exist: '{arn}'")
-        return execution
+        if execution not in self.executions:
+            self.account.cross(f"{self.stream} asks about the execution {execution.name} of another stream")
+        return {"ExecutionArn": arn, "Status": execution.status, "StartDate": written(execution.started_ms)}
 
     def _start_successor(self, call: TaskCall) -> Any:
         if self.clock.now_ms() < self.account.no_successors_until_ms and self._draws.random() < 0.5:
@@ -224,7 +238,8 @@ class World:
         await clock.sleep_until(clock.now_ms() + late_ms)
         answer: asyncio.Future[Outcome | str] = asyncio.get_running_loop().create_future()
         settle = setter(answer)
-        function = ChaosFunction(clock, self.dynamodb, self._task(call), settle)
+        function = VirtualFunction(clock, self._task(call), settle)
+        function.requests = SlowRequests(clock, self.dynamodb, function)
         self.functions.append(function)
         self._settled[function] = answer
         self.say(f"{self.name(function)} starts")
@@ -233,7 +248,7 @@ class World:
         function.start(self._needs(function))
         return self._to_response(function, await answer, limit)
 
-    def _needs(self, function: ChaosFunction) -> Needs:
+    def _needs(self, function: VirtualFunction) -> Needs:
         """What a function of the stream does."""
         slot = NotedSlot(self.clock, function, function.task.invocation, self.upstream)
         self.slots.append(slot)
@@ -244,33 +259,24 @@ class World:
         limit_ms = self.version.settings["function_timeout_s"] * 1000
         wrong_ms = self._draws.randrange(-skew_ms, skew_ms + 1)
         number = len(self.functions) + 1 + 1_000 * self._number
-        asked = stream_invocation.Request(
-            stream_id=payload["pathParameters"]["streamId"],
-            lane=payload.get("lane", ""),
-            execution=payload.get("execution", ""),
-            cycles=payload.get("cycles", 0),
-            renew_after=payload.get("renew_after", 0),
-            died=payload.get("died", ""),
-            wait_s=payload.get("wait_s", 0),
-            limit_s=payload.get("limit_s", 0),
-        )
+        unnamed = {"lane": "", "execution": "", "cycles": 0, "renew_after": 0}
+        named = {name: payload[name] for name in stream_invocation.Request.__slots__ if name in payload}
+        asked = stream_invocation.Request(stream_id=payload["pathParameters"]["streamId"], **{**unnamed, **named})
         now_ms = self.clock.now_ms() + wrong_ms
         settings = self.version.function
         who = stream_invocation.to_invocation(asked, settings, f"r{number}", now_ms=now_ms, remaining_ms=limit_ms)
         return Task(number, who, self.version.number, who.deadline_ms - now_ms, wrong_ms)
 
-    def _to_response(self, function: ChaosFunction, outcome: Outcome | str, limit: Timer) -> Any:
+    def _to_response(self, function: VirtualFunction, outcome: Outcome | str, limit: Timer) -> Any:
         if not function.is_lost:
             limit.cancel()
         if isinstance(outcome, str):
             message = f"RequestId: {function.task.invocation.request_id} Error: the function was killed"
-            raise TaskFailure(outcome, json.dumps({"errorType": outcome, "errorMessage": message}))
+            return answer_of(Outcome(outcome, "", message))
         self.say(f"{self.name(function)} ends: {outcome.error or outcome.status} ({outcome.message})")
-        if outcome.error:
-            raise TaskFailure(outcome.error, json.dumps({"errorType": outcome.error, "errorMessage": outcome.message}))
-        return {"status": outcome.status}
+        return answer_of(outcome)
 
-    def name(self, function: ChaosFunction) -> str:
+    def name(self, function: VirtualFunction) -> str:
         """How the trace calls a function."""
         who, version = function.task.invocation, function.task.version
         suffix = f", version {version}" if version > 1 else ""
@@ -283,19 +289,19 @@ class World:
         self.version = self._next_versions.pop(0)
         self.deployed.append(self.version)
 
-    def kill(self, function: ChaosFunction, linger_ms: int, error: str) -> None:
+    def kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
         """Ends a function as SIGKILL does; the machine hears of it as `error`."""
         if function.is_alive:
             function.kill(linger_ms)
             self.say(f"{self.name(function)} is killed")
         setter(self._settled[function])(error)
 
-    def _time_out(self, function: ChaosFunction) -> None:
+    def _time_out(self, function: VirtualFunction) -> None:
         """Ends a function as Lambda does at its limit, where it has not ended by itself."""
         function.timed_out = function.is_alive
         self.kill(function, 0, "Sandbox.Timedout")
 
-    def lose(self, function: ChaosFunction) -> None:
+    def lose(self, function: VirtualFunction) -> None:
         """Lets the machine take a function for dead that goes on."""
         if not self._settled[function].done():
             function.is_lost = True

@@ -8,11 +8,13 @@ stays.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.connection.effects import Outcome
 from handlers.store.connection_store import Store
 from local.simulation.tables import method
 from states_language import TaskCall, TaskFailure
@@ -39,7 +41,7 @@ def store_on(client: Any, names: Mapping[str, str], **settings: Any) -> Store:
         events_table=names["events_table"],
         control_table=names["control_table"],
         dead_letter_queue_url="",
-        sleep=_not_at_all,
+        sleep=not_at_all,
         **settings,
     )
 
@@ -54,8 +56,16 @@ def setter(future: asyncio.Future[T]) -> Callable[[T], None]:
     return settle
 
 
-def _not_at_all(_seconds: float) -> None:
-    return
+def answer_of(outcome: Outcome, **details: Any) -> dict[str, str]:
+    """What the machine gets of a function's outcome; TaskFailure where it is an error."""
+    if outcome.error:
+        cause = {"errorMessage": outcome.message, "errorType": outcome.error, **details}
+        raise TaskFailure(outcome.error, json.dumps(cause))
+    return {"status": outcome.status}
+
+
+def not_at_all(_seconds: float) -> None:
+    """Takes no time."""
 
 
 def _no_queue() -> Any:

@@ -12,7 +12,6 @@ Invariant: nothing is left out that another step or another function depends on.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,7 +30,7 @@ from handlers.connection.inputs import LeaseRead, Written
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Answer, Await, Ended, Step, Steps
 from handlers.framing.oversize import Oversize
-from local.simulation.slots import Slot, Upstream
+from local.simulation.slots import Slot, Upstream, each
 from local.simulation.virtual_function import VirtualFunction
 
 T = TypeVar("T")
@@ -91,21 +90,7 @@ class SkippingSlot(Slot):
 
     def filtered(self, steps: Steps[T]) -> Steps[T]:
         """The steps that are performed."""
-        move: Callable[[], Step] = functools.partial(next, steps)
-        while True:
-            try:
-                step = move()
-                while (skipped := self._skips(step)) is not None:
-                    step = steps.send(skipped)
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
-            try:
-                answer = yield from self._performed(step)
-            except Exception as error:
-                move = functools.partial(steps.throw, error)
-            else:
-                move = functools.partial(steps.send, answer)
+        return each(steps, self._performed)
 
     def _skips(self, step: Step) -> Answer | None:
         """What a step is answered by that is left out; None for one that is performed."""
@@ -123,6 +108,8 @@ class SkippingSlot(Slot):
 
     def _performed(self, step: Step) -> Steps[Answer]:
         """Returns what the step is answered by."""
+        if (skipped := self._skips(step)) is not None:
+            return skipped
         answer: Answer
         match step:
             case Await(wake_ms, int(lease_ms)) if self._waits_for_changes():

@@ -16,7 +16,7 @@ from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Arrival
 from handlers.connection.lease import Lease
 from handlers.connection.reconnection import attempts
-from handlers.connection.steps import Invocation, Report, Steps
+from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
 from handlers.group.keeping import Keeps, Kept, kept
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
@@ -89,6 +89,23 @@ class Slot:
         # What is dropped with a function that was killed closes nothing: its socket may linger.
         if self.function.is_alive:
             self.upstream.close(link)
+
+
+def each(steps: Steps[T], perform: Callable[[Step], Steps[Answer]]) -> Steps[T]:
+    """Yields for each of the steps what `perform` does, and goes on with the answer that it returns."""
+    move: Callable[[], Step] = functools.partial(next, steps)
+    while True:
+        try:
+            step = move()
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        try:
+            answer = yield from perform(step)
+        except Exception as error:
+            move = functools.partial(steps.throw, error)
+        else:
+            move = functools.partial(steps.send, answer)
 
 
 def stream_needs(

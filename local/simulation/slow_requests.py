@@ -18,7 +18,7 @@ from handlers.errors import StoreUnavailable
 from handlers.run.performer import NO_TIME, TOO_LATE, hard_stop_ms
 from handlers.run.threads import Answered
 from local.simulation.unreliable_tables import UnreliableDynamoDB, nothing
-from local.simulation.virtual_function import Killed, VirtualFunction, Waits
+from local.simulation.virtual_function import AtOnce, Killed, VirtualFunction, Waits
 from local.simulation.virtual_ports import Requests
 from states_language.clock import Clock
 
@@ -28,8 +28,8 @@ MOST_MS = 8
 NOTHING_ASKED = StoreFailed("nothing was asked")
 
 
-class SlowRequests:
-    """The requests of one function; `dies_in` is how many steps of them it survives, None for all."""
+class SlowRequests(AtOnce):
+    """The requests of one function."""
 
     def __init__(self, clock: Clock, dynamodb: UnreliableDynamoDB, function: VirtualFunction) -> None:
         self._clock = clock
@@ -37,10 +37,8 @@ class SlowRequests:
         task = function.task
         self._hard_stop_ms = hard_stop_ms(clock.now_ms() + task.limit_ms, task.invocation.margin_ms)
         self._draws = function.draws
-        self.dies_in: int | None = None
         self._leaves_from_ms = self._hard_stop_ms - task.invocation.margin_ms
         self._slow_until_ms = 0
-        self.ran_out = False  # of time, though no slow store had taken some of what is kept for leaving
 
     def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
         """The answer of the last, or that there is none of one: then the others are not made."""

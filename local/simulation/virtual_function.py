@@ -46,16 +46,6 @@ class Clock(Protocol):
         """Moves the time to then where nothing else happens before; returns whether it has."""
 
 
-class Requests(Protocol):
-    """How long requests of the function take, and whether they are answered (`slow_requests.py`)."""
-
-    def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
-        """The answer of the last, or that there is none of one: then the others are not made."""
-
-    def missed(self) -> None:
-        """Notes requests that were not made, for no time was left."""
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """What the invocation is asked for, for how long it is to live, and how far its clock is wrong.
@@ -71,15 +61,18 @@ class Task:
 
 
 class AtOnce:
-    """Requests that take no time."""
+    """Requests of a function that take no time; `slow_requests.py` has those that do."""
+
+    ran_out = False  # of time for a request, though no slow store had taken some of what is kept for leaving
+    dies_in: int | None = None  # so many more steps of its requests
 
     def ask(self, *requests: Callable[[], T]) -> Waits[T | StoreFailed]:
-        """The answer of the last; raises what one raises."""
+        """The answer of the last, or that there is none of one: then the others are not made."""
         yield from ()
         return [request() for request in requests][-1]
 
     def missed(self) -> None:
-        """Notes nothing."""
+        """Notes requests that were not made, for no time was left."""
 
 
 class VirtualFunction:
@@ -103,7 +96,7 @@ class VirtualFunction:
         self._is_prompt = is_prompt
         self.draws = random.Random(task.number)
         self.draw: Callable[[float, float], float] = self.draws.uniform
-        self.requests: Requests = AtOnce()
+        self.requests = AtOnce()
         self.bell = VirtualBell(self._heard)
         self.own_thread = OwnThread()
         self.slots: dict[str, Any] = {}  # by stream (`slots.py`)

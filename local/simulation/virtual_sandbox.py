@@ -9,7 +9,6 @@ limit, whichever comes first.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
 from handlers.run.group_ports import Needs
 from local.simulation.dynamodb_expressions import Item
-from local.simulation.shared_tasks import request, setter, store_on
+from local.simulation.shared_tasks import answer_of, request, setter, store_on
 from local.simulation.skipping import SkippingSlot, VirtualConnection
 from local.simulation.slots import Upstream, stream_needs
 from local.simulation.tables import Key, MemoryDynamoDB
@@ -106,18 +105,8 @@ class VirtualSandbox:
         self._running.remove((function, future))
         if outcome is None:
             message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
-            raise TaskFailure(
-                "Sandbox.Timedout", json.dumps({"errorType": "Sandbox.Timedout", "errorMessage": message})
-            )
-        if outcome.error:
-            cause = {
-                "errorMessage": outcome.message,
-                "errorType": outcome.error,
-                "requestId": request_id,
-                "stackTrace": [],
-            }
-            raise TaskFailure(outcome.error, json.dumps(cause))
-        return {"status": outcome.status}
+            return answer_of(Outcome("Sandbox.Timedout", "", message))
+        return answer_of(outcome, requestId=request_id, stackTrace=[])
 
     def _start(self, call: TaskCall, request_id: str, future: asyncio.Future[Outcome | None]) -> VirtualFunction:
         settings, payload = self._settings, call.payload

@@ -11,10 +11,10 @@ from local.chaos import simulate
 from local.chaos.command import report, runs, summary
 from local.chaos.deployments import changeable
 from local.chaos.invariants import violations
-from local.chaos.memory import Memory
 from local.chaos.schedule import KINDS, LAST_MS, POLICIES, Fault, Schedule, generate
 from local.chaos.simulate import run_world
 from local.cli import main
+from local.simulation.upstream_memory import Memory
 
 PROMISE = (
     " lost 0 invented 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0"
@@ -121,7 +121,7 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many faults the one without which nothing fails is left, in the report too."""
     monkeypatch.setattr(
-        "local.chaos.chaotic_upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
+        "local.simulation.chaotic_upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
     )
     faults = (Fault(9_000, "reset"), Fault(12_000, "burst", 0, 5), Fault(20_000, "kill", 0, 0))
     result = simulate.run_schedule(Schedule(5, "evicts", True, False, 3, False, 300, 700, faults))

@@ -10,9 +10,9 @@ from local.chaos import gap_rules, stream_rules
 from local.chaos.group_schedule import generate_groups
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
-from local.chaos.memory import Memory
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.simulate import run_schedule, run_world
+from local.simulation.upstream_memory import Memory
 from tests.planted.schedules import CALM, PLAIN, group, stream
 
 # Its upstream ends the older connection, and then says that the cursor is too old: it keeps half a second.

@@ -78,7 +78,7 @@ def test_functions_that_start_again_are_of_the_version_of_that_moment() -> None:
     killed = next(function for function in world.functions if function.died_ms is not None)
     lane = killed.task.invocation.lane
     after = next(one for one in world.functions if one.task.invocation.lane == lane and one.task.version == 2)
-    first = min(link.asked_ms for link in world.upstream.links if link in after.links_by_fence.values())
+    first = min(link.asked_ms for link in world.upstream.links if link.function is after)
     assert killed.died_ms is not None
     assert first - killed.died_ms < 5_000
 

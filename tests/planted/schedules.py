@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from local.chaos.deployments import OTHER_SETTINGS
-from local.chaos.memory import EVERYTHING, Memory
 from local.chaos.schedule import POLICIES, Fault, Schedule
+from local.simulation.upstream_memory import EVERYTHING, Memory
 
 # --- one stream -------------------------------------------------------------------------------------------------------
 

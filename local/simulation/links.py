@@ -7,7 +7,6 @@ clock, but for what is left of the function's time, which is by the function's o
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,10 +15,10 @@ from typing import Any, TypeVar
 from handlers.connection.effects import Claim, MarkConnected, Write
 from handlers.connection.inputs import Claimed, StoreFailed
 from handlers.connection.reconnection import lived
-from handlers.connection.steps import ChangeRest, Ended, Invocation, ReadRest, Report, Step, Steps
+from handlers.connection.steps import Answer, ChangeRest, Ended, Invocation, ReadRest, Report, Step, Steps
 from handlers.group.keeping import Keeps
 from handlers.run.performer import NO_TIME
-from local.simulation.slots import Slot, Upstream
+from local.simulation.slots import Slot, Upstream, each
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import VirtualReader
 from states_language.clock import Clock
@@ -91,14 +90,22 @@ class Link:
         """Returns the function that has opened it."""
         return self.client.function
 
+    @property
+    def over_ms(self) -> int | None:
+        """When it was closed or its function died, whichever came first; None where neither has."""
+        return min((at_ms for at_ms in (self.closed_ms, self.function.died_ms) if at_ms is not None), default=None)
 
-class Notes:
-    """Of one stream in one function; `links_by_fence` are its openings by their fencing tokens."""
 
-    def __init__(self, clock: Clock, invocation: Invocation, own_now_ms: Callable[[], int]) -> None:
+class NotedSlot(Slot):
+    """One stream in one function, whose openings are noted; between any two steps the function may be killed.
+
+    `links_by_fence` are its openings by their fencing tokens.
+    """
+
+    def __init__(self, clock: Clock, function: VirtualFunction, invocation: Invocation, upstream: Upstream) -> None:
+        super().__init__(function, upstream)
         self._clock = clock
         self._invocation = invocation
-        self._own_now_ms = own_now_ms
         self._claimed_ms = self._looked_ms = 0
         self._took_ms: int | None = None
         self._fence = 0
@@ -110,27 +117,25 @@ class Notes:
         self._link: Link | None = None
         self.links_by_fence: dict[int, Link] = {}
 
-    def begins(self) -> None:
-        """Records that the function begins with the stream anew."""
-        self._again = None
-        self._begins_anew = False
+    def filtered(self, steps: Steps[T]) -> Steps[T]:
+        """The same steps, each noted before it is performed and after."""
+        self._again, self._begins_anew = None, False
+        result = yield from each(steps, self._performed)
+        self._settle()
+        return result
 
-    def rests(self) -> None:
-        """Records that the function rests between two rows of tries, as the machine does between two functions.
+    def _performed(self, step: Step) -> Steps[Answer]:
+        self._before(step)
+        answer: Answer = yield step
+        if answer.value == StoreFailed(NO_TIME):
+            self.function.requests.missed()
+        self._after(step, answer.value)
+        self.function.performed(step)
+        return answer
 
-        The connection after the rest must have been put off by chance as ever; the failures in a row count from there.
-        """
-        self._begins_anew = True
-
-    def drew(self, least: float, most: float, value: float) -> None:
-        """Records what was drawn by chance."""
-        if least < most:
-            self._drawn[round(1000 * value)] = 1000 * most
-
-    def before(self, step: Step) -> None:
-        """Records what is to be performed."""
+    def _before(self, step: Step) -> None:
         if not isinstance(step, ChangeRest | ReadRest | Ended):
-            self.settle()
+            self._settle()
         now_ms = self._clock.now_ms()
         match step:
             case Claim():
@@ -140,8 +145,7 @@ class Notes:
             case Ended(report):
                 self._ended(report)
 
-    def after(self, step: Step, value: Any) -> None:
-        """Records what it was answered by."""
+    def _after(self, step: Step, value: Any) -> None:
         if isinstance(value, StoreFailed):
             return
         if isinstance(step, Write) and step.fence in self.links_by_fence:
@@ -151,22 +155,8 @@ class Notes:
         elif isinstance(step, MarkConnected) and self._link is not None:
             self._link.marked_ms = self._clock.now_ms()
 
-    def opened(self, link: Link) -> None:
-        """Records the opening that follows from an Open."""
-        self._link = link
-        link.claimed_ms, link.looked_ms, link.took_ms = self._claimed_ms, self._looked_ms, self._took_ms
-        if self._again is not None:
-            paused_ms = self._clock.now_ms() - self._ended_ms
-            most_ms = max((most for drawn, most in self._drawn.items() if drawn <= paused_ms), default=0.0)
-            link.again = replace(self._again, draw_most_ms=most_ms)
-        self.links_by_fence[self._fence] = link
-
-    def left(self) -> None:
-        """Records that nothing is open."""
-        self._link = None
-
-    def settle(self) -> None:
-        """From now on whoever looks knows what became of the connection that failed last."""
+    def _settle(self) -> None:
+        """From now on whoever reads the tables knows how the connection that failed last ended."""
         if self._failed is not None and self._failed.settled_ms is None:
             self._failed.settled_ms = self._clock.now_ms()
         self._failed = None
@@ -176,7 +166,7 @@ class Notes:
         before = 0 if self._again is None or self._begins_anew else self._again.failures
         self._begins_anew = False
         failures = 0 if lived(report.progress) else before + 1
-        left_ms, margin_ms = self._invocation.deadline_ms - self._own_now_ms(), self._invocation.margin_ms
+        left_ms, margin_ms = self._invocation.deadline_ms - self.function.now_ms(), self._invocation.margin_ms
         self._again = Again(failures, left_ms / margin_ms, 0)
         self._drawn.clear()
         self._ended_ms = self._clock.now_ms()
@@ -184,64 +174,39 @@ class Notes:
         if report.outcome.error == "StoreUnavailable":
             self._failed = None  # what it comes to may never be written down
 
-
-class NotedSlot(Slot):
-    """One stream in one function, whose openings are noted; between any two steps the function may be killed."""
-
-    def __init__(self, clock: Clock, function: VirtualFunction, invocation: Invocation, upstream: Upstream) -> None:
-        super().__init__(function, upstream)
-        self.notes = Notes(clock, invocation, function.now_ms)
-
-    @property
-    def links_by_fence(self) -> dict[int, Link]:
-        """Its openings, by their fencing tokens."""
-        return self.notes.links_by_fence
-
     def open(self, cursor: str | None, heard: Callable[[], None]) -> VirtualReader:
         """Opens the stream's upstream."""
         reader = super().open(cursor, heard)
-        self.notes.opened(reader.link)
+        self._link = link = reader.link
+        link.claimed_ms, link.looked_ms, link.took_ms = self._claimed_ms, self._looked_ms, self._took_ms
+        if self._again is not None:
+            paused_ms = self._clock.now_ms() - self._ended_ms
+            most_ms = max((most for drawn, most in self._drawn.items() if drawn <= paused_ms), default=0.0)
+            link.again = replace(self._again, draw_most_ms=most_ms)
+        self.links_by_fence[self._fence] = link
         return reader
 
     def draw(self, least: float, most: float) -> float:
-        """Returns a number between the two."""
+        """Returns a number between the two, and notes it where it was drawn by chance."""
         value = super().draw(least, most)
-        self.notes.drew(least, most, value)
+        if least < most:
+            self._drawn[round(1000 * value)] = 1000 * most
         return value
 
     def keeps(self, keeps: Keeps) -> Keeps:
-        """Notes each rest of the group's function: it asks in its own rests alone."""
+        """Notes each back-off of the group's function, which it checks `keeps` in alone.
+
+        After it a new row of failures begins, as after the machine's between two functions; and the connection after it
+        must have been put off by chance as ever.
+        """
 
         def keeps_on(at_ms: int) -> bool:
-            self.notes.rests()
+            self._begins_anew = True
             return keeps(at_ms)
 
         return keeps_on
 
-    def filtered(self, steps: Steps[T]) -> Steps[T]:
-        """The same steps, each noted before it is performed and after."""
-        self.notes.begins()
-        move: Callable[[], Any] = functools.partial(next, steps)
-        while True:
-            try:
-                step = move()
-            except StopIteration as ended:
-                self.notes.settle()
-                result: T = ended.value
-                return result
-            self.notes.before(step)
-            try:
-                answer = yield step
-            except Exception as error:
-                move = functools.partial(steps.throw, error)
-                continue
-            if answer.value == StoreFailed(NO_TIME):
-                self.function.requests.missed()
-            self.notes.after(step, answer.value)
-            self.function.performed(step)
-            move = functools.partial(steps.send, answer)
-
     def _closed(self, link: Link) -> None:
         super()._closed(link)
         if self.function.is_alive:
-            self.notes.left()
+            self._link = None

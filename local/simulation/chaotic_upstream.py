@@ -1,20 +1,20 @@
 """An upstream of numbered events in virtual time that misbehaves on demand: what it sends, to whom, and when it stops.
 
 Events are real frames of server-sent events, cut into chunks anywhere. It goes on from a cursor where the schedule
-says so, and keeps all events, or forgets as local/chaos/memory.py says. It knows its clients only by what
-local/chaos/link.py says of them. Invariant: a link that is closed brings nothing more.
+says so, and keeps all events, or forgets as `upstream_memory.py` says. Invariant: a link that is closed brings
+nothing more.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from local.chaos.links import Link, NotedSlot
-from local.chaos.memory import GONE_FRAME, GONE_STATUS, SPEED
-from local.chaos.schedule import Schedule
-from local.chaos.wire import Wire
+from local.simulation.links import Link, NotedSlot
+from local.simulation.upstream_memory import EVERYTHING, GONE_FRAME, GONE_STATUS, SPEED, Memory
+from local.simulation.wire import Wire
 from states_language.clock import Clock
 
 CONNECT_TIMEOUT_MS = 2_000
@@ -26,21 +26,38 @@ REORDER_DEPTH = 2
 LATE_MS = 40
 
 
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How an upstream behaves where nothing goes wrong; `resumes` is whether it goes on from a cursor.
+
+    Where it refuses it asks for a pause of `retry_after_s`, 0 for none. Where it `reorders` it sends again what lies a
+    little before the cursor.
+    """
+
+    seed: int
+    policy: str
+    resumes: bool
+    events_every_ms: int
+    retry_after_s: int = 0
+    memory: Memory = EVERYTHING
+    reorders: bool = False
+
+
 class ChaoticUpstream:
     """The upstream of one run. `emitted_ms[n]` is when event n came to be; `links` are all openings so far.
 
     It sends no event of `lost` to anybody. The event after each announces that, so it is one of `notices`.
     """
 
-    def __init__(self, clock: Clock, schedule: Schedule, wire: Wire, say: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, ways: Ways, wire: Wire, say: Callable[[str], None]) -> None:
         self._clock = clock
         self._wire = wire
         self._say = say
-        self._schedule = schedule
-        self._draws = random.Random(schedule.seed ^ 0x5EED)
+        self._ways = ways
+        self._draws = random.Random(ways.seed ^ 0x5EED)
         self._until_ms: dict[str, int] = {}
         self._status = 0
-        self._back = REORDER_DEPTH if any(fault.kind == "reorders" for fault in schedule.faults) else 0
+        self._back = REORDER_DEPTH if ways.reorders else 0
         self._swapped: int | None = None
         self.emitted_ms: list[int] = []
         self.lost: set[int] = set()
@@ -104,7 +121,7 @@ class ChaoticUpstream:
     def open(self, client: NotedSlot, cursor: str | None) -> Link:
         """A link that is answered soon, or not."""
         now_ms = self._clock.now_ms()
-        goes_on = self._schedule.resumes and cursor
+        goes_on = self._ways.resumes and cursor
         link = Link(client, int(cursor) if goes_on and cursor else None, now_ms, asks=bool(cursor))
         self.links.append(link)
         if self._holds("no listener"):
@@ -126,12 +143,12 @@ class ChaoticUpstream:
     def _answer(self, link: Link) -> None:
         if link.closed_ms is not None:
             return
-        now_ms, policy = self._clock.now_ms(), self._schedule.policy
+        now_ms, policy = self._clock.now_ms(), self._ways.policy
         others = list(self.open_links)
         if self._holds("refusals"):
-            self._refuse(link, self._status, self._schedule.retry_after_s)
+            self._refuse(link, self._status, self._ways.retry_after_s)
             return
-        if self._schedule.memory.word == "status" and self._has_forgotten(link):
+        if self._ways.memory.word == "status" and self._has_forgotten(link):
             self._say(f"  link {self.links.index(link)} is told that {link.cursor} is too old")
             link.closed_ms, link.has_forgotten = now_ms, True
             link.client.arrived(link, Opened(GONE_STATUS))
@@ -155,7 +172,7 @@ class ChaoticUpstream:
         if link.cursor is None:
             return
         first = max(0, link.cursor + 1 - self._back)
-        memory = self._schedule.memory
+        memory = self._ways.memory
         if not memory.forgets:
             self._send(link, list(range(first, newest)))
             return
@@ -172,9 +189,7 @@ class ChaoticUpstream:
 
     def _has_forgotten(self, link: Link) -> bool:
         """Whether the event of the cursor is none that it has any more."""
-        return link.cursor is not None and link.cursor < self._schedule.memory.oldest(
-            self.emitted_ms, self._clock.now_ms()
-        )
+        return link.cursor is not None and link.cursor < self._ways.memory.oldest(self.emitted_ms, self._clock.now_ms())
 
     def _replay(self, link: Link, since_ms: int) -> None:
         """Sends what is due of the backlog of a link that goes on from `since_ms`, and comes back for the rest."""
@@ -192,7 +207,7 @@ class ChaoticUpstream:
 
     def _count(self, link: Link, others: list[Link]) -> None:
         """Counts those who live. Where two are tolerated, claims within one connect cannot know of each other."""
-        policy = self._schedule.policy
+        policy = self._ways.policy
         known = [other for other in others if other.function.is_alive]
         if policy == "tolerates":
             known = [other for other in known if _before(other.marked_ms, link.claimed_ms)]
@@ -220,7 +235,7 @@ class ChaoticUpstream:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        every_ms = self._schedule.events_every_ms
+        every_ms = self._ways.events_every_ms
         if not self._holds("silence"):
             self._emit()
         self._clock.call_at(self._clock.now_ms() + self._draws.randrange(every_ms // 2, every_ms * 3 // 2), self._tick)
