@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +47,7 @@ RETRIES = Retries(60_000, 60_000)
 
 
 class ApiReader:
-    """Of one stream; `misread` and `misreported` of its world say what was wrong."""
+    """Of one stream; its world is told what was wrong."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -96,7 +96,7 @@ class ApiReader:
         try:
             event_pages.check_place(after, layout.order)
         except Problem as problem:
-            self._say(world.misread, f"a page after {after!r} is refused: {problem}")
+            world.blame("misread", f"a page after {after!r} is refused: {problem}")
             self._after = ""
             return False
         entries = self._events.entries(
@@ -116,7 +116,7 @@ class ApiReader:
         goes_on = expected[-1][0] if len(expected) == limit else None
         if (shown, page["next"]) != (expected, goes_on):
             numbers = [number for _, number in shown], [number for _, number in expected]
-            self._say(world.misread, f"{limit} events after {after!r} are {numbers[0]} and not {numbers[1]}")
+            world.blame("misread", f"{limit} events after {after!r} are {numbers[0]} and not {numbers[1]}")
         self._after = expected[-1][0] if expected else after
         return goes_on is not None
 
@@ -142,7 +142,7 @@ class ApiReader:
             *self._wrong_gaps(said["coverage"]),
         )
         for text in wrong:
-            self._say(world.misreported, text)
+            world.blame("wrong-status", text)
 
     def _wrong_gaps(self, coverage: dict[str, Any] | None) -> Iterator[str]:
         """Gaps that are shown otherwise than the records of all connections and the announced losses have them.
@@ -193,13 +193,24 @@ class ApiReader:
             yield f"the counts {counts} are not the sums of the connections' {most}, {least} of those that ended"
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """What is wrong with the status, whenever it is asked for, and where nothing has changed of late."""
+        """What is wrong with the status, whenever it is requested, and where nothing has changed of late."""
         world, now_ms = self._world, self._clock.now_ms()
+        ends = {end for execution in world.executions if (end := end_word(execution))}
+        yield from self._unfounded(word, ends)
         asked = [(world.origin_ms + at_ms, method) for at_ms, method in requests(world.schedule)]
         past = [(at_ms, method) for at_ms, method in asked if at_ms < now_ms]
-        methods = {method for at_ms, method in asked if at_ms <= now_ms}
+        is_stop = past[-1][1] == "DELETE" and asked[-1][0] < now_ms
+        if is_stop and word not in {"stopping", "stopped", *ends}:
+            yield f"the status is {word}, and a stop was asked for last"
+        expected = self._expected(past[-1][1], ends)
+        if expected and word not in expected and self._is_settled():
+            yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
+
+    def _unfounded(self, word: str, ends: Container[str]) -> Iterator[str]:
+        """What is wrong with a status that nothing can have led to; `ends` are the last words of executions."""
+        world, now_ms = self._world, self._clock.now_ms()
+        methods = {method for at_ms, method in requests(world.schedule) if world.origin_ms + at_ms <= now_ms}
         refused = {link.refused_with for link in world.upstream.links}
-        ends = {end for execution in world.executions if (end := end_word(execution))}
         until_ms = self._last_open_ms() + self._dead_after_ms + SLACK_MS + 2 * world.schedule.skew_ms
         reasons = {
             "ended": 204 in refused,
@@ -207,17 +218,15 @@ class ApiReader:
             "broken": "broken" in ends,
             "stopping": "DELETE" in methods,
             "stopped": "DELETE" in methods,
-            "running": now_ms <= until_ms,
+            "running": now_ms <= self._released_by_ms(until_ms),
             "unknown": False,
         }
         if not reasons.get(word, True):
             yield f"the status is {word}, and there is no reason for that"
-        is_stop = past[-1][1] == "DELETE" and asked[-1][0] < now_ms
-        if is_stop and word not in {"stopping", "stopped", *ends}:
-            yield f"the status is {word}, and a stop was asked for last"
-        expected = self._expected(past[-1][1], ends)
-        if expected and word not in expected and self._is_settled():
-            yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"
+
+    def _released_by_ms(self, until_ms: int) -> int:
+        """Until when a stream may be taken for connected that was so until then."""
+        return until_ms
 
     def _expected(self, asked: str, ends: set[str]) -> set[str]:
         """What the status is where all that happened is written down; nothing where that cannot be known.
@@ -262,9 +271,6 @@ class ApiReader:
         if self._world.upstream.open_links:
             return self._clock.now_ms()
         return max((link.closed_ms or 0 for link in self._world.upstream.links if link.opened_ms), default=0)
-
-    def _say(self, texts: list[str], text: str) -> None:
-        texts.append(f"{(self._clock.now_ms() - self._world.origin_ms) / 1000:.3f} s: {text}")
 
 
 def _sums(told: Mapping[int, tuple[int, int, int]], fences: Iterable[int]) -> list[int]:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
 from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
-from local.chaos.losses import lease_ttl_ms, ledger, uncovered
+from local.chaos.losses import lease_ttl_ms, ledger, rows_of, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -55,12 +55,7 @@ def unrecorded(world: World) -> list[str]:
     """
     if not world.upstream.open_links:
         return []
-    items = world.tables.query(
-        TableName=world.control_table,
-        KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-        ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "gap#"}},
-    )["Items"]
-    there = {item["SK"]["S"]: item for item in items}
+    there = {item["SK"]["S"]: item for item in rows_of(world, "gap#")}
     now_ms = world.clock.now_ms()
     records = ledger(world)
     if any(record.opened_ms > now_ms - RECORDED_AFTER_MS for record in records):
@@ -205,9 +200,8 @@ def _end_ms(world: World, records: list[Record], link: Link) -> int:
     It is the record's word where it was killed or could not write its end, and where it broke: then it is good until it
     was last heard, or what it had read was stored.
     """
-    ends = [at_ms for at_ms in (link.closed_ms, link.function.died_ms) if at_ms is not None]
-    end_ms = min(ends, default=world.clock.now_ms())
-    fence = next((fence for fence in link.client.links_by_fence if link.client.links_by_fence[fence] is link), 0)
+    end_ms = link.over_ms or world.clock.now_ms()
+    fence = next((fence for fence, own in link.client.links_by_fence.items() if own is link), 0)
     record = next((record for record in records if record.fence == fence and not record.refused), None)
     if record is None:
         return link.opened_ms or 0

@@ -9,16 +9,15 @@ from __future__ import annotations
 from local.chaos.execution_ends import outdated, overdue, unnamed
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered
-from local.chaos.rests import most_ms
 from local.chaos.schedule import requests
 from local.chaos.stream_rules import (
-    EXPIRY_MS,
     at,
     bound_ms,
     broken,
     handover_ms,
     is_stopped,
     lease,
+    not_connected,
     quiet_ms,
     shortened_until_ms,
 )
@@ -31,14 +30,11 @@ PACED_MS = 3_000
 
 def of_group(group: Group) -> dict[str, list[str]]:
     """What was broken in what the streams share."""
-    watches = [one.group_watch for one in group.all.values()]
-    return {
+    return group.broken | {
         "stuck": _running_on(group),
         "unnamed-ends": unnamed(group),
         "outdated": outdated(group),
         "overdue": overdue(group),
-        "backwards": [text for watch in watches for text in watch.backwards],
-        "usurped": [text for watch in watches for text in watch.usurped],
     }
 
 
@@ -93,18 +89,7 @@ def _stuck(member: Member) -> list[str]:
         late = [link for link in member.upstream.links if link.asked_ms > quiet_at_ms + EFFECT_MS]
         return ["the stream is over and was opened again"] if late else []
     bound = quiet_at_ms + bound_ms(member) + PACED_MS
-    texts = []
-    shortened_ms = shortened_until_ms(member.group)
-    for start, end in uncovered(member, quiet_at_ms, now_ms):
-        is_late = start < quiet_at_ms + int(member.settings["function_timeout_s"]) * 1000 + most_ms(member)
-        steady_ms = handover_ms(member, start)
-        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late or start < shortened_ms else steady_ms
-        if end > bound and end - start > allowed_ms:
-            texts.append(
-                f"not connected from {at(member, start)} to {at(member, end)}, and all was over at"
-                f" {at(member, quiet_at_ms)}"
-            )
-    return texts
+    return not_connected(member, quiet_at_ms, bound, shortened_until_ms(member.group))
 
 
 def _disturbed(member: Member) -> list[str]:

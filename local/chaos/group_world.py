@@ -24,8 +24,8 @@ from handlers.store.group_store import group_lease, live_of_member
 from handlers.store.typed_values import Item
 from local.chaos.account import Account
 from local.chaos.deployments import QUEUE_URL, Version
-from local.chaos.group_watch import GroupWatch
 from local.chaos.schedule import Fault, Schedule
+from local.chaos.table_watch import GroupWatch
 from local.chaos.world import World, input_of
 from local.simulation.links import NotedSlot
 from local.simulation.slots import group_needs
@@ -57,7 +57,7 @@ class Group(World):
         account.watch_group = lambda name: self.named(name).group_watch.changed if is_group(name) else None
         self._start_machine = start_machine
         self.posts = 0
-        self.group_watch = GroupWatch(account)
+        self.group_watch = GroupWatch(account, self.blame)
         account.watch(FIRST, self.group_watch.changed)
         self.all = {FIRST: self}
         names = ("retry_max_delay_s", "throttle_delay_s", "throttle_max_delay_s", "cool_down_s", "jitter_s")
@@ -89,7 +89,7 @@ class Group(World):
         if group not in self.all:
             self.all[group] = beside = copy.copy(self)
             beside.stream = group
-            beside.group_watch = GroupWatch(self.account)
+            beside.group_watch = GroupWatch(self.account, self.blame)
             self.account.watch(group, beside.group_watch.changed)
         return self.all[group]
 

@@ -10,18 +10,15 @@ from local.chaos import delivery_rules, group_rules, stream_rules
 from local.chaos.execution_ends import outdated, over_as, overdue, unnamed
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered
-from local.chaos.rests import most_ms
 from local.chaos.stream_rules import (
     COUNTED,
-    EXPIRY_MS,
     STOP_MS,
     Violation,
     asked_last,
-    at,
     bound_ms,
     broken,
-    handover_ms,
     is_stopped,
+    not_connected,
     quiet_ms,
     shortened_until_ms,
 )
@@ -46,6 +43,7 @@ def _of(world: World) -> list[Violation]:
         seen = group_rules.of_group(world)
     else:
         seen = group_rules.of_member(world) if isinstance(world, Member) else _of_alone(world)
+    assert seen.keys() <= set(COUNTED), "a kind that nobody counts"
     name = "" if world.is_alone else f"{world.stream}: "
     return [Violation(kind, f"{name}{text}") for kind in COUNTED for text in seen.get(kind, ())]
 
@@ -68,7 +66,6 @@ def _of_alone(world: World) -> dict[str, list[str]]:
 def _stuck(world: World) -> list[str]:
     now_ms = world.clock.now_ms()
     quiet = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"])
-    holes = uncovered(world, quiet, now_ms)
     running = [execution.name for execution in world.executions if execution.status == "RUNNING"]
     if is_stopped(world):
         if asked_last(world.schedule) == {"POST"}:
@@ -84,18 +81,7 @@ def _stuck(world: World) -> list[str]:
         return []
     if not running:
         return ["no execution runs and nobody stopped the stream"]
-    texts = []
-    shortened_ms = shortened_until_ms(world)
-    for start, end in holes:
-        # Within the bound it may fall again: two lanes come back from the same outage, and what a function rested is
-        # missing at the end of its life.
-        is_late = start < quiet + int(world.settings["function_timeout_s"]) * 1000 + most_ms(world)
-        steady_ms = handover_ms(world, start)
-        allowed_ms = max(steady_ms, EXPIRY_MS) if is_late or start < shortened_ms else steady_ms
-        if end > quiet + bound_ms(world) and end - start > allowed_ms:
-            when = f"from {at(world, start)} to {at(world, end)}"
-            texts.append(f"not connected {when}, and the last fault was over at {at(world, quiet)}")
-    return texts
+    return not_connected(world, quiet, quiet + bound_ms(world), shortened_until_ms(world))
 
 
 def _unlettered(world: World) -> list[str]:

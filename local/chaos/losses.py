@@ -77,8 +77,7 @@ def _first_ms(world: World, records: list[Record]) -> int:
 def _was_unspeakable(world: World, link: Link) -> bool:
     """Whether a connection ended at once, for its function died or the store refused what it said of itself."""
     assert link.opened_ms is not None
-    ends = [end for end in (link.function.died_ms, link.closed_ms) if end is not None]
-    end_ms = min(ends, default=world.clock.now_ms())
+    end_ms = link.over_ms or world.clock.now_ms()
     refusals = [fault for fault in world.schedule.faults if fault.kind in OF_THE_STORE]
     was_refused = any(
         world.origin_ms + fault.at_ms <= end_ms and link.opened_ms <= world.origin_ms + fault.at_ms + fault.for_ms
@@ -127,8 +126,7 @@ Span = Callable[[Link, int], tuple[int, int]]
 
 
 def _open_span(link: Link, opened_ms: int) -> tuple[int, int]:
-    ends = [end for end in (link.closed_ms, link.function.died_ms) if end is not None]
-    return opened_ms, min(ends, default=sys.maxsize)
+    return opened_ms, link.over_ms or sys.maxsize
 
 
 def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span) -> list[tuple[int, int]]:
@@ -230,9 +228,8 @@ def _told_span(told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tu
 
 def _was_on_its_way(link: Link, number: int) -> bool:
     """Whether an event of a silence had not come, or hardly, when the connection ended."""
-    ends = [end for end in (link.function.died_ms, link.closed_ms) if end is not None]
     came_ms = link.came_ms.get(number)
-    return came_ms is None or min(ends, default=came_ms) - came_ms <= ON_ITS_WAY_MS
+    return came_ms is None or (link.over_ms or came_ms) - came_ms <= ON_ITS_WAY_MS
 
 
 def _halves(world: World, link: Link) -> Iterator[int]:
@@ -269,9 +266,14 @@ def ledger(world: World) -> list[Record]:
 
 def ledger_rows(world: World) -> list[typed_values.Item]:
     """The records of all its connections as they stand in the tables."""
-    rows = world.tables.query(
+    return ledger_records.with_live(rows_of(world, "connection#"), _record(world).live)
+
+
+def rows_of(world: World, prefix: str) -> list[typed_values.Item]:
+    """The stream's items in the control table whose sort key begins so."""
+    rows: list[typed_values.Item] = world.tables.query(
         TableName=world.control_table,
         KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-        ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": "connection#"}},
+        ExpressionAttributeValues={":stream": {"S": world.stream}, ":prefix": {"S": prefix}},
     )["Items"]
-    return ledger_records.with_live(rows, _record(world).live)
+    return rows

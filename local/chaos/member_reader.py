@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from local.chaos.api_reader import SETTLED_MS, SLACK_MS, UNSETTLING, ApiReader
 from local.chaos.group_world import Member
-from local.chaos.schedule import requests
 from local.chaos.stream_rules import lease
 
 # What a stream that nobody is connected to may be called while it is to be connected.
@@ -26,22 +25,9 @@ class MemberReader(ApiReader):
         self._member = member
 
     def _wrong_word(self, word: str) -> Iterator[str]:
-        """What is wrong with the status, whenever it is asked for, and where nothing has changed of late."""
-        member, now_ms = self._member, self._clock.now_ms()
-        methods = {method for at_ms, method in requests(member.schedule) if member.origin_ms + at_ms <= now_ms}
-        refused = {link.refused_with for link in member.upstream.links}
-        until_ms = self._last_open_ms() + self._dead_after_ms + SLACK_MS + 2 * member.schedule.skew_ms
-        reasons = {
-            "ended": 204 in refused,
-            "rejected": bool(refused & {403, 404}),
-            "stopping": "DELETE" in methods,
-            "stopped": "DELETE" in methods,
-            "running": now_ms <= self._released_by_ms(until_ms),
-            "broken": False,
-            "unknown": False,
-        }
-        if not reasons.get(word, True):
-            yield f"the status is {word}, and there is no reason for that"
+        """What is wrong with the status, whenever it is requested, and where nothing has changed of late."""
+        member = self._member
+        yield from self._unfounded(word, ())
         if not self._is_settled() or not member.answered:
             return
         # Who was let go of late may have been connected again meanwhile.
@@ -68,7 +54,7 @@ class MemberReader(ApiReader):
         )
 
     def _released_by_ms(self, until_ms: int) -> int:
-        """Until when it may be taken for connected that was so until then: longer where a store refused the release.
+        """Longer where a store refused the release.
 
         The function's own heartbeats go on saying so, and it releases with the first of them that the store answers.
         """

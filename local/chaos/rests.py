@@ -188,9 +188,7 @@ def _together(world: World) -> list[str]:
     for earlier, later in itertools.pairwise(tries):
         assert earlier.took_ms is not None
         over_ms = earlier.took_ms + CONNECT_TIMEOUT_MS + TRY_MS - 2 * world.schedule.skew_ms
-        ends = [
-            at_ms for at_ms in (earlier.opened_ms, earlier.closed_ms, earlier.function.died_ms) if at_ms is not None
-        ]
+        ends = [at_ms for at_ms in (earlier.opened_ms, earlier.over_ms) if at_ms is not None]
         if earlier.client is not later.client and later.asked_ms < min([over_ms, *ends]):
             names = " and ".join(str(world.upstream.links.index(link)) for link in (earlier, later))
             texts.append(f"links {names} tried at once after a rest")

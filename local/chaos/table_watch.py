@@ -1,7 +1,7 @@
 """Watches the tables during a run: what was stored, what came twice, where the cursor stood, whether counters fell.
 
 Called after each change of an item; keeps what the invariants need and the violations that only the moment shows. It
-changes nothing. Invariant: a violation is one sentence with its time.
+changes nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from handlers.connection.inputs import LOG
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.event_items import PLACES, partition_keys, place_of, stream_of
+from handlers.store.group_store import group_lease
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, segment_of, stored_events
 from local.chaos.account import Account
 from local.simulation.dynamodb_expressions import Item
@@ -25,6 +26,7 @@ from states_language import Execution
 
 # How far behind the newest event one may be written: a reader asks again from there (docs/store.md).
 FOLLOWED_MS = 15_000
+Blame = Callable[[str, str], None]
 
 
 class Holder:
@@ -48,15 +50,18 @@ class Holder:
 
 
 class Watch:
-    """One stream's listener; `link_of` returns the opening that a fencing token had, None where it had none."""
+    """One stream's listener; `blame` takes what is wrong, by its kind.
 
-    def __init__(self, account: Account, wire: Wire, link_of: Callable[[int], Link | None]) -> None:
+    `link_of` returns the opening that a fencing token had, None where it had none.
+    """
+
+    def __init__(self, account: Account, wire: Wire, link_of: Callable[[int], Link | None], blame: Blame) -> None:
         self._clock = account.clock
-        self._origin_ms = account.origin_ms
         self._events_table = account.events_table
         self._queue = account.queue
         self._holder = Holder(account.executions)
         self._wire = wire
+        self._blame = blame
         self._link_of = link_of
         self._counters = (0, 0, 0)
         self._cursor_fence = self._log_fence = 0
@@ -78,14 +83,6 @@ class Watch:
         self.most_counts: dict[int, tuple[int, int, int]] = {}  # the highest that it ever had
         self.endings: list[tuple[int, str]] = []  # of a stream in a group: when it was over, and as what
         self.losses: dict[tuple[int, int], tuple[int, int]] = {}  # by connection and number: from when to when
-        self.duplicated: list[str] = []
-        self.torn: list[str] = []
-        self.misplaced: list[str] = []
-        self.unlettered: list[str] = []
-        self.miscounted: list[str] = []
-        self.usurped: list[str] = []
-        self.ahead: list[str] = []
-        self.backwards: list[str] = []
 
     def changed(self, table: str, key: Key, item: Item) -> None:
         """Records one change."""
@@ -106,31 +103,31 @@ class Watch:
         fence, is_dead = int(item["fence"]["N"]), "dead_letter" in item
         number = self._stored(fence, key[1], body, is_dead=is_dead)
         if self._partitions == LOG or key[0] not in partition_keys(stream_of(item), self._partitions):
-            self.torn.append(self._said(f"event {number} was stored as {key[0]}, where nobody looks"))
+            self._blame("torn", f"event {number} was stored as {key[0]}, where nobody looks")
         self._place(place_of(item), number, int(item["received_at_ms"]["N"]))
         bisect.insort(self.keys, (key[1], number))
         is_indexed, first = PLACES["index"] in item, self._unordered_from
         if not is_indexed and first is None:
-            self.misplaced.append(self._said(f"event {number} is not in the index, and it is looked for there"))
+            self._blame("misplaced", f"event {number} is not in the index, and it is looked for there")
         if is_indexed and first is not None and fence >= first:
-            self.misplaced.append(self._said(f"event {number} is in the index, and nobody looks for it there"))
+            self._blame("misplaced", f"event {number} is in the index, and nobody looks for it there")
 
     def _segment(self, item: Item) -> None:
         """Its events lie behind all that were there, and its cursor passes none that is not."""
         if not is_segment(item):
             return
         if self._partitions != LOG:
-            self.torn.append(self._said("a segment was written, and nobody looks for one"))
+            self._blame("torn", "a segment was written, and nobody looks for one")
         for event in stored_events(item, lambda _key: None):
             body = event.data if isinstance(event.data, str) else ""
             number = self._stored(event.fence, event.key, body, is_dead=event.dead_letter is not None)
             if self.order and event.position <= self.order[-1][0]:
-                self.misplaced.append(self._said(f"event {number} was put before others that were there"))
+                self._blame("misplaced", f"event {number} was put before others that were there")
             bisect.insort(self.order, (event.position, number))
         cursor = segment_of(item).cursor
         if cursor is not None:
             if cursor.fence < self._log_fence:
-                self.backwards.append(self._said(f"the log's cursor went back to connection {cursor.fence}"))
+                self._blame("backwards", f"the log's cursor went back to connection {cursor.fence}")
             self._log_fence = cursor.fence
             self._saved(cursor.text, cursor.fence)
 
@@ -143,9 +140,9 @@ class Watch:
             number = self._wire.number_of(key, body)
             self.stored_by[fence] += 1
         if number in self.stored:
-            self.duplicated.append(self._said(f"event {number} was stored twice"))
+            self._blame("duplicated", f"event {number} was stored twice")
         if number < 0:
-            self.torn.append(self._said(f"what was stored as {key[:20]} is not what the upstream sent"))
+            self._blame("torn", f"what was stored as {key[:20]} is not what the upstream sent")
         self.stored[number] = self._clock.now_ms()
         return number
 
@@ -154,7 +151,7 @@ class Watch:
         letters = self.letters()
         number = self._wire.key_number(key)
         if key not in letters:
-            self.unlettered.append(self._said(f"event {number} was marked before its message was in the queue"))
+            self._blame("dead-letters", f"event {number} was marked before its message was in the queue")
         self.marked.add(number)
         return number
 
@@ -167,19 +164,19 @@ class Watch:
             events[event["key"]] = event
             number = self._wire.number_of(event["key"], event["data"])
             if number < 0 or event["id"] != str(number):
-                self.unlettered.append(self._said(f"the message of {event['key'][:20]} is not what the upstream sent"))
+                self._blame("dead-letters", f"the message of {event['key'][:20]} is not what the upstream sent")
             elif not self._wire.is_unstorable(number):
-                self.unlettered.append(self._said(f"event {number} is in the queue, and could have been stored"))
+                self._blame("dead-letters", f"event {number} is in the queue, and could have been stored")
         return events
 
     def _place(self, position: str, number: int, received_ms: int) -> None:
         at = bisect.bisect_left(self.order, (position, -1))
         if at < len(self.order) and self.order[at][0] == position:
-            self.misplaced.append(self._said(f"events {self.order[at][1]} and {number} have the same position"))
+            self._blame("misplaced", f"events {self.order[at][1]} and {number} have the same position")
         self.order.insert(at, (position, number))
         if received_ms < self._newest_ms - FOLLOWED_MS:
             late_s = (self._newest_ms - received_ms) / 1000
-            self.misplaced.append(self._said(f"event {number} was written {late_s:.1f} s behind the newest"))
+            self._blame("misplaced", f"event {number} was written {late_s:.1f} s behind the newest")
         self._newest_ms = max(self._newest_ms, received_ms)
 
     def _connection(self, item: Item) -> None:
@@ -201,9 +198,9 @@ class Watch:
         # Of one that was killed its successor writes down what it had said.
         is_closed = "closed_ms" in item
         if not (is_all if is_closed else is_less) or dead < (self._marked_by[fence] if is_all and is_closed else 0):
-            self.miscounted.append(self._said(f"{told}; {there}"))
+            self._blame("wrong-counts", f"{told}; {there}")
         if int(item.get("conflicts", {}).get("N", "0")):
-            self.miscounted.append(self._said(f"connection {fence} tells of conflicts, and each event has one body"))
+            self._blame("wrong-counts", f"connection {fence} tells of conflicts, and each event has one body")
 
     def _cursor(self, item: Item) -> None:
         text, fence = item["cursor"]["S"], int(item["cursor_fence"]["N"])
@@ -211,7 +208,7 @@ class Watch:
             return
         self._last_cursor = text, fence, item["saved_at_ms"]
         if fence < self._cursor_fence:
-            self.backwards.append(self._said(f"connection {fence} replaced the cursor of {self._cursor_fence}"))
+            self._blame("backwards", f"connection {fence} replaced the cursor of {self._cursor_fence}")
         self._cursor_fence = max(self._cursor_fence, fence)
         self._saved(text, fence)
 
@@ -222,11 +219,11 @@ class Watch:
         if not text:
             # The cursor stays that of the connection that saved it, whoever was told that it is too old.
             if not self._forgotten:
-                self.ahead.append(self._said("the cursor was given up before the ledger said that it is too old"))
+                self._blame("cursor-ahead", "the cursor was given up before the ledger said that it is too old")
             return
         first = self._passed.get(fence, 0)
         if link is None or cursor not in link.sent:
-            self.ahead.append(self._said(f"the cursor {text!r} of connection {fence} was never sent to it"))
+            self._blame("cursor-ahead", f"the cursor {text!r} of connection {fence} was never sent to it")
             return
         try:
             at = link.sent.index(cursor, first)
@@ -234,10 +231,10 @@ class Watch:
             return  # the upstream sent it again
         missing = [number for number in link.sent[first : at + 1] if number not in self.stored]
         if missing:
-            self.ahead.append(self._said(f"the cursor {cursor} was saved before event {missing[0]} was stored"))
+            self._blame("cursor-ahead", f"the cursor {cursor} was saved before event {missing[0]} was stored")
         announced = sum(number in link.notices for number in link.sent[: at + 1]) if link.notices else 0
         if any((fence, count) not in self.losses for count in range(1, announced + 1)):
-            self.ahead.append(self._said(f"the cursor {cursor} was saved before a loss that it passes was recorded"))
+            self._blame("cursor-ahead", f"the cursor {cursor} was saved before a loss that it passes was recorded")
         self._passed[fence] = at
 
     def _lease(self, item: Item) -> None:
@@ -250,9 +247,8 @@ class Watch:
             self._connection(live)
         if "cursor" in item:
             self._cursor(item)
-        usurped = self._holder.held_by(item.get("execution", {}).get("S", ""))
-        if usurped:
-            self.usurped.append(self._said(usurped))
+        if usurped := self._holder.held_by(item.get("execution", {}).get("S", "")):
+            self._blame("usurped", usurped)
         ending = item.get("ending", {}).get("S", "")
         if ending != self._ending:
             self._ending = ending
@@ -264,7 +260,34 @@ class Watch:
         old = self._counters
         self._counters = (fence, connected, released)
         if any(now < before for now, before in zip(self._counters, old, strict=True)) or connected > fence:
-            self.backwards.append(self._said(f"fence, connected, released went from {old} to {self._counters}"))
+            self._blame("backwards", f"fence, connected, released went from {old} to {self._counters}")
 
-    def _said(self, text: str) -> str:
-        return f"{(self._clock.now_ms() - self._origin_ms) / 1000:.3f} s: {text}"
+
+class GroupWatch:
+    """The listener of one group: its counters, its functions' heartbeats, and who has claimed it."""
+
+    def __init__(self, account: Account, blame: Blame) -> None:
+        self._blame = blame
+        self._counters = (0, 0)
+        self._ended: set[str] = set()
+        self._holder = Holder(account.executions)
+        self.lease: Item = {}
+
+    def changed(self, _table: str, key: Key, item: Item) -> None:
+        """Records one change."""
+        if key[1] != "lease":
+            return
+        self.lease = item
+        lease = group_lease(item)
+        if usurped := self._holder.held_by(lease.execution):
+            self._blame("usurped", usurped)
+        counters = (lease.token, lease.version)
+        if any(now < before for now, before in zip(counters, self._counters, strict=True)):
+            self._blame("backwards", f"token and version of {key[0]} went from {self._counters} to {counters}")
+        self._counters = counters
+        for request_id, heartbeat in lease.heartbeats.items():
+            if heartbeat.is_ended:
+                self._ended.add(request_id)
+            elif request_id in self._ended:
+                self._ended.remove(request_id)
+                self._blame("backwards", f"function {request_id} of {key[0]} had ended, and sends heartbeats")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ class World:
         self._number = number
         self._machine_of = machine_of
         self.wire = Wire(self.stream, schedule.key, schedule.unstorable)
-        self.watch = Watch(account, self.wire, self.link_of)
+        self.watch = Watch(account, self.wire, self.link_of, self.blame)
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
         account.watch(self.stream, self.watch.changed)
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
@@ -88,8 +89,7 @@ class World:
         self._settled: dict[VirtualFunction, asyncio.Future[Outcome | str]] = {}
         self.executions: list[Execution] = []
         self._successors: dict[str, Execution] = {}
-        self.misread: list[str] = []
-        self.misreported: list[str] = []
+        self.broken: dict[str, list[str]] = defaultdict(list)  # by kind, what only its moment shows
         self.definitions: list[int] = []  # of the executions: the version under which each runs
 
     async def run(self, until_ms: int, strike: Callable[[World, Fault], None]) -> None:
@@ -140,6 +140,10 @@ class World:
         self.executions.append(execution)
         self.account.executions[execution.arn] = execution
         return execution
+
+    def blame(self, kind: str, text: str) -> None:
+        """Takes what is broken at this moment."""
+        self.broken[kind].append(f"{(self.clock.now_ms() - self.origin_ms) / 1000:.3f} s: {text}")
 
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""
