@@ -10,27 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.chaos.model_search import Result, explore
+from tests.chaos.explorer import Result, explore
+from tests.chaos.model_steps import Model
 from tests.chaos.model_world import POLICIES
 
 FAULTS = (
-    "kill",
-    "vanish",
-    "freeze",
-    "unheard",
-    "drop",
-    "refuse",
-    "forbid",
-    "lost",
-    "late",
-    "stop",
-    "post",
-    "renew",
-    "event",
-    "orphan",
-    "again",
-    "end",
-)
+    "kill", "vanish", "freeze", "unheard", "drop", "refuse", "forbid", "lost", "late", "stop", "post", "renew", "event",
+    "orphan", "again", "end",
+)  # fmt: skip
 Exploration = tuple[str, dict[str, int]]
 
 
@@ -69,17 +56,19 @@ DEEP: tuple[Exploration, ...] = (
 )
 
 
-def report(result: Result) -> str:
-    """One line about an exploration, and the trace where an invariant does not hold."""
-    budget = ",".join(f"{name}={count}" for name, count in result.budget.items()) or "none"
+def explored(policy: str, budget: dict[str, int], depth: int = 0) -> tuple[Result, str]:
+    """An exploration, and one line about it, with the trace where an invariant does not hold."""
+    result = explore(Model(policy, budget), depth=depth)
+    faults = ",".join(f"{name}={count}" for name, count in budget.items()) or "none"
     how = "all" if result.complete else "bounded"
     line = (
-        f"{result.policy} faults {budget}: {how} {result.states} states, {result.transitions} transitions, "
+        f"{policy} faults {faults}: {how} {result.states} states, {result.transitions} transitions, "
         f"depth {result.depth}, {result.seconds:.1f} s"
     )
     if not result.violation:
-        return f"{line}, connected within {result.connected_ticks} ticks, at rest within {result.stable_ticks}"
-    return "\n".join([f"{line}\nVIOLATION {result.message}", *result.trace])
+        ways = f"connected within {result.connected_ticks} ticks, at rest within {result.stable_ticks}"
+        return result, f"{line}, {ways}"
+    return result, "\n".join([f"{line}\nVIOLATION {result.message}", *result.trace])
 
 
 def _budget(text: str) -> dict[str, int]:
@@ -112,8 +101,8 @@ def main(arguments: list[str] | None = None) -> int:
     failed, states, transitions = False, 0, 0
     for policy, budget in table:
         if asked.policy in (None, policy):
-            result = explore(policy, budget, depth=asked.depth)
-            print(report(result), flush=True)
+            result, line = explored(policy, budget, asked.depth)
+            print(line, flush=True)
             failed = failed or bool(result.violation)
             states, transitions = states + result.states, transitions + result.transitions
     print(f"{states} states, {transitions} transitions")

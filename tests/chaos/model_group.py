@@ -4,17 +4,20 @@ What the functions decide is deployed code: which streams they keep (`handlers/g
 and a stream's record say together (`handlers/group/group_lease.py`), and what that means to a connection
 (`handlers/connection/lease.py`). The connections themselves are as simple as can be, for `model.py` has them as they
 are. It decides which steps there are. Each is one write, or one message of the upstream. Those that cost no budget must
-lead to rest (`model_group_search.py`). Invariant: the steps of a state come in the same order each time.
+lead to rest (`explorer.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 
 from handlers.connection.lease import Lease, LeaseView, lease_view, may_open
 from handlers.group.group_lease import GroupHeartbeat, GroupLease, composed, known_over
 from handlers.group.next_step import NextStep
+from tests.chaos import explorer
+from tests.chaos.explorer import Violation
 from tests.chaos.model_group_rules import Rules
 from tests.chaos.model_group_world import (
     ALIVE_MS,
@@ -25,22 +28,59 @@ from tests.chaos.model_group_world import (
     Asked,
     Conn,
     Function,
-    Violation,
+    Record,
     World,
 )
 
 Next = Iterator[tuple[str, World, bool]]
+EXECUTION = "E1"
 
 
-@dataclass(frozen=True)
-class Model:
-    """The steps of a group whose streams have these policies, by their names."""
+class Model(explorer.Model[World]):
+    """The steps of a group whose streams have these policies, of which `joined` are members at first.
 
-    policies: dict[str, str]
-    rules: Rules
+    It is at rest where each stream that is wanted is connected by the newest function and by no other, no other stream
+    is, and one lane waits; or where the group is empty and its execution is over.
+    """
 
-    def steps(self, world: World) -> Next:
-        """Every step of `world`: its name, the world after it, and whether it is free; raises Violation."""
+    may_stutter = True
+
+    def __init__(
+        self, policies: Sequence[str], budget: dict[str, int], joined: int = 1, rules: Rules | None = None
+    ) -> None:
+        self.policies = {f"s{number}": policy for number, policy in enumerate(policies, 1)}
+        self.budget, self.joined, self.rules = budget, joined, rules or Rules()
+
+    def first(self) -> World:
+        """The execution has claimed the group, and its first function is about to start."""
+        members = dict.fromkeys([*self.policies][: self.joined], 1)
+        records = {name: Record(joined=members.get(name, 0)) for name in self.policies}
+        group = GroupLease(execution=EXECUTION, version=1)
+        return World(tuple(sorted(self.budget.items())), records, members, group, ("waiting", "starting"))
+
+    def key(self, world: World) -> Hashable:
+        """What two equal states have in common."""
+        return world.key()
+
+    def is_stable(self, world: World) -> bool:
+        """Whether all is as it was asked for, and nothing is about to change."""
+        if world.asked:
+            return False
+        wanted = {stream for stream in world.records if world.is_wanted(stream)}
+        if not wanted:
+            return not world.group.execution and not world.functions and not world.members
+        if len(world.functions) != 1 or sorted(world.lanes) != ["running", "waiting"] or set(world.members) != wanted:
+            return False
+        (one,) = world.functions
+        held = {stream for stream, conn in one.conns.items() if conn.phase == "connected"}
+        marked = all(world.records[stream].lease.connected_token == one.conns[stream].fence for stream in held)
+        return one.token == world.group.token and held == wanted == set(one.conns) and marked
+
+    def steps(self, world: World) -> Iterator[explorer.Step]:
+        """Every step of `world`; raises Violation."""
+        return itertools.starmap(explorer.Step, self._steps(world))
+
+    def _steps(self, world: World) -> Next:
         for function in world.functions:
             yield from self._function(world, function)
             yield from self._faults(world, function)

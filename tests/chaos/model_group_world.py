@@ -8,25 +8,18 @@ it was made; a step copies it, and the rosters that it feeds.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.connection.lease import Lease
 from handlers.group.group_lease import GroupHeartbeat, GroupLease, newer_lives
 from handlers.group.roster import Roster
+from tests.chaos.explorer import Violation, ranks
 
 NOW_MS, ALIVE_MS, PAST_MS, LAST_MS = 1_000, 2_000, 500, 10_000
 NO_LEASE = Lease()
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2}
-
-
-class Violation(Exception):
-    """An invariant does not hold; `invariant` is its name."""
-
-    def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(f"{invariant}: {message}")
-        self.invariant = invariant
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +155,16 @@ class World:
         """What makes it another state than others."""
         rosters = [one.roster.__dict__ for one in self.functions]
         leases = [self.group, *(roster["_lease"] for roster in rosters)]
-        tokens = _ranks(
-            [record.token for record in self.records.values()],
-            [one.token for one in self.functions],
-            [self.group.token],
-            [heartbeat.token for heartbeat in self.group.heartbeats.values()],
-        )
-        versions = _ranks(
-            [lease.version for lease in leases], [roster["_listed"] or 0 for roster in rosters], [self.group.version]
-        )
-        stamps = _ranks(
-            [one.stamp for one in self.asked],
-            self.members.values(),
-            [value for one in self.records.values() for value in (one.joined, one.stop_at)],
-            [int(value) for roster in rosters for value in roster["_members"].values()],
+        functions: list[Any] = [*self.records.values(), *self.functions, self.group, *self.group.heartbeats.values()]
+        tokens = ranks(one.token for one in functions)
+        versions = ranks([*(lease.version for lease in leases), *(roster["_listed"] or 0 for roster in rosters)])
+        stamps = ranks(
+            [
+                *(one.stamp for one in self.asked),
+                *self.members.values(),
+                *(value for one in self.records.values() for value in (one.joined, one.stop_at)),
+                *(int(value) for roster in rosters for value in roster["_members"].values()),
+            ]
         )
         fences = {stream: _fence_ranks(self, stream) for stream in self.records}
 
@@ -251,14 +240,7 @@ class World:
         return next((self.group.heartbeats[name].token for name in shown if name in text.split()), 0)
 
 
-def _ranks(*values: Iterable[int]) -> dict[int, int]:
-    known = {0}
-    for each in values:
-        known.update(each)
-    return {value: rank for rank, value in enumerate(sorted(known))}
-
-
 def _fence_ranks(world: World, stream: str) -> dict[int, int]:
     lease = world.records[stream].lease
     conns = [one.conns[stream].fence for one in world.functions if stream in one.conns]
-    return _ranks(conns, [lease.fence, lease.connected_token, lease.released_token])
+    return ranks([*conns, lease.fence, lease.connected_token, lease.released_token])

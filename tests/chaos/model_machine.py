@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from handlers.connection.effects import Outcome
 from handlers.connection.ends import renewal_due
 from handlers.connection.steps import Invocation
+from tests.chaos.explorer import Step, Violation
 from tests.chaos.model_managers import summary
 from tests.chaos.model_parts import is_connected, over, with_state
 from tests.chaos.model_rules import Rules
@@ -26,7 +26,6 @@ from tests.chaos.model_world import (
     WAIT_TICKS,
     Lane,
     Process,
-    Violation,
     World,
     died_text,
 )
@@ -35,15 +34,6 @@ from tests.chaos.model_world import (
 SOON_TICKS = 2
 # After these the lane tells nobody any more who has died.
 FORGETS = frozenset({"", "StreamTakenOver", "ConnectionExpired", "RenewalDue"})
-
-
-class Step(NamedTuple):
-    """One step: what it is called, whether it is a fault or a request, whether a tick passes, and where it leads."""
-
-    label: str
-    world: World
-    free: bool = True
-    ticks: int = 0
 
 
 class Machine:

@@ -9,7 +9,8 @@ from handlers.connection.effects import Claim, Effect, Heartbeat, MarkConnected,
 from handlers.connection.inputs import Chunk, Claimed, ClaimRefused, Closed, Input, LeaseRead, Opened, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.lifetime import Phase
-from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, Violation, World
+from tests.chaos.explorer import Violation
+from tests.chaos.model_world import EXECUTIONS, Lane, Late, Process, World
 
 
 def is_urgent(world: World) -> bool:

@@ -10,8 +10,8 @@ explorations visit the same states.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from handlers.framing.events import StreamEvent
@@ -28,6 +28,7 @@ from handlers.segments.appending import (
     Segment,
 )
 from handlers.segments.known import KnownKeys
+from tests.chaos.explorer import Model, Step, Violation
 
 FOREVER_MS = 10**12
 
@@ -75,7 +76,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(Model[World]):
     """What is explored: how many events and connections there are, and how many faults of each kind.
 
     `at_once` is how many connections may live at a time. `page` is how many segments one reading brings.
@@ -92,19 +93,22 @@ class Search:
     appender: type[Appender] = Appender
     is_conditional: bool = True
 
+    def first(self) -> World:
+        """The log is empty, and nobody writes."""
+        return World(kills=self.kills, losses=self.losses, lates=self.lates)
 
-@dataclass
-class Result:
-    """What an exploration came to; `violation` is "" where nothing was broken, `trace` the steps to it."""
+    def key(self, world: World) -> Hashable:
+        """What decides all that follows."""
+        return _key(world)
 
-    states: int = 0
-    transitions: int = 0
-    violation: str = ""
-    trace: list[str] = field(default_factory=list)
-
-
-class Broken(Exception):
-    """An invariant does not hold."""
+    def steps(self, world: World) -> Iterator[Step]:
+        """Every step that may come next; raises Violation, also where none comes and something was lost."""
+        is_last = True
+        for label, after in _steps(self, world):
+            is_last = False
+            yield Step(label, after, free=False)
+        if is_last:
+            _rests(self, world)
 
 
 def event_of(number: int) -> StreamEvent:
@@ -112,37 +116,10 @@ def event_of(number: int) -> StreamEvent:
     return StreamEvent(f"k{number}", "", None, None, str(number), 0)
 
 
-def explore(search: Search) -> Result:
-    """Visits every state that the steps lead to, until none is new or an invariant is broken."""
-    start = World(kills=search.kills, losses=search.losses, lates=search.lates)
-    result = Result(states=1)
-    seen = {_key(start)}
-    ahead: list[tuple[World, tuple[str, ...]]] = [(start, ())]
-    while ahead:
-        world, trace = ahead.pop()
-        count = 0
-        try:
-            for name, after in steps(search, world):
-                count += 1
-                result.transitions += 1
-                key = _key(after)
-                if key not in seen:
-                    seen.add(key)
-                    result.states += 1
-                    ahead.append((after, (*trace, name)))
-            if not count:
-                rests(search, world)
-        except Broken as broken:
-            result.violation, result.trace = str(broken), list(trace)
-            return result
-    return result
-
-
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def steps(search: Search, world: World) -> Iterator[tuple[str, World]]:
-    """Every step that may come next, by its name, with the world after it; raises Broken."""
+def _steps(search: Search, world: World) -> Iterator[tuple[str, World]]:
     alive = sum(not writer.is_over for writer in world.writers)
     if len(world.writers) < search.connections and alive < search.at_once:
         yield "claims", _claims(search, world)
@@ -205,9 +182,9 @@ def _leaves(world: World, at: int, writer: Writer) -> World:
     there = {number for stored in world.log for number in stored.events}
     own = sum(len(stored.events) for stored in world.log if stored.segment.fence == at + 1)
     if writer.counted != own:
-        raise Broken("counts")
+        raise Violation("counts")
     if not there.issuperset(writer.received):
-        raise Broken("nothing is lost")
+        raise Violation("nothing is lost")
     return _with(world, at, OVER)
 
 
@@ -247,7 +224,7 @@ def _answered(world: World, at: int, writer: Writer, answer: Answer) -> World:
     if isinstance(following, Appended):
         counted = writer.counted + following.stored
         if following.stored + following.duplicates != len(writer.appending):
-            raise Broken("counts")
+            raise Violation("counts")
         return _with(world, at, replace(writer, appender=appender, request=None, appending=(), counted=counted))
     if following is None:
         place = int(appender.cursor.text) if appender.cursor is not None else 0
@@ -302,15 +279,15 @@ def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
     """What must hold of a log, whenever something was written to it."""
     numbers = [number for stored in log for number in stored.events]
     if len(set(numbers)) < len(numbers):
-        raise Broken("once")
+        raise Violation("once")
     if {number for one in world.log for number in one.events} - set(numbers):
-        raise Broken("stays")
+        raise Violation("stays")
     if search.resumes and numbers != sorted(numbers):
-        raise Broken("in order")
+        raise Violation("in order")
     for fence in range(1, search.connections + 1):
         own = [number for stored in log if stored.segment.fence == fence for number in stored.events]
         if own != sorted(own):
-            raise Broken("in order")
+            raise Violation("in order")
     tokens = [0]
     there: set[int] = set()
     for stored in log:
@@ -319,16 +296,16 @@ def _holds(search: Search, world: World, log: tuple[Stored, ...]) -> None:
         tokens.append(0 if cursor is None else cursor.fence)
         passed = range(1, 0 if cursor is None else int(cursor.text) + 1)
         if search.resumes and not there.issuperset(passed):
-            raise Broken("the cursor passes nothing")
+            raise Violation("the cursor passes nothing")
     if tokens != sorted(tokens):
-        raise Broken("the cursor stays")
+        raise Violation("the cursor stays")
 
 
-def rests(search: Search, world: World) -> None:
+def _rests(search: Search, world: World) -> None:
     """What must hold where all connections are over: what is not in the log will be sent behind its cursor."""
     there = {number for stored in world.log for number in stored.events}
     if search.resumes:
         last = world.log[-1].segment.cursor if world.log else None
         behind = range(int(last.text) + 1 if last is not None else 1, search.events + 1)
         if there | set(behind) != set(range(1, search.events + 1)):
-            raise Broken("nothing is lost")
+            raise Violation("nothing is lost")

@@ -8,8 +8,9 @@ order of search. Invariant: the steps of a state come in the same order each tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from handlers.connection.effects import (
     Claim,
@@ -41,12 +42,15 @@ from handlers.connection.inputs import (
 )
 from handlers.connection.lease import Lease, LeaseView, lease_view
 from handlers.connection.lifetime import LIVE, Phase
-from tests.chaos.model_machine import Machine, Step
+from tests.chaos import explorer
+from tests.chaos.explorer import Step, Violation
+from tests.chaos.model_machine import Machine
 from tests.chaos.model_managers import clone, summary
 from tests.chaos.model_parts import (
     answered,
     chunk,
     detail,
+    is_connected,
     is_urgent,
     late_write,
     name,
@@ -57,10 +61,11 @@ from tests.chaos.model_parts import (
 from tests.chaos.model_rules import Rules
 from tests.chaos.model_world import (
     FROZEN_TICKS,
+    FUNCTION_TICKS,
+    START_MS,
     TICK_MS,
     Late,
     Process,
-    Violation,
     World,
 )
 
@@ -70,13 +75,56 @@ LOSABLE = (Claim, TakeTurn, RenewTurn, MarkConnected, Heartbeat, Release)
 UNHEEDED = (RecordGaps, SaveRecord)
 
 
-class Model:
-    """The steps under one policy and one set of rules."""
+# How long the way to rest may be: the longest that each sound model needs, and no whole turn of a lane. Two hot
+# connections that came to start together part at their deadlines; a function that the machine has lost lives on.
+REST_TICKS, HOT_REST_TICKS = 12, 24
+# How long it may take until the stream is connected where two are forbidden, if each end of a function is proved or
+# comes by itself: no longer than after a drop. A lease lasts four ticks.
+PROVED_TICKS = 2
+PROVED = frozenset({"kill", "drop", "again", "event", "refuse", "renew"})
 
-    def __init__(self, policy: str, rules: Rules) -> None:
-        self.policy = policy
-        self.rules = rules
-        self.machine = Machine(policy, rules)
+
+class Model(explorer.Model[World]):
+    """The steps under one policy and one set of rules, within a budget of faults.
+
+    The goal is a stable stream (one connection that nobody is taking over, the other lane waiting), or quiet after a
+    stop. An eviction war never gets there. And where a connection is allowed to outlast the opening of the next, no
+    state without one may come again and again.
+    """
+
+    def __init__(self, policy: str, budget: Mapping[str, int], rules: Rules | None = None) -> None:
+        self.policy, self.budget, self.rules = policy, dict(budget), rules or Rules()
+        self.machine = Machine(policy, self.rules)
+        self._intern: dict[Any, int] = {}
+        self.most_connected_ticks = PROVED_TICKS if policy == "forbids" and self.budget.keys() <= PROVED else 0
+        # Who is connected when the stream's end is told to another, or whom the machine lost, stays to its end.
+        stays = sum(self.budget.get(fault, 0) for fault in ("orphan", "end"))
+        self.most_stable_ticks = (HOT_REST_TICKS if policy == "hot" else REST_TICKS) + FUNCTION_TICKS * stays
+
+    def first(self) -> World:
+        """The first state."""
+        return World(START_MS, tuple(sorted(self.budget.items())))
+
+    def key(self, world: World) -> Hashable:
+        """What two equal states have in common."""
+        return world.key(self._intern)
+
+    def is_connected(self, world: World) -> bool:
+        """Whether the stream is connected, or is not to be."""
+        return _is_quiet(world) or world.is_over or any(is_connected(p) for p in world.processes)
+
+    def is_stable(self, world: World) -> bool:
+        """Whether the stream is connected and nobody is about to take over, or all is quiet."""
+        return _is_quiet(world) or (not world.is_over and _has_settled(world, self.policy))
+
+    def may_not_recur(self, world: World) -> bool:
+        """Whether nobody is connected though somebody should be."""
+        is_due = not (_is_quiet(world) or world.is_over)
+        return is_due and self.policy != "forbids" and all(p.link != "open" for p in world.processes)
+
+    def line(self, world: World, step: Step) -> str:
+        """The step with the time since the start."""
+        return f"{(world.now_ms - START_MS) / 1000:4.0f} s  {step.label}"
 
     def steps(self, world: World) -> Iterator[Step]:
         """Every step of `world`; raises Violation where one breaks an invariant."""
@@ -311,3 +359,22 @@ def _check_relief(world: World, process: Process, ending: Outcome) -> None:
 def _shown(lease: Lease, write: Late) -> Lease:
     """The lease with the request of the one that is connected, where this write has made it so."""
     return replace(lease, connected_by=f"r{write.request}") if lease.connected_token == write.fence else lease
+
+
+def _is_quiet(world: World) -> bool:
+    """Whether nothing runs any more, as after a stop request or the stream's end."""
+    return world.is_over and not world.processes and all(state in ("off", "over") for state in world.executions)
+
+
+def _has_settled(world: World, policy: str) -> bool:
+    """Whether the stream is connected and nobody is about to take over."""
+    holders = [p for p in world.processes if p.link == "open" and p.manager.phase.value == "connected"]
+    if len(holders) != len(world.processes):
+        return False
+    fences = {p.manager.fence for p in holders}
+    if policy == "hot":
+        return len(holders) == 2 and world.lease.fence in fences
+    lanes = sorted(lane.state for lane in world.lanes if lane.state != "off")
+    # A claim whose function is gone is nothing to most, but a reason to let go where the upstream forbids two.
+    last = world.lease.fence if policy == "forbids" else world.lease.connected_token
+    return fences == {world.lease.connected_token} == {last} and lanes == ["running", "waiting"]

@@ -17,6 +17,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.lifetime import Phase
 from handlers.connection.manager import Manager
 from handlers.profile.parse import parse
+from tests.chaos.explorer import ranks
 
 TICK_MS = 1_000
 START_MS = 1_000_000
@@ -56,14 +57,6 @@ def connected_by(lease: Lease) -> int:
 def died_text(died: frozenset[int]) -> str:
     """What Lambda says of functions that are over, one after the other, as the machine passes it on."""
     return "\n".join(f"RequestId: r{request} Error: Runtime exited" for request in sorted(died))
-
-
-class Violation(Exception):
-    """An invariant does not hold; `invariant` is its name."""
-
-    def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(f"{invariant}: {message}")
-        self.invariant = invariant
 
 
 class Process(NamedTuple):
@@ -211,7 +204,7 @@ class World(NamedTuple):
 
 def _ranks(world: World) -> dict[int, int]:
     lease = world.lease
-    fences = {0, lease.fence, lease.connected_token, lease.released_token, world.cursor_fence, world.answered}
+    fences = {lease.fence, lease.connected_token, lease.released_token, world.cursor_fence, world.answered}
     for write in world.late:
         fences.update((write.fence, write.over))
     for process in world.processes:
@@ -221,7 +214,7 @@ def _ranks(world: World) -> dict[int, int]:
                 fences.add(effect.after_fence)
             elif isinstance(effect, TakeTurn):
                 fences.add(effect.over)
-    return {fence: rank for rank, fence in enumerate(sorted(fences))}
+    return ranks(fences)
 
 
 def _process_key(process: Process, now: int, rank: dict[int, int], connected: int) -> tuple[Any, ...]:

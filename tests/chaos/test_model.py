@@ -2,10 +2,15 @@
 show that it finds something (`tests/planted`). docs/proofs.md has their numbers.
 """
 
-import pytest
+from collections.abc import Iterator
 
-from tests.chaos.model import DEEP, DEFAULT, Exploration, main, report
-from tests.chaos.model_search import explore
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.chaos import model_steps
+from tests.chaos.explorer import Model, Step, explore
+from tests.chaos.model import DEEP, DEFAULT, Exploration, explored, main
 
 EXPLORATIONS = [*DEFAULT, *(pytest.param(each, marks=pytest.mark.long) for each in DEEP if each not in DEFAULT)]
 
@@ -13,10 +18,41 @@ EXPLORATIONS = [*DEFAULT, *(pytest.param(each, marks=pytest.mark.long) for each 
 @pytest.mark.parametrize("exploration", EXPLORATIONS, ids=lambda e: f"{e[0]}-{'-'.join(e[1]) or 'no faults'}")
 def test_every_interleaving_keeps_the_invariants(exploration: Exploration) -> None:
     """No order of steps and faults breaks an invariant, and from every state the stream comes to rest again."""
-    policy, budget = exploration
-    result = explore(policy, budget)
-    assert not result.violation, report(result)
+    result, line = explored(*exploration)
+    assert not result.violation, line
     assert result.complete
+
+
+class Numbers(Model[int]):
+    """States that are numbers, with these steps between them; from none of the `bare` ones may it be come back to."""
+
+    def __init__(self, ways: set[tuple[int, int]], bare: set[int]) -> None:
+        self.ways, self.bare = sorted(ways), bare
+
+    def first(self) -> int:
+        return 0
+
+    def steps(self, world: int) -> Iterator[Step]:
+        return (Step(f"to {target}", target) for source, target in self.ways if source == world)
+
+    def key(self, world: int) -> int:
+        return world
+
+    def may_not_recur(self, world: int) -> bool:
+        return world in self.bare
+
+
+NUMBERS = st.integers(0, 7)
+
+
+@given(st.sets(st.tuples(NUMBERS, NUMBERS), max_size=24), st.sets(NUMBERS))
+def test_a_state_recurs_where_it_can_be_reached_from_itself(ways: set[tuple[int, int]], bare: set[int]) -> None:
+    """The answer is the closure's, of what the first state leads to."""
+    closure = set(ways)
+    while more := {(a, d) for a, b in closure for c, d in ways if b == c} - closure:
+        closure |= more
+    recurs = any((state, state) in closure and (state == 0 or (0, state) in closure) for state in bare)
+    assert explore(Numbers(ways, bare)).violation == ("covered for ever" if recurs else "")
 
 
 def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,6 +63,6 @@ def test_a_trace_tells_every_step(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_explorations_are_equal() -> None:
     """The states, the transitions and the trace of a violation are the same each time."""
-    first, second = (explore("evicts", {"drop": 1}, depth=24) for _ in range(2))
+    first, second = (explore(model_steps.Model("evicts", {"drop": 1}), depth=24) for _ in range(2))
     assert (first.states, first.transitions, first.trace) == (second.states, second.transitions, second.trace)
     assert first.states > 400

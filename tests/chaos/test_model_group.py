@@ -5,14 +5,12 @@ docs/proofs.md has the numbers.
 
 import pytest
 
-from tests.chaos.model_group_rules import Rules
-from tests.chaos.model_group_search import Search, explore
-
-SOUND = Rules()
+from tests.chaos.explorer import explore
+from tests.chaos.model_group import Model
 
 
-def _search(policies: str, joined: int = 1, **budget: int) -> Search:
-    return Search(tuple(policies.split()), budget, joined, SOUND)
+def _search(policies: str, joined: int = 1, **budget: int) -> Model:
+    return Model(policies.split(), budget, joined)
 
 
 SHORT = (
@@ -40,14 +38,14 @@ LONG = (
 EXPLORATIONS = [*SHORT, *(pytest.param(search, marks=pytest.mark.long) for search in LONG)]
 
 
-def described(search: Search) -> str:
+def described(search: Model) -> str:
     """How a test is called."""
     budget = ", ".join(f"{name} {count}" for name, count in search.budget.items())
-    return f"{' and '.join(search.policies)}, {search.joined} joined: {budget}"
+    return f"{' and '.join(search.policies.values())}, {search.joined} joined: {budget}"
 
 
 @pytest.mark.parametrize("search", EXPLORATIONS, ids=described)
-def test_every_interleaving_keeps_the_invariants(search: Search) -> None:
+def test_every_interleaving_keeps_the_invariants(search: Model) -> None:
     """No order of steps and faults breaks an invariant, and from every state the group comes to rest again."""
     result = explore(search)
     assert (result.violation, result.message, result.trace) == ("", "", [])

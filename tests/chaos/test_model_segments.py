@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.model_segments import Search, World, explore, rests, steps
+from tests.chaos.explorer import explore
+from tests.chaos.model_segments import Search
 
 TWO, THREE = Search(events=2, connections=2), Search(events=3, connections=3, losses=0, lates=0)
 SHORT = (
@@ -55,10 +56,9 @@ def test_two_explorations_are_equal() -> None:
 def test_drawn_runs_of_many_connections_keep_the_invariants(resumes: bool, picks: list[int]) -> None:
     """Seven connections, three at a time, nine events, twelve faults: each step that is drawn keeps what must hold."""
     search = Search(**{**MANY.__dict__, "resumes": resumes})
-    world = World(kills=search.kills, losses=search.losses, lates=search.lates)
+    world = search.first()
     for pick in picks:
-        following = list(steps(search, world))
+        following = list(search.steps(world))
         if not following:
-            rests(search, world)
             return
-        world = following[pick % len(following)][1]
+        world = following[pick % len(following)].world

@@ -26,20 +26,17 @@ def caught(catcher: Catcher) -> Caught:
 def _found(catcher: Catcher) -> set[str]:
     if "seed" in catcher:
         return _by_a_schedule(catcher)
-    budget, depth = catcher.get("faults", {}), catcher.get("depth", 0)
+    from tests.chaos import explorer, model_group, model_segments, model_steps
+
+    budget = catcher.get("faults", {})
+    model: explorer.Model[Any]
     if "model" in catcher:
-        from tests.chaos.model_search import explore
-
-        return {explore(catcher["model"], budget, depth=depth).violation} - {""}
-    if "group_model" in catcher:
-        from tests.chaos.model_group_search import Search
-        from tests.chaos.model_group_search import explore as explore_group
-
-        search = Search(tuple(catcher["group_model"].split()), budget, catcher.get("joined", 1))
-        return {explore_group(search).violation} - {""}
-    from tests.chaos import model_segments
-
-    return {model_segments.explore(model_segments.Search(**catcher["log_model"])).violation} - {""}
+        model = model_steps.Model(catcher["model"], budget)
+    elif "group_model" in catcher:
+        model = model_group.Model(catcher["group_model"].split(), budget, catcher.get("joined", 1))
+    else:
+        model = model_segments.Search(**catcher["log_model"])
+    return {explorer.explore(model, depth=catcher.get("depth", 0)).violation} - {""}
 
 
 def _by_a_schedule(catcher: Catcher) -> set[str]:
