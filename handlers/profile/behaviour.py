@@ -8,10 +8,10 @@ For example `profile.request("prices:EUR", cursor, secrets)` is the request that
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from handlers.connection.backoff import FailureKind, Pace
-from handlers.connection.inputs import Order
+from handlers.connection.inputs import MOST_PARTITIONS, Order
 from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
 from handlers.framing.events import (
     OnConflict,
@@ -25,7 +25,7 @@ from handlers.framing.events import (
 from handlers.framing.marks import Kind, Marks
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
-from handlers.profile.checked_fields import FIELD_VALUE
+from handlers.profile.checked_fields import FIELD_VALUE, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
 from handlers.profile.sections import Meaning
@@ -39,6 +39,12 @@ Standby = Literal["cold", "hot"]
 Oversize = Literal["dead-letter", "reject"]
 StoreKind = Literal["items", "log"]
 READ_REST_S = 0.05
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+
+def _said(form: Form, default: Any = None) -> dict[str, Any]:
+    """What a profile's file may hold under a field's name: `parse` reads it so, and so the JSON Schema has it."""
+    return {"form": form, "default": default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +69,36 @@ class Profile:
 
     name: str
     address: str
-    method: str
     headers: tuple[tuple[str, str], ...]
     body: str | None
-    framing: Framing
-    compression: bool
-    allow_private: bool
-    connect_timeout_s: float
-    stall_after_s: float
     statuses: tuple[tuple[int, Meaning], ...]
     marks: Marks
-    overlap: Overlap
-    overlap_s: float
-    standby: Standby
-    reconnect_tries: int
-    retry_max_s: float
     backoff: tuple[tuple[FailureKind, Pace], ...]
-    reject_after: float
-    max_frame_bytes: int
-    oversize: Oversize
-    store: StoreKind
-    flush_s: float
-    dedup_window_s: int
-    order: Order
-    partitions: int
-    keep_days: int
     resume: Resume | None
-    on_conflict: OnConflict
     split: "Split | None"
     key: Rule
     cursor: Rule | None
+    framing: Framing = field(metadata=_said(choice(get_args(Framing))))
+    method: Literal["GET", "POST"] = field(metadata=_said(choice(("GET", "POST")), "GET"))
+    compression: bool = field(metadata=_said(FLAG, False))
+    allow_private: bool = field(metadata=_said(FLAG, False))
+    connect_timeout_s: float = field(metadata=_said(number(above=0, most=60), 10))
+    stall_after_s: float = field(metadata=_said(number(above=0, most=900), 60))
+    overlap: Overlap = field(metadata=_said(choice(get_args(Overlap)), "tolerates"))
+    overlap_s: float = field(metadata=_said(number(above=-1, most=300), 2))
+    standby: Standby = field(metadata=_said(choice(get_args(Standby)), "cold"))
+    reconnect_tries: int = field(metadata=_said(whole(20, least=0), 0))
+    retry_max_s: float = field(metadata=_said(number(above=-1, most=3600), 60))
+    reject_after: float = field(metadata=_said(duration(86_400), 300))
+    oversize: Oversize = field(metadata=_said(choice(get_args(Oversize)), "dead-letter"))
+    max_frame_bytes: int = field(metadata=_said(whole(MAX_FRAME_BYTES), 1024 * 1024))
+    store: StoreKind = field(metadata=_said(choice(get_args(StoreKind)), "items"))
+    flush_s: float = field(metadata=_said(number(above=-1, most=60), 1))
+    dedup_window_s: int = field(metadata=_said(whole(86_400, least=60), 900))
+    order: Order = field(metadata=_said(choice(get_args(Order)), "index"))
+    partitions: int = field(metadata=_said(whole(MOST_PARTITIONS), 1))
+    keep_days: int = field(metadata=_said(whole(3650, least=0)))  # the stage's, where the file says nothing
+    on_conflict: OnConflict = field(metadata=_said(choice(get_args(OnConflict)), "first"))
     deliver: "tuple[Target, ...]" = ()
 
     @property

@@ -7,9 +7,10 @@ body, for any of them may hold a secret.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-from handlers.framing.events import JsonPath, parse_path
+from handlers.framing.events import parse_path
 from handlers.profile.addresses import ProfileError
 
 # RFC 9110, section 5.6.2 and 5.5: a field's name is a token; its value visible characters, spaces and tabs.
@@ -24,11 +25,80 @@ def is_header(name: str) -> bool:
     return _TOKEN.fullmatch(name) is not None and name.lower() not in _RESERVED
 
 
-T = TypeVar("T")
 # A longer number of any unit is beyond every limit.
 _DIGITS = 12
 _UNIT_S = {"s": 1, "m": 60, "h": 3600}
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
+_TYPES = {"string": str, "boolean": bool, "integer": int, "number": int | float}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a field may hold: a JSON Schema, which checks it, and words; `convert` reads what is spelled as text."""
+
+    schema: Mapping[str, Any]
+    must_be: str
+    convert: Callable[[Any], Any] | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Those of a choice."""
+        return tuple(self.schema.get("enum", ()))
+
+    def read(self, value: Any) -> Any:
+        """What the value means; None for a wrong one."""
+        if self.convert is not None:
+            return self.convert(value)
+        return value if _fits(self.schema, value) else None
+
+
+def _fits(schema: Mapping[str, Any], value: Any) -> bool:
+    if "enum" in schema:
+        return value in schema["enum"]
+    if not isinstance(value, _TYPES[schema["type"]]) or isinstance(value, bool) != (schema["type"] == "boolean"):
+        return False
+    if "maximum" not in schema:
+        return True
+    return bool(schema.get("exclusiveMinimum", -1) < value <= schema["maximum"] and value >= schema.get("minimum", 0))
+
+
+def number(*, above: float, most: float, unit: str = "of seconds ") -> Form:
+    """A number above `above`, from 0 on where that is negative, and at most `most`."""
+    least, words = ({"minimum": 0}, "at least 0") if above < 0 else ({"exclusiveMinimum": above}, f"above {above:g}")
+    return Form({"type": "number", **least, "maximum": most}, f"must be a number {unit}{words} and at most {most:g}")
+
+
+def whole(most: int, *, least: int = 1) -> Form:
+    """A whole number."""
+    schema = {"type": "integer", "minimum": least, "maximum": most}
+    return Form(schema, f"must be a whole number from {least} to {most}")
+
+
+def choice(words: tuple[str, ...]) -> Form:
+    """One of the words."""
+    return Form({"enum": list(words)}, f"must be one of {', '.join(words)}")
+
+
+def duration(most_s: int) -> Form:
+    """Seconds, from 0 to `most_s`: a number of them, or a text with its unit such as "90s", "5m" or "1h"."""
+    seconds: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": most_s}
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, str) and value[:-1].isascii() and value[:-1].isdigit() and value[-1] in _UNIT_S:
+            value = int(value[:-1][:_DIGITS]) * _UNIT_S[value[-1]]
+        return value if _fits(seconds, value) else None
+
+    words = f'must be a number of seconds from 0 to {most_s}, or such a time as "90s", "5m" or "1h"'
+    return Form({"anyOf": [seconds, {"type": "string", "pattern": "^[0-9]+[smh]$"}]}, words, convert)
+
+
+TEXT = Form({"type": "string"}, "must be a text")
+FLAG = Form({"type": "boolean"}, "must be true or false")
+A_PATH = Form(
+    {"type": "string", "pattern": r"^\$", "description": 'a JSON path such as "$.meta.id"'},
+    f"must be {PATH}",
+    lambda value: parse_path(value) if isinstance(value, str) else None,
+)
 
 
 class BadProfile(ProfileError):
@@ -71,77 +141,29 @@ class Fields:
         within = ".".join(part for part in (self._within, field) if part)
         return Fields(self._name, value, self.problems, within)
 
-    def text(self, field: str, default: str) -> str:
-        """A text."""
+    def read(self, field: str, form: Form, default: Any = None) -> Any:
+        """The value, as its form returns it; `default` where it is absent. A choice without a default is required."""
         value = self._pop(field, default)
-        if isinstance(value, str):
-            return value
-        self.wrong(field, "must be a text")
-        return default
+        if value is None and default is None and not form.words:
+            return None
+        read = form.read(value)
+        if read is not None:
+            return read
+        problem = "is missing" if value is None else f"{form.must_be}{did_you_mean(value, form.words)}"
+        self.wrong(field, problem)
+        return form.words[0] if default is None and form.words else default
 
-    def path(self, field: str) -> JsonPath | None:
-        """A JSON path; None where it is absent or, with a note, not a path."""
-        value = self._table.pop(field, None)
-        path = parse_path(value) if isinstance(value, str) else None
-        if value is not None and path is None:
-            self.wrong(field, f"must be {PATH}")
-        return path
-
-    def checked(self, field: str, check: Callable[[str], T], default: T) -> T:
+    def checked(self, field: str, check: Callable[[str], str]) -> str:
         """What `check` returns for the text of a required field; `check` raises ProfileError where it is wrong."""
         value = self._pop(field, None)
         if not isinstance(value, str):
             self.wrong(field, "must be a text" if value is not None else "is missing")
-            return default
+            return ""
         try:
             return check(value)
         except ProfileError as error:
             self.wrong(field, str(error))
-            return default
-
-    def choice(self, field: str, allowed: tuple[str, ...], default: str | None) -> str:
-        """One of `allowed`; where the default is None the field is required."""
-        value = self._pop(field, default)
-        if isinstance(value, str) and value in allowed:
-            return value
-        wrong = f"must be one of {', '.join(allowed)}{did_you_mean(value, allowed)}"
-        self.wrong(field, wrong if value is not None else "is missing")
-        return default or allowed[0]
-
-    def number(self, field: str, default: float, *, above: float, most: float, unit: str = "of seconds ") -> float:
-        """A number above `above`, from 0 on where that is negative, and at most `most`."""
-        value = self._pop(field, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= most or value < 0:
-            least = "at least 0" if above < 0 else f"above {above:g}"
-            self.wrong(field, f"must be a number {unit}{least} and at most {most:g}")
-            return default
-        return value
-
-    def duration_s(self, field: str, default: float, *, most: float) -> float:
-        """Seconds, from 0 to `most`: a number of them, or a text with its unit such as "90s", "5m" or "1h"."""
-        value = seconds = self._pop(field, default)
-        if isinstance(value, str) and value[:-1].isascii() and value[:-1].isdigit() and value[-1] in _UNIT_S:
-            seconds = int(value[:-1][:_DIGITS]) * _UNIT_S[value[-1]]
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= most:
-            self.wrong(field, f'must be a number of seconds from 0 to {most:g}, or such a time as "90s", "5m" or "1h"')
-            return default
-        return seconds
-
-    def whole(self, field: str, default: int, *, least: int = 1, most: int) -> int:
-        """A whole number."""
-        value = self._pop(field, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            self.wrong(field, f"must be a whole number from {least} to {most}")
-            return default
-        return value
-
-    def flag(self, field: str) -> bool:
-        """True or false; false where it is absent."""
-        value = self._pop(field, False)
-        if not isinstance(value, bool):
-            self.wrong(field, "must be true or false")
-            return False
-        return value
+            return ""
 
     def table(self, field: str, shape: str) -> "Fields | None":
         """The fields of a field that is a table; None where it is absent or, with a note, not a table."""

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from handlers.profile.addresses import ProfileError, check_address
-from handlers.profile.checked_fields import Fields
+from handlers.profile.checked_fields import FLAG, TEXT, Fields
 from handlers.profile.secret_references import Reference, references
 
 # Of each kind: what the name of a target may be, and what that is in words. Sources: the API references.
@@ -84,12 +84,12 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
         fields.wrong("", f"must have one of {', '.join(KINDS)}")
         return None
     (kind,) = kinds
-    name = fields.text(kind, "")
+    name = fields.read(kind, TEXT, "")
     pattern, words = NAMES[kind]
     has = MORE[kind]
-    in_order = not ("unordered" in has and fields.flag("unordered"))
-    prefix = fields.text("prefix", "") if "prefix" in has else ""
-    allow_private = "allow_private" in has and fields.flag("allow_private")
+    in_order = not ("unordered" in has and fields.read("unordered", FLAG, False))
+    prefix = fields.read("prefix", TEXT, "") if "prefix" in has else ""
+    allow_private = "allow_private" in has and fields.read("allow_private", FLAG, False)
     secret = _secret(fields) if "secret" in has else None
     if kind == "webhook":
         _check_webhook(fields, name, allow_private=allow_private)
@@ -102,7 +102,7 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
 
 
 def _secret(fields: Fields) -> Reference | None:
-    text = fields.text("secret", "")
+    text = fields.read("secret", TEXT, "")
     try:
         referred = references(text)
     except ProfileError as error:

@@ -4,16 +4,15 @@ Reads no file and no environment: the caller passes both. Invariant: a `Profile`
 nothing after it checks one again. A field that it does not know is a problem too: a typing error never passes.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from handlers.connection.inputs import MOST_PARTITIONS, Order
-from handlers.framing.decoders import FRAMINGS, Framing
-from handlers.framing.events import OnConflict
+from handlers.framing.decoders import FRAMINGS
 from handlers.framing.marks import Kind, Mark, marks
 from handlers.profile import mark_fields, sections
 from handlers.profile.addresses import check_address, expand
-from handlers.profile.behaviour import Overlap, Oversize, Profile, Standby, StoreKind
+from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile, Fields
 from handlers.profile.resume import LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from handlers.framing.splitting import Split
     from handlers.profile.deliver_field import Target
 
-MAX_FRAME_BYTES = 16 * 1024 * 1024
 _MARKS = {"disconnect": Kind.DISCONNECT, "end": Kind.END, "loss": Kind.LOSS, "heartbeat": Kind.HEARTBEAT}
 
 
@@ -49,53 +47,37 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         references(address.partition("?")[2])
         return address
 
-    framing = cast(Framing, fields.choice("framing", tuple(FRAMINGS), None))
-    has_ids = FRAMINGS[framing].has_ids
-    method = fields.choice("method", ("GET", "POST"), "GET")
+    said = {
+        one.name: fields.read(one.name, one.metadata["form"], one.metadata["default"])
+        for one in dataclasses.fields(Profile)
+        if one.metadata
+    }
+    said["keep_days"] = keep_days if said["keep_days"] is None else said["keep_days"]
+    has_ids = FRAMINGS[said["framing"]].has_ids
     split = _split(fields, table)
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
     resume, expired = parse_resume(fields, LAST_EVENT_ID if cursor == "id" else None)
     marked = [*expired, *_marks(fields)]
     profile = Profile(
         name=name,
-        address=fields.checked("address", check, ""),
-        method=method,
+        address=fields.checked("address", check),
         headers=sections.headers(fields),
-        body=sections.body(fields, method, resume),
-        framing=framing,
-        compression=fields.flag("compression"),
-        allow_private=fields.flag("allow_private"),
-        connect_timeout_s=fields.number("connect_timeout_s", 10, above=0, most=60),
-        stall_after_s=fields.number("stall_after_s", 60, above=0, most=900),
+        body=sections.body(fields, said["method"], resume),
         statuses=sections.statuses(fields),
         marks=marks(marked),
-        overlap=cast(Overlap, fields.choice("overlap", ("evicts", "tolerates", "forbids"), "tolerates")),
-        overlap_s=fields.number("overlap_s", 2, above=-1, most=300),
-        standby=cast(Standby, fields.choice("standby", ("cold", "hot"), "cold")),
-        reconnect_tries=fields.whole("reconnect_tries", 0, least=0, most=20),
-        retry_max_s=fields.number("retry_max_s", 60, above=-1, most=3600),
         backoff=sections.backoff(fields),
-        reject_after=fields.duration_s("reject_after", 300, most=86_400),
-        oversize=cast(Oversize, fields.choice("oversize", ("dead-letter", "reject"), "dead-letter")),
-        max_frame_bytes=fields.whole("max_frame_bytes", 1024 * 1024, most=MAX_FRAME_BYTES),
-        store=cast(StoreKind, fields.choice("store", ("items", "log"), "items")),
-        flush_s=fields.number("flush_s", 1, above=-1, most=60),
-        dedup_window_s=fields.whole("dedup_window_s", 900, least=60, most=86_400),
-        order=cast(Order, fields.choice("order", ("index", "none"), "index")),
-        partitions=fields.whole("partitions", 1, most=MOST_PARTITIONS),
-        keep_days=fields.whole("keep_days", keep_days, least=0, most=3650),
-        on_conflict=cast(OnConflict, fields.choice("on_conflict", ("first", "both"), "first")),
         resume=resume,
         split=split,
         key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash"),
         cursor=cursor,
         deliver=_deliver(fields, table),
+        **said,
     )
     sections.query(fields, profile.address)
     _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
-    if "retry_max_s" in table and framing != "sse":
+    if "retry_max_s" in table and profile.framing != "sse":
         fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     return profile
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from handlers.framing.events import JsonPath
 from handlers.framing.marks import Kind, Mark
-from handlers.profile.checked_fields import Fields, did_you_mean, is_header
+from handlers.profile.checked_fields import A_PATH, TEXT, Fields, did_you_mean, is_header, whole
 from handlers.profile.mark_fields import marks
 
 # More digits Python reads no more; a cursor of so many is a text.
@@ -126,13 +126,13 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
     parsed = Resume(
         cast(Literal["header", "query", "body"], place),
         name,
-        pattern=inner.text("pattern", "{cursor}"),
-        add=inner.whole("add", 0, least=0, most=1_000_000),
-        back_s=inner.whole("back_s", 0, least=0, most=86_400),
-        reach_s=inner.whole("reach_s", 0, least=0, most=31_536_000),
-        fallback=inner.text("fallback", ""),
-        confirmed_by=inner.text("confirmed_by", "").lower(),
-        oldest=inner.path("oldest"),
+        pattern=inner.read("pattern", TEXT, "{cursor}"),
+        add=inner.read("add", whole(1_000_000, least=0), 0),
+        back_s=inner.read("back_s", whole(86_400, least=0), 0),
+        reach_s=inner.read("reach_s", whole(31_536_000, least=0), 0),
+        fallback=inner.read("fallback", TEXT, ""),
+        confirmed_by=inner.read("confirmed_by", TEXT, "").lower(),
+        oldest=inner.read("oldest", A_PATH),
     )
     expired = marks(inner, "expired", Kind.EXPIRED)
     if parsed.oldest is not None and not expired:

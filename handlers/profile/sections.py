@@ -7,14 +7,14 @@ is returned without a note is sound.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import parse_qsl
 
 from handlers.connection.backoff import KINDS, FailureKind, Pace
 from handlers.framing.events import Rule, parse_path
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError
-from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, is_header
+from handlers.profile.checked_fields import FIELD_VALUE, PATH, Fields, did_you_mean, is_header, number
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import is_bare, references, without
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from handlers.framing.splitting import Split
 
 Meaning = Literal["success", "ended", "expired", "throttled", "dropped", "refused", "rejected"]
-MEANINGS: tuple[Meaning, ...] = ("success", "ended", "expired", "throttled", "dropped", "refused", "rejected")
+MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
 
 
 def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
@@ -35,10 +35,10 @@ def backoff(fields: Fields) -> tuple[tuple[FailureKind, Pace], ...]:
         pace = inner.table(kind, "{ start_s = 1, factor = 2, max_s = 60 }")
         if pace is None:
             continue
-        start_s = pace.number("start_s", 1, above=0, most=900)
-        max_s = pace.number("max_s", max(start_s, 60), above=0, most=3600)
-        step_s = pace.number("step_s", 0, above=-1, most=900)
-        factor = pace.number("factor", 1, above=0, most=10, unit="")
+        start_s = pace.read("start_s", number(above=0, most=900), 1)
+        max_s = pace.read("max_s", number(above=0, most=3600), max(start_s, 60))
+        step_s = pace.read("step_s", number(above=-1, most=900), 0)
+        factor = pace.read("factor", number(above=0, most=10, unit=""), 1)
         if factor < 1 or max_s < start_s:
             pace.wrong("", "must not shrink: factor is at least 1, and max_s at least start_s")
         pace.refuse_the_rest("a pace: start_s, step_s, factor, max_s")

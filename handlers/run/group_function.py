@@ -29,8 +29,7 @@ from handlers.group.keeping import Keeps, Kept
 from handlers.group.next_step import Delays, NextStep, raised
 from handlers.group.pacing import Pacing
 from handlers.group.roster import Roster
-from handlers.profile.behaviour import Profile
-from handlers.profile.parse import MAX_FRAME_BYTES
+from handlers.profile.behaviour import MAX_FRAME_BYTES, Profile
 from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, Wait
 from handlers.run.group_profiles import PROFILES, GroupProfiles
 from handlers.run.performer import Performer, hard_stop_ms

@@ -8,18 +8,18 @@ profile that the parser takes passes.
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from handlers.profile.checked_fields import Fields
+from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
 from handlers.profile.deliver_field import MORE, MOST_TARGETS, NAMES
 from handlers.profile.parse import read
+from handlers.profile.sections import MEANINGS
 
-T = TypeVar("T")
 Schema = dict[str, Any]
 FILE = "profile.schema.json"
-_PATH: Schema = {"type": "string", "pattern": r"^\$", "description": 'a JSON path such as "$.meta.id"'}
+_PATH: Schema = dict(A_PATH.schema)
 _VALUE: Schema = {"type": ["string", "number", "boolean"]}
-_TEXT: Schema = {"type": "string"}
+_TEXT: Schema = dict(TEXT.schema)
 
 
 def _several(schema: Schema) -> Schema:
@@ -35,7 +35,7 @@ def _mark(*cursors: str) -> Schema:
 
 
 def _targets() -> Schema:
-    flag: Schema = {"type": "boolean", "default": False}
+    flag = dict(FLAG.schema) | {"default": False}
     kinds: dict[str, Schema] = {"unordered": flag, "allow_private": flag, "prefix": _TEXT, "secret": _TEXT}
     one = [
         {
@@ -78,11 +78,7 @@ _OPEN: dict[str, Schema] = {
     "headers": {"type": "object", "additionalProperties": _TEXT},
     "statuses": {
         "type": "object",
-        "patternProperties": {
-            "^[2-5][0-9][0-9]$": {
-                "enum": ["success", "ended", "expired", "throttled", "dropped", "refused", "rejected"]
-            }
-        },
+        "patternProperties": {"^[2-5][0-9][0-9]$": {"enum": list(MEANINGS)}},
         "additionalProperties": False,
     },
 }
@@ -124,41 +120,17 @@ class Recorder(Fields):
         self.properties[field] = _OPEN.get(field) or inner.schema()
         return inner
 
-    def text(self, field: str, default: str) -> str:
-        self._says(field, _TEXT, default)
+    def read(self, field: str, form: Form, default: Any = None) -> Any:
+        self._says(field, dict(form.schema), default)
+        if default is None and form.words:
+            self.required.append(field)
+            return form.words[0]
         return default
 
-    def path(self, field: str) -> None:
-        self._says(field, _PATH)
-
-    def checked(self, field: str, check: Callable[[str], T], default: T) -> T:  # noqa: ARG002
+    def checked(self, field: str, check: Callable[[str], str]) -> str:  # noqa: ARG002
         self._says(field, _TEXT)
         self.required.append(field)
-        return default
-
-    def choice(self, field: str, allowed: tuple[str, ...], default: str | None) -> str:
-        self._says(field, {"enum": list(allowed)}, default)
-        if default is None:
-            self.required.append(field)
-        return default or allowed[0]
-
-    def number(self, field: str, default: float, *, above: float, most: float, unit: str = "of seconds ") -> float:  # noqa: ARG002
-        least: Schema = {"minimum": 0} if above < 0 else {"exclusiveMinimum": above}
-        self._says(field, {"type": "number", **least, "maximum": most}, default)
-        return default
-
-    def duration_s(self, field: str, default: float, *, most: float) -> float:
-        text: Schema = {"type": "string", "pattern": "^[0-9]+[smh]$"}
-        self._says(field, {"anyOf": [{"type": "number", "minimum": 0, "maximum": most}, text]}, default)
-        return default
-
-    def whole(self, field: str, default: int, *, least: int = 1, most: int) -> int:
-        self._says(field, {"type": "integer", "minimum": least, "maximum": most}, default)
-        return default
-
-    def flag(self, field: str) -> bool:
-        self._says(field, {"type": "boolean", "default": False})
-        return False
+        return ""
 
 
 def schema() -> Schema:
@@ -166,7 +138,6 @@ def schema() -> Schema:
     fields = Recorder()
     # The parser looks into the table whether a frame is taken apart at all, and whether events go anywhere.
     read(fields, "schema", {"split": {}, "deliver": []}, {}, 0)
-    del fields.properties["keep_days"]["default"]  # the stage's
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A stream profile of Streamkeeper",
