@@ -21,8 +21,8 @@ from handlers.api.answers import JSON, at, laid_out
 from handlers.api.problems import Problem
 from handlers.api.queries import FOR_EVER, Listing, PageRequest
 from handlers.connection.inputs import LOG, Order
-from handlers.store.event_items import StoredEvent
-from handlers.store.event_reader import Entry, key_at
+from handlers.store.event_items import Entry, StoredEvent
+from handlers.store.event_reader import key_at
 from handlers.store.stream_records import Layout
 
 LIMIT, MOST = 100, 1000

@@ -22,6 +22,7 @@ from handlers.api.connection_records import Connection, Connections, Records
 from handlers.aws import executions
 from handlers.connection.inputs import LOG, Order
 from handlers.store import event_reader
+from handlers.store.control_table import Table
 from handlers.store.stream_records import Layout, StreamRecords
 
 # Clients of AWS's are made when they are first asked for.
@@ -78,8 +79,8 @@ class Views:
     def _latest(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
         """The position behind which `GET …/events` has the newest events; null for the beginning."""
         partitions, order = self.store.layout(stream_id) or Layout()
-        dynamodb = self.store.dynamodb
-        place = event_reader.newest_place(dynamodb, self.events_table, stream_id, partitions, order, LATEST)
+        table = Table(self.store.dynamodb, self.events_table)
+        place = event_reader.newest_place(table, stream_id, partitions, order, LATEST)
         return {"stream": stream_id, "after": place or None}
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:

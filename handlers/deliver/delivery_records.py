@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from handlers.aws.error_translation import translate_errors
 from handlers.store import typed_values
-from handlers.store.control_table import ControlTable
+from handlers.store.control_table import Table
 
 PREFIX = "delivery#"
 # A profile has a few sinks; older ones may have left a record.
@@ -59,24 +58,18 @@ def add(dynamodb: Any, table: str, counts: Mapping[Place, Count], now_ms: int) -
         values = {":d": count.delivered, ":f": count.failed, ":l": count.dead_lettered, ":now": now_ms}
         values |= {":lag": count.lag_ms} | ({":new": count.newest_ms} if count.newest_ms else {})
         sets = "#lag_ms = :lag, #at_ms = :now, #waits = :waits" + (", #newest_ms = :new" if count.newest_ms else "")
-        names = ["delivered", "failed", "dead_lettered", "lag_ms", "at_ms", "waits"]
-        names += ["newest_ms"] if count.newest_ms else []
-        with translate_errors("UpdateItem"):
-            dynamodb.update_item(
-                TableName=table,
-                Key=typed_values.key(place.stream_id, f"{PREFIX}{place.label}"),
-                UpdateExpression=f"ADD #delivered :d, #failed :f, #dead_lettered :l SET {sets}",
-                ExpressionAttributeNames={f"#{name}": name for name in names},
-                ExpressionAttributeValues={
-                    **{name: typed_values.number(value) for name, value in values.items()},
-                    ":waits": {"S": count.reason[:500]},
-                },
-            )
+        Table(dynamodb, table).update(
+            typed_values.key(place.stream_id, f"{PREFIX}{place.label}"),
+            f"ADD #delivered :d, #failed :f, #dead_lettered :l SET {sets}",
+            "",
+            {name: typed_values.number(value) for name, value in values.items()}
+            | {":waits": {"S": count.reason[:500]}},
+        )
 
 
 def read(dynamodb: Any, table: str, stream_id: str) -> list[DeliveryRecord]:
     """The records of a stream by their sinks' names; raises StoreUnavailable."""
-    items = ControlTable(dynamodb, table).newest(stream_id, PREFIX, MOST)
+    items = Table(dynamodb, table).newest(stream_id, PREFIX, MOST)
     return sorted((_record(item) for item in items), key=lambda one: one.sink)
 
 

@@ -36,7 +36,7 @@ from handlers.run.performer import Performer, hard_stop_ms
 from handlers.run.ports import STORE, Ports
 from handlers.run.threads import Answered
 from handlers.store import typed_values
-from handlers.store.control_table import KEYS, BatchGet
+from handlers.store.control_table import KEYS, Table
 from handlers.store.group_store import GroupStore
 from handlers.store.known_streams import GroupFunction
 from handlers.store.requests import Requests
@@ -105,7 +105,7 @@ class _Function:
             self._ttl_ms, invocation.died,
         )  # fmt: skip
         self.store = tables.store(who, clock.now_ms)
-        self._batches = BatchGet(tables.dynamodb, tables.control_table)
+        self._batches = Table(tables.dynamodb, tables.control_table)
         self._roster = Roster(lease.token, invocation.execution, invocation.deadline_ms - 3 * invocation.margin_ms)
         self._group_tasks = GroupTasks(
             self._roster, lease.token, min(every_ms, HEARTBEAT_EVERY_MS), min(often_ms, HEARTBEAT_EVERY_MS)

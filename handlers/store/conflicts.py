@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
-from handlers.store.control_table import KEYS, BatchGet
+from handlers.store.control_table import KEYS, Table
 from handlers.store.event_items import Fetch, in_bucket, size_bytes, stored_event
 from handlers.store.typed_values import Item, text
 
@@ -57,7 +57,7 @@ class Conflicts:
         *,
         keeps_both: bool,
     ) -> None:
-        self._items = BatchGet(dynamodb, table)
+        self._table = Table(dynamodb, table)
         self._fetch = fetch
         self._make = make
         self._put = put
@@ -101,7 +101,7 @@ class Conflicts:
         there: dict[str, Item] = {}
         for consistent in (False, True):
             missing = [key for name, key in keys.items() if name not in there]
-            for item in self._items.items(missing, consistent=consistent):
+            for item in self._table.items(missing, consistent=consistent):
                 there[item["SK"]["S"]] = item
         return there
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.backoff import Rest
 from handlers.connection.inputs import Written
 from handlers.connection.lease import Lease
@@ -18,7 +17,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.store import control_record, control_writes, typed_values
 from handlers.store.control_record import ControlRecord, to_record
-from handlers.store.control_table import ControlTable, placeholders, setting, values_of
+from handlers.store.control_table import Table, setting, values_of
 from handlers.store.control_writes import Change, Words, mark, to_change
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
@@ -60,8 +59,7 @@ class Store:
     ) -> None:
         self.memory_mb = memory_mb
         self._dynamodb = dynamodb
-        self._control_table = control_table
-        self._table = ControlTable(dynamodb, control_table)
+        self._table = Table(dynamodb, control_table)
         self.ledger = LedgerRecords(dynamodb, control_table, ledger_keep_days)
         self._events_table = events_table
         self._objects, self._dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
@@ -236,33 +234,17 @@ class Store:
         """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
         condition, attributes, read = to_change(before, after, holder)
         values = values_of(attributes) | read
-        return self._change(stream_id, setting(tuple(attributes)), condition, tuple(attributes), values).is_done
+        return self._change(stream_id, setting(tuple(attributes)), condition, values).is_done
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _change(
-        self, stream_id: str, update: str, condition: str, names: Sequence[str], values: Any, answer: str = "ALL_NEW"
-    ) -> Reply:
+    def _change(self, stream_id: str, update: str, condition: str, values: Item, answer: str = "ALL_NEW") -> Reply:
         """The reply to one conditional write of the control record."""
-        try:
-            with translate_errors("UpdateItem"):
-                response = self._dynamodb.update_item(
-                    TableName=self._control_table,
-                    Key=typed_values.key(stream_id, "lease"),
-                    UpdateExpression=update,
-                    ConditionExpression=condition,
-                    ExpressionAttributeNames=placeholders(tuple(names)),
-                    ExpressionAttributeValues=values,
-                    ReturnValues=answer,
-                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                )
-        except ConditionFailed as refused:
-            # Not every emulator says what is there.
-            item = self._table.get(stream_id, "lease") if refused.item is None else refused.item
-            if problem := control_record.layout_problem(item):
-                raise StoreUnavailable(problem) from None
-            return Reply(False, self._to_record(item))
-        return Reply(True, self._to_record(response.get("Attributes")))
+        key = typed_values.key(stream_id, "lease")
+        is_done, item = self._table.change(key, update, condition, values, answer=answer)
+        if not is_done and (problem := control_record.layout_problem(item)):
+            raise StoreUnavailable(problem)
+        return Reply(is_done, self._to_record(item))
 
     def _to_record(self, item: Item | None) -> ControlRecord:
         """What the item says; a stream of a group has part of that elsewhere."""

@@ -1,90 +1,79 @@
-"""Makes the requests to a table: one record by its key, the newest of a kind, many by their keys; and words a write.
+"""Makes the requests to a table: an item by its key, the newest of a kind, many by their keys, and the writes.
 
-handlers/store/control_record.py knows what a record means. Invariants: every key of a batch was answered when `items`
-is through: what is missing is not there, as far as the read is consistent. Any answer of AWS but the records raises
-`StoreUnavailable`, after the client's own retries.
+Expressions name attributes as `#name` and values as `:name`; what each `#name` stands for follows from the expression.
+Any answer of AWS but the items, or a refused condition, raises `StoreUnavailable`, after the client's own retries.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from handlers.aws.error_translation import quoted_id, translate_errors
+from handlers.aws.error_translation import ConditionFailed, quoted_id, translate_errors
 from handlers.errors import StoreUnavailable
 from handlers.store import typed_values
 from handlers.store.typed_values import Item
 
 # The index of all records by their sort keys.
 BY_RECORD = "by-record"
+# BatchGetItem: "can contain as many as 100 items", which it answers with 16 MB at most.
+KEYS = 100
+# How often what BatchGetItem left out is asked for again: a throttled one answers with less.
+TRIES = 20
+# The condition that nothing lies under the key: whoever is first is the only one.
+IS_NEW = "attribute_not_exists(PK)"
 
 
-class ControlTable:
-    """The control table of a client, which is made once and shared by all invocations of a sandbox."""
+class Table:
+    """A table of a client, which is made once and shared by all invocations of a sandbox."""
 
     def __init__(self, dynamodb: Any, name: str) -> None:
         self._dynamodb = dynamodb
         self._name = name
 
-    def get(self, stream_id: str, key: str) -> typed_values.Item | None:
-        """The record of the stream with this sort key; None where there is none."""
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def get(self, partition: str, sort_key: str, *, consistent: bool = True) -> Item | None:
+        """The item of that key; None where there is none."""
         with translate_errors("GetItem"):
             response = self._dynamodb.get_item(
-                TableName=self._name, Key=typed_values.key(stream_id, key), ConsistentRead=True
+                TableName=self._name, Key=typed_values.key(partition, sort_key), ConsistentRead=consistent
             )
-        item: typed_values.Item | None = response.get("Item")
+        item: Item | None = response.get("Item")
         return item
 
-    def newest(self, stream_id: str, prefix: str, most: int) -> list[typed_values.Item]:
+    def query(self, condition: str, values: Mapping[str, str], **more: Any) -> Any:
+        """The answer to a Query whose values are texts."""
+        with translate_errors("Query"):
+            return self._dynamodb.query(
+                TableName=self._name,
+                KeyConditionExpression=condition,
+                ExpressionAttributeValues={name: {"S": value} for name, value in values.items()},
+                **more,
+            )
+
+    def newest(self, stream_id: str, prefix: str, most: int) -> list[Item]:
         """The records of the stream whose sort keys begin with `prefix`, the newest first and `most` at most."""
-        with translate_errors("Query"):
-            response = self._dynamodb.query(
-                TableName=self._name,
-                KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-                ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
-                ScanIndexForward=False,
-                Limit=most,
-                ConsistentRead=True,
-            )
-        records: list[typed_values.Item] = response["Items"]
+        values = {":stream": stream_id, ":prefix": prefix}
+        condition = "PK = :stream AND begins_with(SK, :prefix)"
+        records: list[Item] = self.query(
+            condition, values, ScanIndexForward=False, Limit=most, ConsistentRead=True
+        )["Items"]  # fmt: skip
         return records
 
-    def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[typed_values.Item]:
+    def behind(self, stream_id: str, prefix: str, after: str, most: int) -> list[Item]:
         """The records whose sort keys begin with `prefix` and are greater than `after`, the oldest first."""
-        with translate_errors("Query"):
-            response = self._dynamodb.query(
-                TableName=self._name,
-                # No sort key of the prefix has a tilde.
-                KeyConditionExpression="PK = :stream AND SK BETWEEN :after AND :end",
-                ExpressionAttributeValues={
-                    ":stream": {"S": stream_id},
-                    # The least text that is greater.
-                    ":after": {"S": f"{max(prefix, after)}\0"},
-                    ":end": {"S": f"{prefix}~"},
-                },
-                Limit=most,
-                ConsistentRead=True,
-            )
-        records: list[typed_values.Item] = response["Items"]
+        # The least text that is greater; and no sort key of the prefix has a tilde.
+        values = {":stream": stream_id, ":after": f"{max(prefix, after)}\0", ":end": f"{prefix}~"}
+        condition = "PK = :stream AND SK BETWEEN :after AND :end"
+        records: list[Item] = self.query(condition, values, Limit=most, ConsistentRead=True)["Items"]
         return records
-
-
-# BatchGetItem: "can contain as many as 100 items", which it answers with 16 MB at most.
-KEYS = 100
-# How often what BatchGetItem left out is asked for again: a throttled one answers with less.
-TRIES = 20
-
-
-class BatchGet:
-    """A table of a client, which is made once and shared by all invocations of a sandbox."""
-
-    def __init__(self, dynamodb: Any, table: str) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
 
     def items(self, keys: Sequence[Item], *, consistent: bool, only: Sequence[str] = ()) -> Iterator[Item]:
         """The items that are there, in any order; at most KEYS keys, and none twice.
 
-        Where `only` names attributes, they have no others; what they cost stays the same.
+        Every key was answered when the iterator is through: what is missing is not there, as far as the read is
+        consistent. Where `only` names attributes, they have no others; what they cost stays the same.
         """
         wanted = list(keys)
         # A name may be a reserved word.
@@ -93,22 +82,90 @@ class BatchGet:
         for _ in range(TRIES):
             if not wanted:
                 return
-            request = {self._table: {"Keys": wanted, "ConsistentRead": consistent} | shown}
+            request = {self._name: {"Keys": wanted, "ConsistentRead": consistent} | shown}
             with translate_errors("BatchGetItem"):
                 response = self._dynamodb.batch_get_item(RequestItems=request)
-            yield from response["Responses"].get(self._table, [])
-            wanted = response.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            yield from response["Responses"].get(self._name, [])
+            wanted = response.get("UnprocessedKeys", {}).get(self._name, {}).get("Keys", [])
         if wanted:
             # Keys are left out where "the table's provisioned throughput was exceeded"; source: BatchGetItem.
             unavailable = StoreUnavailable(f"AWS left keys of BatchGetItem out again and again{quoted_id(response)}")
             unavailable.is_throttle = True
             raise unavailable
 
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def put(self, item: Item, condition: str = "", values: Item | None = None) -> bool:
+        """Whether the item was put, for the condition held."""
+        try:
+            with translate_errors("PutItem"):
+                self._dynamodb.put_item(TableName=self._name, Item=item, **_words("", condition, values or {}))
+        except ConditionFailed:
+            return False
+        return True
+
+    def update(
+        self,
+        key: Item,
+        update: str,
+        condition: str,
+        values: Item,
+        names: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Any:
+        """The answer to an UpdateItem, "" for no condition; raises ConditionFailed.
+
+        `names` has the `#name` that stand for attributes with other names.
+        """
+        words = _words(update, condition, values)
+        if names:
+            words["ExpressionAttributeNames"] = words["ExpressionAttributeNames"] | names
+        with translate_errors("UpdateItem"):
+            return self._dynamodb.update_item(TableName=self._name, Key=key, **words, **more)
+
+    def holds(self, key: Item, update: str, condition: str, values: Item) -> bool:
+        """Whether the update was made, for its condition held."""
+        try:
+            self.update(key, update, condition, values)
+        except ConditionFailed:
+            return False
+        return True
+
+    def change(
+        self,
+        key: Item,
+        update: str,
+        condition: str,
+        values: Item,
+        names: Mapping[str, str] | None = None,
+        answer: str = "ALL_NEW",
+    ) -> tuple[bool, Item | None]:
+        """Whether the condition held, and the item: after the write, or as it was where that was refused."""
+        more = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if condition else {}
+        try:
+            response = self.update(key, update, condition, values, names, ReturnValues=answer, **more)
+        except ConditionFailed as refused:
+            # Not every emulator says what is there.
+            item = self.get(key["PK"]["S"], key["SK"]["S"]) if refused.item is None else refused.item
+            return False, item
+        return True, response.get("Attributes")
+
+
+def _words(update: str, condition: str, values: Item) -> dict[str, Any]:
+    """The parameters that say a write; what is empty is absent, for DynamoDB refuses it."""
+    words = {
+        "UpdateExpression": update,
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": _names(f"{update} {condition}"),
+        "ExpressionAttributeValues": values,
+    }
+    return {name: value for name, value in words.items() if value}
+
 
 @lru_cache(maxsize=64)
-def placeholders(names: tuple[str, ...]) -> dict[str, str]:
-    """The names of attributes as an expression refers to them; to be read only, for the next request has it too."""
-    return {f"#{name}": name for name in names}
+def _names(expression: str) -> dict[str, str]:
+    """What each `#name` of an expression stands for; to be read only, for the next request has it too."""
+    return {name: name[1:] for name in re.findall(r"#\w+", expression)}
 
 
 @lru_cache(maxsize=64)

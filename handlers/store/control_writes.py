@@ -32,7 +32,6 @@ NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connect
 _NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
 _NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
 _TURN = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
-_TURN_NAMES = ("fence", "connected", "released", "marked", "expires_at_ms")
 
 
 class Change(NamedTuple):
@@ -44,26 +43,27 @@ class Change(NamedTuple):
 
 
 class Words(NamedTuple):
-    """A conditional write of the control record: its expressions, the attributes they name, and their values."""
+    """A conditional write of the control record: its expressions, and their values."""
 
     update: str
     condition: str
-    names: tuple[str, ...]
     values: Item
 
-    def where(self, condition: str, names: tuple[str, ...], values: Item) -> "Words":
+    def where(self, condition: str, values: Item) -> "Words":
         """The same on that condition as well."""
-        return Words(self.update, f"{self.condition} AND {condition}", (*self.names, *names), self.values | values)
+        return Words(self.update, f"{self.condition} AND {condition}", self.values | values)
 
-    def sets(self, update: str, names: tuple[str, ...], values: Item) -> "Words":
+    def sets(self, update: str, values: Item) -> "Words":
         """The same, which makes that `update` as well."""
-        both = f"{self.update}, {update.removeprefix('SET ')}"
-        return Words(both, self.condition, (*self.names, *names), self.values | values)
+        return Words(f"{self.update}, {update.removeprefix('SET ')}", self.condition, self.values | values)
 
-    def changes(self, change: Change, names: tuple[str, ...] = ()) -> "Words":
-        """The same, which makes that change as well, where its condition holds too, which names `names` besides."""
-        both = self.sets(setting(tuple(change.attributes)), tuple(change.attributes), values_of(change.attributes))
-        return both.where(f"({change.condition})", names, change.read)
+    def shows(self, attributes: Item) -> "Words":
+        """The same, which sets those attributes as well."""
+        return self.sets(setting(tuple(attributes)), values_of(attributes)) if attributes else self
+
+    def changes(self, change: Change) -> "Words":
+        """The same, which makes that change as well, where its condition holds too."""
+        return self.shows(change.attributes).where(f"({change.condition})", change.read)
 
 
 # --- claiming ---------------------------------------------------------------------------------------------------------
@@ -95,19 +95,19 @@ def claim(
     words = _claim(execution, holder, partitions, rest_until_ms)
     if rested_from_ms is not None:
         began = {":began": {"S": typed_values.instant(rested_from_ms)}}
-        words = words.where(_NOT_LET_GO, ("ended_at", "execution"), began)
+        words = words.where(_NOT_LET_GO, began)
         if after_fence:
-            words = words.where(_NOT_RELIEVED, ("connected",), {":after": number(after_fence)})
+            words = words.where(_NOT_RELIEVED, {":after": number(after_fence)})
     if place is not None:
-        words = words.changes(place, ("group",))
+        words = words.changes(place)
     if order == "none":
         # Before any item is written that the index lacks, and never taken back: a reader would miss that item.
-        words = words.sets("SET #order = :order", ("order",), {":order": {"S": order}})
+        words = words.shows({"order": {"S": order}})
     if try_until_ms:
         # The condition says that the rest is as it was known: so one alone takes the try.
         tries = {":try_until_ms": number(try_until_ms), ":tried_ms": number(now_ms)}
         update = "SET #rest_until_ms = :try_until_ms, #rest_tried_ms = :tried_ms, #rest_holder = :holder"
-        words = words.sets(update, ("rest_tried_ms", "rest_holder"), tries)
+        words = words.sets(update, tries)
     return words
 
 
@@ -124,7 +124,6 @@ def _claim(execution: str, holder: str, partitions: int, rest_until_ms: int) -> 
         # layout, which the first claim writes.
         f"(attribute_not_exists(#stop) OR #stop = :no) AND {rest} "
         "AND (#layout = :layout OR attribute_not_exists(#layout))",
-        ("fence", "holder", "stop", "partitions", "layout", "rest_until_ms"),
         {
             ":zero": {"N": "0"},
             ":one": {"N": "1"},
@@ -144,13 +143,13 @@ def _claim(execution: str, holder: str, partitions: int, rest_until_ms: int) -> 
         "(#execution = :execution OR (attribute_not_exists(#execution)"
         f" AND (attribute_not_exists(#ending) OR ({' AND '.join(f'#ending <> {final}' for final in finals)}))))"
     )
-    return words.where(right, ("execution", "ending"), {":execution": {"S": execution}} | finals)
+    return words.where(right, {":execution": {"S": execution}} | finals)
 
 
 def with_turn(words: Words, turn: Item, after_fence: int) -> Words:
     """A claim that takes the turn, whose `mark` is `turn`, where nobody has claimed since `after_fence`."""
-    both = words.where(NOBODY_CAME, ("released",), {":after": number(after_fence)})
-    return both.sets(_TURN, ("connected", "marked", "expires_at_ms"), turn)
+    both = words.where(NOBODY_CAME, {":after": number(after_fence)})
+    return both.sets(_TURN, turn)
 
 
 # --- connecting -------------------------------------------------------------------------------------------------------
@@ -170,22 +169,18 @@ def turn(marked: Item, now_ms: int, over: int) -> Words:
         f"{_MAY_CONNECT} AND (attribute_not_exists(#connected) OR #connected <= #released OR #connected = :fence "
         "OR #connected = :over OR #expires_at_ms <= :now_ms)"
     )
-    return Words(_TURN, condition, _TURN_NAMES, marked | {":now_ms": number(now_ms), ":over": number(over)})
+    return Words(_TURN, condition, marked | {":now_ms": number(now_ms), ":over": number(over)})
 
 
 def connect(marked: Item, shown: Item) -> Words:
     """What marks a connection as connected, and shows it."""
-    words = Words(_TURN, _MAY_CONNECT, _TURN_NAMES, marked)
-    return words.sets(setting(tuple(shown)), tuple(shown), values_of(shown)) if shown else words
+    return Words(_TURN, _MAY_CONNECT, marked).shows(shown)
 
 
 def renewal(fence: int, expires_at_ms: int, shown: Item) -> Words:
     """What renews the lease of the connection that holds it, and shows how it stands."""
-    names, values = ("connected", "released", "expires_at_ms"), {":fence": number(fence)}
-    words = Words(
-        "SET #expires_at_ms = :expires_at_ms", _HOLDS, names, values | {":expires_at_ms": number(expires_at_ms)}
-    )
-    return words.sets(setting(tuple(shown)), tuple(shown), values_of(shown)) if shown else words
+    values = {":fence": number(fence), ":expires_at_ms": number(expires_at_ms)}
+    return Words("SET #expires_at_ms = :expires_at_ms", _HOLDS, values).shows(shown)
 
 
 # --- after that -------------------------------------------------------------------------------------------------------
@@ -194,21 +189,20 @@ def renewal(fence: int, expires_at_ms: int, shown: Item) -> Words:
 def last_words(fence: int, shown: Item) -> Words:
     """What releases a connection and shows how it ended, where no newer one is connected."""
     condition = "#connected = :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
-    words = Words("SET #released = :fence", condition, ("connected", "released"), {":fence": number(fence)})
-    return words.sets(setting(tuple(shown)), tuple(shown), values_of(shown))
+    return Words("SET #released = :fence", condition, {":fence": number(fence)}).shows(shown)
 
 
 def with_its_rest(words: Words, rest: Change) -> Words:
     """The same with a change of the rest, where nobody has claimed since, and no stop is requested."""
     nobody = "#fence = :fence AND (attribute_not_exists(#stop) OR #stop = :no)"
-    return words.where(nobody, ("fence", "stop"), {":no": {"BOOL": False}}).changes(rest)
+    return words.where(nobody, {":no": {"BOOL": False}}).changes(rest)
 
 
 def release(fence: int) -> Words:
     """What releases a connection, whoever is connected."""
     # The token was claimed, and `released` never decreases.
     condition = "#fence >= :fence AND (attribute_not_exists(#released) OR #released <= :fence)"
-    return Words("SET #released = :fence", condition, ("fence", "released"), {":fence": number(fence)})
+    return Words("SET #released = :fence", condition, {":fence": number(fence)})
 
 
 def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> Words:
@@ -218,7 +212,7 @@ def other_cursor(read: ControlRecord, cursor: str, fence: int, now_ms: int) -> W
     if read.cursor is not None:
         condition = "#cursor = :old_cursor AND #cursor_fence = :old_fence"
         values |= {":old_cursor": {"S": read.cursor}, ":old_fence": number(read.cursor_fence)}
-    return Words(setting(tuple(attributes)), condition, tuple(attributes), values)
+    return Words(setting(tuple(attributes)), condition, values)
 
 
 def to_change(before: Rest, after: Rest, holder: str) -> Change:

@@ -9,6 +9,7 @@ import hashlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from handlers.connection.inputs import Order
@@ -16,7 +17,7 @@ from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body, encoded
 from handlers.framing.oversize import Oversize
 from handlers.store import typed_values
-from handlers.store.typed_values import Item, expiry
+from handlers.store.typed_values import Item, expiry, text
 
 # DynamoDB: "The maximum item size in DynamoDB is 400 KB, which includes both attribute name binary length (UTF-8
 # length) and attribute value lengths".
@@ -72,6 +73,13 @@ class StoredEvent:
     dead_letter: str | None = None
     object: str | None = None
     conflict_of: str | None = None
+
+
+class Entry(NamedTuple):
+    """A place in the order; `event` is None where the event that was there has expired or is gone."""
+
+    position: str
+    event: StoredEvent | None
 
 
 # --- where an event lies ----------------------------------------------------------------------------------------------
@@ -230,21 +238,17 @@ def stored_event(item: Item, fetch: Fetch, most_bytes: int | None = None) -> Sto
 
 
 def _stored_event(item: Item, fetch: Fetch, most_bytes: int | None) -> StoredEvent:
-    def text(name: str) -> str | None:
-        value: str | None = item.get(name, {}).get("S")
-        return value
-
     return StoredEvent(
         key=item["SK"]["S"],
         data=None if "dead_letter" in item else _body(item, fetch, most_bytes),
-        id=text("id"),
-        name=text("name"),
+        id=text(item, "id"),
+        name=text(item, "name"),
         received_at_ms=int(item["received_at_ms"]["N"]),
         fence=int(item["fence"]["N"]),
         position=place_of(item),
-        dead_letter=text("dead_letter"),
-        object=text("object"),
-        conflict_of=text("conflict_of"),
+        dead_letter=text(item, "dead_letter"),
+        object=text(item, "object"),
+        conflict_of=text(item, "conflict_of"),
     )
 
 

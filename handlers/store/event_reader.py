@@ -3,12 +3,10 @@
 The index has them in the order in which they came. Those of a log lie in segments, which
 handlers/store/segment_reader.py reads. Those that no index has are read by their keys: the table itself has the items
 of a partition in the order of their keys, as bytes of UTF-8. That is not when they came, unless the upstream's ids sort
-as they come: ULIDs, snowflakes, instants. Such a position is "key." and the key in Base64 for URLs: nobody need know
-more of it.
+as they come: ULIDs, snowflakes, instants. Such a position is "key." and the key in Base64 for URLs.
 
-handlers/store/event_items.py says what an item means. Invariants: nothing is written; the result is the first events
-after a position, whatever partition they lie in; what is stored meanwhile with a smaller key is not in a later page; an
-event that has expired is not shown; at most one batch of items is held at once.
+Invariants: nothing is written; the result is the first events after a position, whatever partition they lie in; what is
+stored meanwhile with a smaller key is not in a later page; at most one batch of items is held at once.
 """
 
 from __future__ import annotations
@@ -18,37 +16,27 @@ import binascii
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from handlers.aws.error_translation import translate_errors
 from handlers.connection.inputs import LOG, Order
-from handlers.store.control_table import BatchGet
-from handlers.store.event_items import Fetch, StoredEvent, has_expired, partition_keys, stored_event
+from handlers.store.control_table import KEYS, Table
+from handlers.store.event_items import Entry, Fetch, has_expired, partition_keys, stored_event
 from handlers.store.typed_values import Item
 
 INDEX = "by-position"
-# How many keys are asked for at once. BatchGetItem takes 100, and answers with 16 MB at most; a function of 128 MB has
-# room for a quarter of 40 MB.
-KEYS = 100
+# How many items are read at once: DynamoDB answers with 16 MB at most, and a function of 128 MB can hold some 10 MB.
 BATCH = 25
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A place in the order; `event` is None where the event that was there has expired or is gone."""
-
-    position: str
-    event: StoredEvent | None
+# No position of the order of arrival begins so.
+_MARK = "key."
 
 
 class EventReader:
     """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
 
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
-        self._dynamodb = dynamodb
-        self._table = events_table
-        self._items = BatchGet(dynamodb, events_table)
+        self._places = dynamodb, events_table, fetch
+        self._table = Table(dynamodb, events_table)
         self._fetch = fetch
 
     def entries(
@@ -66,22 +54,22 @@ class EventReader:
 
         A body of more than `most_bytes` is left out. Raises StoreUnavailable. Read through an index, so an event may
         be missing for a moment after it was stored; but of a log, where `partitions` is LOG, all are there at once.
-        So they are where `order` is "none"; their positions are then those of their keys.
+        So they are where `order` is "none"; their positions are then those of their keys, and ValueError says that
+        `after` is none.
         """
         if partitions == LOG:
             # Few streams have a log, and what is imported lengthens each cold start.
             from handlers.store.segment_reader import SegmentReader
 
-            segments = SegmentReader(self._dynamodb, self._table, self._fetch)
-            for position, event in segments.entries(stream_id, now_ms, after, limit, most_bytes):
-                yield Entry(position, event)
-            return
-        if order == "none":
-            by_key = KeyReader(self._dynamodb, self._table, self._fetch)
-            for position, event in by_key.entries(stream_id, partitions, now_ms, after, limit, most_bytes):
-                yield Entry(position, event)
-            return
+            return SegmentReader(*self._places).entries(stream_id, now_ms, after, limit, most_bytes)
         keys = partition_keys(stream_id, partitions)
+        if order == "none":
+            return self._by_key(keys, now_ms, after, limit, most_bytes)
+        return self._by_index(keys, now_ms, after, limit, most_bytes)
+
+    def _by_index(
+        self, keys: Sequence[str], now_ms: int, after: str, limit: int, most_bytes: int | None
+    ) -> Iterator[Entry]:
         while limit > 0:
             count = min(limit, KEYS)
             pages = [self._page(key, after, count) for key in keys]
@@ -105,13 +93,13 @@ class EventReader:
         if partitions == LOG:
             from handlers.store.segment_reader import SegmentReader
 
-            number = SegmentReader(self._dynamodb, self._table, self._fetch).number_at(stream_id, from_ms)
+            number = SegmentReader(*self._places).number_at(stream_id, from_ms)
         # What a position begins with, and sorts before it.
         return f"{number:015d}"
 
     def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
         keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in wanted]
-        read = self._items.items(keys, consistent=True)
+        read = self._table.items(keys, consistent=True)
         items = {(item["PK"]["S"], item["SK"]["S"]): item for item in read}
         for entry in wanted:
             item = items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
@@ -121,62 +109,35 @@ class EventReader:
 
     def _page(self, partition: str, after: str, count: int) -> list[Item]:
         """Keys and positions of the first events of one partition."""
-        with translate_errors("Query"):
-            response = self._dynamodb.query(
-                TableName=self._table,
-                IndexName=INDEX,
-                KeyConditionExpression="PK = :partition AND #position > :after",
-                ExpressionAttributeNames={"#position": "position"},
-                # No position is smaller than a digit; DynamoDB takes no empty text as a key.
-                ExpressionAttributeValues={":partition": {"S": partition}, ":after": {"S": after or "/"}},
-                Limit=count,
-            )
-        entries: list[Item] = response["Items"]
+        entries: list[Item] = self._table.query(
+            "PK = :partition AND #position > :after",
+            # No position is smaller than a digit; DynamoDB takes no empty text as a key.
+            {":partition": partition, ":after": after or "/"},
+            IndexName=INDEX,
+            ExpressionAttributeNames={"#position": "position"},
+            Limit=count,
+        )["Items"]
         return entries
 
+    # --- what no index has --------------------------------------------------------------------------------------------
 
-# No position of the order of arrival begins so.
-_MARK = "key."
-
-
-class KeyReader:
-    """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
-
-    def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
-        self._dynamodb = dynamodb
-        self._table = events_table
-        self._fetch = fetch
-
-    def entries(
-        self, stream_id: str, partitions: int, now_ms: int, after: str, limit: int, most_bytes: int | None = None
-    ) -> Iterator[tuple[str, StoredEvent | None]]:
-        """The first `limit` places behind the position `after`, each with its event, None where that has expired.
-
-        A body of more than `most_bytes` is left out. Raises StoreUnavailable, and ValueError for no position.
-        """
-        keys = partition_keys(stream_id, partitions)
+    def _by_key(
+        self, keys: Sequence[str], now_ms: int, after: str, limit: int, most_bytes: int | None
+    ) -> Iterator[Entry]:
         start = key_at(after) if after else ""
         count = max(1, BATCH // len(keys))
         merged = heapq.merge(*(self._items(key, start, count) for key in keys), key=lambda item: item["SK"]["S"])
         for item in itertools.islice(merged, limit):
             position = position_of(item["SK"]["S"])
             event = None if has_expired(item, now_ms) else stored_event(item, self._fetch, most_bytes)
-            yield position, None if event is None else replace(event, position=position)
+            yield Entry(position, None if event is None else replace(event, position=position))
 
     def _items(self, partition: str, after: str, count: int) -> Iterator[Item]:
         """The items of a partition behind a key, read as they are asked for."""
         while True:
-            condition, values = "PK = :partition", {":partition": {"S": partition}}
-            if after:
-                condition, values = f"{condition} AND SK > :after", values | {":after": {"S": after}}
-            with translate_errors("Query"):
-                response = self._dynamodb.query(
-                    TableName=self._table,
-                    KeyConditionExpression=condition,
-                    ExpressionAttributeValues=values,
-                    ConsistentRead=True,
-                    Limit=count,
-                )
+            condition = "PK = :partition AND SK > :after" if after else "PK = :partition"
+            values = {":partition": partition} | ({":after": after} if after else {})
+            response = self._table.query(condition, values, ConsistentRead=True, Limit=count)
             yield from response["Items"]
             if not response.get("LastEvaluatedKey"):
                 return
@@ -200,63 +161,55 @@ def key_at(position: str) -> str:
     return key
 
 
+# --- the newest events ------------------------------------------------------------------------------------------------
+
 # A segment has one event or thousands.
 SEGMENTS = 4
 # No fencing token and no index within a segment is larger.
 _MOST = 10**12 - 1
 
 
-def newest_place(dynamodb: Any, table: str, stream_id: str, partitions: int, order: Order, count: int) -> str:
+def newest_place(table: Table, stream_id: str, partitions: int, order: Order, count: int) -> str:
     """The position behind which lie the newest `count` events, "" for the beginning; raises StoreUnavailable.
 
     Of a log it is the one before the last segments, however many events those have.
     """
     if partitions == LOG:
-        return _before_segments(dynamodb, table, stream_id)
+        return _before_segments(table, stream_id)
     if order == "none":
         return ""
-    positions = sorted(_newest(dynamodb, table, stream_id, partitions, count + 1), reverse=True)
+    positions = sorted(_newest(table, stream_id, partitions, count + 1), reverse=True)
     return positions[count] if len(positions) > count else ""
 
 
-def newest_ms(dynamodb: Any, table: str, stream_id: str, partitions: int, order: Order) -> int | None:
+def newest_ms(table: Table, stream_id: str, partitions: int, order: Order) -> int | None:
     """When the newest event came that is stored, None where there is none or no order; raises StoreUnavailable.
 
     Of a log it is when its last segment was begun.
     """
     if partitions == LOG:
-        from handlers.store.segment_reader import BEHIND, heads, is_segment, segment_of
+        from handlers.store.segment_reader import head
 
-        items = heads(dynamodb, table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=1)["Items"]
-        return next((segment_of(item).at_ms for item in items if is_segment(item)), None)
+        segment = head(table, stream_id)
+        return None if segment is None else segment.at_ms
     if order == "none":
         return None
-    instants = [int(position.partition("/")[0]) for position in _newest(dynamodb, table, stream_id, partitions, 1)]
+    instants = [int(position.partition("/")[0]) for position in _newest(table, stream_id, partitions, 1)]
     return max(instants, default=None)
 
 
-def _newest(dynamodb: Any, table: str, stream_id: str, partitions: int, count: int) -> list[str]:
+def _newest(table: Table, stream_id: str, partitions: int, count: int) -> list[str]:
     """The positions of the newest events of each partition, `count` of each at most."""
-    positions: list[str] = []
-    for key in partition_keys(stream_id, partitions):
-        with translate_errors("Query"):
-            response = dynamodb.query(
-                TableName=table,
-                IndexName=INDEX,
-                KeyConditionExpression="PK = :partition",
-                ExpressionAttributeValues={":partition": {"S": key}},
-                ScanIndexForward=False,
-                Limit=count,
-            )
-        positions += [item["position"]["S"] for item in response["Items"]]
-    return positions
+    found = (
+        table.query("PK = :partition", {":partition": key}, IndexName=INDEX, ScanIndexForward=False, Limit=count)
+        for key in partition_keys(stream_id, partitions)
+    )
+    return [item["position"]["S"] for response in found for item in response["Items"]]
 
 
-def _before_segments(dynamodb: Any, table: str, stream_id: str) -> str:
+def _before_segments(table: Table, stream_id: str) -> str:
     from handlers.store.segment_reader import BEHIND, heads, is_segment, position, segment_number
 
-    items = heads(
-        dynamodb, table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=SEGMENTS + 1
-    )["Items"]  # fmt: skip
+    items = heads(table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=SEGMENTS + 1)["Items"]
     segments = [item for item in items if is_segment(item)]
     return position(segment_number(segments[SEGMENTS]), _MOST, _MOST) if len(segments) > SEGMENTS else ""

@@ -17,17 +17,15 @@ version only grow; a function that is marked as ended never heartbeats again. An
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.lease import Lease
 from handlers.group import GROUP
 from handlers.group.group_lease import GroupHeartbeat, GroupLease, alive_until_ms, composed, good_until_ms
-from handlers.store import typed_values
 from handlers.store.control_record import lease
-from handlers.store.control_table import ControlTable, placeholders
+from handlers.store.control_table import Table
 from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, key, number, text
 
@@ -134,10 +132,9 @@ class GroupStore:
     """The group's records in the control table; the client is made once and shared."""
 
     def __init__(self, dynamodb: Any, control_table: str, group: str) -> None:
-        self._dynamodb = dynamodb
-        self._control_table = control_table
-        self._table = ControlTable(dynamodb, control_table)
+        self._table = Table(dynamodb, control_table)
         self._group = group
+        self._key = key(group, "lease")
 
     def read(self) -> GroupLease:
         """The lease as it stands now, read consistently."""
@@ -145,11 +142,7 @@ class GroupStore:
 
     def version(self) -> int:
         """The version of the membership as it was a moment ago: not consistently, which costs half."""
-        with translate_errors("GetItem"):
-            response = self._dynamodb.get_item(
-                TableName=self._control_table, Key=typed_values.key(self._group, "lease"), ConsistentRead=False
-            )
-        return group_lease(response.get("Item")).version
+        return group_lease(self._table.get(self._group, "lease", consistent=False)).version
 
     # --- the group's lease --------------------------------------------------------------------------------------------
 
@@ -159,15 +152,14 @@ class GroupStore:
         return self._change(
             "SET #fence = if_not_exists(#fence, :zero) + :one",
             condition,
-            ("fence", "execution", "stop"),
             {":execution": {"S": execution}, ":no": {"BOOL": False}, ":zero": {"N": "0"}, **_ONE},
         )
 
     def first_heartbeat(self, request_id: str, execution: str, heartbeat: GroupHeartbeat) -> tuple[bool, GroupLease]:
         """Whether the function counts as alive from now on, and the lease; not where the group was lost meanwhile."""
-        names = {"#beat": heartbeat_name(request_id), "#execution": "execution"}
         values = {":beat": heartbeat_value(heartbeat), ":execution": {"S": execution}}
-        return self._named("SET #beat = :beat", "#execution = :execution", names, values)
+        names = {"#beat": heartbeat_name(request_id)}
+        return self._change("SET #beat = :beat", "#execution = :execution", values, names)
 
     def heartbeat(self, request_id: str, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
         """Whether the function is still alive, and the lease; what is `known` of functions long gone is removed."""
@@ -179,25 +171,24 @@ class GroupStore:
             f"#gone{at}": heartbeat_name(name, is_ended=known.heartbeats[name].is_ended) for at, name in enumerate(gone)
         }
         update = "SET #beat = :beat" + (f" REMOVE {', '.join(places)}" if places else "")
-        return self._named(update, "attribute_exists(#beat)", names | places, {":beat": heartbeat_value(heartbeat)})
+        return self._change(update, "attribute_exists(#beat)", {":beat": heartbeat_value(heartbeat)}, names | places)
 
     def mark_ended(self, request_id: str, known: GroupHeartbeat) -> tuple[bool, GroupLease]:
         """Whether the function is ended now, and the lease; not where it has beaten since it was `known` so."""
         names = {"#beat": heartbeat_name(request_id), "#dead": heartbeat_name(request_id, is_ended=True)}
         values = {":known": heartbeat_value(known)}
-        return self._named("SET #dead = :known REMOVE #beat", "#beat = :known", names, values)
+        return self._change("SET #dead = :known REMOVE #beat", "#beat = :known", values, names)
 
     def changed(self) -> GroupLease:
         """The lease after the membership has changed; whoever heartbeats next reads it anew."""
         update = "SET #version = if_not_exists(#version, :zero) + :one"
-        return self._change(update, "", ("version",), {":zero": {"N": "0"}, **_ONE})[1]
+        return self._change(update, "", {":zero": {"N": "0"}, **_ONE})[1]
 
     def ends(self, execution: str, version: int) -> tuple[bool, GroupLease]:
         """Whether the group is ended, for it has no member at that version, and the lease."""
         condition = "#execution = :execution AND (#version = :version OR attribute_not_exists(#version))"
-        names = ("stop", "execution", "version")
         values = {":yes": {"BOOL": True}, ":execution": {"S": execution}, ":version": number(version)}
-        return self._change("SET #stop = :yes", condition, names, values)
+        return self._change("SET #stop = :yes", condition, values)
 
     def counted(self, version: int, size: int, *, frees: bool) -> None:
         """Writes down how many members there are, as of that version; where that `frees` places, that there are some.
@@ -206,16 +197,10 @@ class GroupStore:
         """
         condition = "#version = :version OR attribute_not_exists(#version)"
         values = {":size": number(size), ":version": number(version)}
-        is_done, _ = self._change("SET #size = :size", condition, ("size", "version"), values)
+        is_done, _ = self._change("SET #size = :size", condition, values)
         if is_done and frees:
-            with translate_errors("UpdateItem"):
-                self._dynamodb.update_item(
-                    TableName=self._control_table,
-                    Key=directory_key(),
-                    UpdateExpression="SET #open = :yes",
-                    ExpressionAttributeNames={"#open": f"{OPEN}{self._group}"},
-                    ExpressionAttributeValues={":yes": {"BOOL": True}},
-                )
+            names = {"#open": f"{OPEN}{self._group}"}
+            self._table.update(directory_key(), "SET #open = :yes", "", {":yes": {"BOOL": True}}, names)
 
     # --- its members --------------------------------------------------------------------------------------------------
 
@@ -224,14 +209,9 @@ class GroupStore:
         found: dict[str, str] = {}
         place: dict[str, Any] = {}
         while True:
-            with translate_errors("Query"):
-                response = self._dynamodb.query(
-                    TableName=self._control_table,
-                    KeyConditionExpression="PK = :group AND begins_with(SK, :member)",
-                    ExpressionAttributeValues={":group": {"S": self._group}, ":member": {"S": MEMBER}},
-                    ConsistentRead=True,
-                    **place,
-                )
+            values = {":group": self._group, ":member": MEMBER}
+            condition = "PK = :group AND begins_with(SK, :member)"
+            response = self._table.query(condition, values, ConsistentRead=True, **place)
             found.update(one for item in response["Items"] if (one := member(item)) is not None)
             if not response.get("LastEvaluatedKey"):
                 return found
@@ -239,28 +219,13 @@ class GroupStore:
 
     def joins(self, stream_id: str, joined: str) -> None:
         """Gives the stream a place, or another stamp to the one that it has."""
-        item = member_key(self._group, stream_id) | {"joined": {"S": joined}}
-        with translate_errors("PutItem"):
-            self._dynamodb.put_item(TableName=self._control_table, Item=item)
+        self._table.put(member_key(self._group, stream_id) | {"joined": {"S": joined}})
 
     def leaves(self, stream_id: str, joined: str, now_ms: int) -> bool:
         """Whether the stream that had joined then has no place any more; not where it has joined anew."""
-        try:
-            with translate_errors("UpdateItem"):
-                self._dynamodb.update_item(
-                    TableName=self._control_table,
-                    Key=member_key(self._group, stream_id),
-                    UpdateExpression="SET #expires_at = :expires_at REMOVE #joined",
-                    ConditionExpression="#joined = :joined",
-                    ExpressionAttributeNames=placeholders(("expires_at", "joined")),
-                    ExpressionAttributeValues={
-                        ":joined": {"S": joined},
-                        ":expires_at": number(now_ms // 1000 + LEFT_S),
-                    },
-                )
-        except ConditionFailed:
-            return False
-        return True
+        update, values = "SET #expires_at = :expires_at REMOVE #joined", {":joined": {"S": joined}}
+        values[":expires_at"] = number(now_ms // 1000 + LEFT_S)
+        return self._table.holds(member_key(self._group, stream_id), update, "#joined = :joined", values)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -270,27 +235,8 @@ class GroupStore:
         return heartbeat.at_ms + FORGOTTEN_MS < now_ms
 
     def _change(
-        self, update: str, condition: str, names: Sequence[str], values: Mapping[str, Any]
-    ) -> tuple[bool, GroupLease]:
-        return self._named(update, condition, placeholders(tuple(names)), values)
-
-    def _named(
-        self, update: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any]
+        self, update: str, condition: str, values: Item, names: Mapping[str, str] | None = None
     ) -> tuple[bool, GroupLease]:
         """Whether the condition held, and the lease after the write, or as it was."""
-        conditions = {"ConditionExpression": condition, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
-        try:
-            with translate_errors("UpdateItem"):
-                response = self._dynamodb.update_item(
-                    TableName=self._control_table,
-                    Key=typed_values.key(self._group, "lease"),
-                    UpdateExpression=update,
-                    ExpressionAttributeNames=names,
-                    ExpressionAttributeValues=values,
-                    ReturnValues="ALL_NEW",
-                    **(conditions if condition else {}),
-                )
-        except ConditionFailed as refused:
-            # Not every emulator says what is there.
-            return False, self.read() if refused.item is None else group_lease(refused.item)
-        return True, group_lease(response.get("Attributes"))
+        is_done, item = self._table.change(self._key, update, condition, values, names)
+        return is_done, group_lease(item)

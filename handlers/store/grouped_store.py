@@ -193,7 +193,6 @@ class GroupedStore(KnownStreams):
         """
         own = self._parsed(self._held(stream_id).item).lease
         self._buries(own, own.connected_token + 1)
-        names: tuple[str, ...] = ("ending", "ending_cause", "ended_at", "execution", "group", "joined")
         values: Item = {
             ":ending": {"S": ending},
             ":cause": {"S": cause[:1000]},
@@ -205,15 +204,10 @@ class GroupedStore(KnownStreams):
         heartbeat = self.lease.heartbeats.get(own.connected_by)
         if heartbeat is not None:
             over_ms = heartbeat.at_ms if heartbeat.is_ended else min(heartbeat.until_ms, own.expires_at_ms)
-            names, update = (*names, "expires_at_ms"), f"{update}, #expires_at_ms = :over"
-            values |= {":over": number(over_ms)}
-        return self._change(
-            stream_id,
-            f"{update} REMOVE #execution, #group",
-            "#joined = :joined AND #group = :group",
-            names,
-            values,
-        ).is_done
+            update += ", #expires_at_ms = :over"
+            values[":over"] = number(over_ms)
+        condition = "#joined = :joined AND #group = :group"
+        return self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done
 
     def _buries(self, own: Lease, fence: int) -> None:
         """Buries whoever is dead and has the turn before connection `fence`."""

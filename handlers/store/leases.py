@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
 from handlers.group import is_group
 from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import ATTRIBUTES
-from handlers.store.control_table import BY_RECORD, KEYS, BatchGet, ControlTable
+from handlers.store.control_table import BY_RECORD, KEYS, Table
 from handlers.store.group_store import group_lease, lease_of_group
 from handlers.store.typed_values import Item, text
 
@@ -39,10 +38,7 @@ class Leases:
     """The leases of a control table; the client is made once and may be used by several threads."""
 
     def __init__(self, dynamodb: Any, control_table: str) -> None:
-        self._dynamodb = dynamodb
-        self._table = control_table
-        self._records = ControlTable(dynamodb, control_table)
-        self._batches = BatchGet(dynamodb, control_table)
+        self._table = Table(dynamodb, control_table)
 
     def started(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order."""
@@ -78,39 +74,33 @@ class Leases:
 
     def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """The leases that are there, by their streams' ids, as items; at most KEYS ids, and none twice."""
-        return {_id(item): item for item in self._batches.items(_keys(stream_ids), consistent=True)}
+        return {_id(item): item for item in self._table.items(_keys(stream_ids), consistent=True)}
 
     def watched(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """As `items`, with what a lease itself has, and as it stood a moment ago: for half the price."""
-        read = self._batches.items(_keys(stream_ids), consistent=False, only=("PK", "group", "live", *ATTRIBUTES))
+        read = self._table.items(_keys(stream_ids), consistent=False, only=("PK", "group", "live", *ATTRIBUTES))
         return {_id(item): item for item in read}
 
     def groups(self, group_ids: Sequence[str]) -> dict[str, Item]:
         """The leases of groups, whole and as they stood a moment ago; as `items`."""
-        return {_id(item): item for item in self._batches.items(_keys(group_ids), consistent=False)}
+        return {_id(item): item for item in self._table.items(_keys(group_ids), consistent=False)}
 
     def group(self, group_id: str) -> GroupLease:
         """The lease of a group as it stands now, read consistently; an empty one where there is none."""
-        return group_lease(self._records.get(group_id, LEASE))
+        return group_lease(self._table.get(group_id, LEASE))
 
     def read(self, stream_id: str) -> Lease:
         """The lease of a stream or a group as it stands now, read consistently; an empty one where there is none."""
-        item = self._records.get(stream_id, LEASE) or {}
+        item = self._table.get(stream_id, LEASE) or {}
         return lease_of_group(item) if is_group(stream_id) else control_record.lease(item)
 
     def _page(self, after: str, **more: Any) -> tuple[list[Item], str]:
         """Entries of the index behind an id, and behind which the next page begins, "" for none."""
-        values = {":lease": {"S": LEASE}} | ({":after": {"S": after}} if after else {})
-        with translate_errors("Query"):
-            response = self._dynamodb.query(
-                TableName=self._table,
-                IndexName=BY_RECORD,
-                # A place is an id, so it stays valid whatever becomes of that stream. None is the empty text, which
-                # DynamoDB refuses.
-                KeyConditionExpression="SK = :lease AND PK > :after" if after else "SK = :lease",
-                ExpressionAttributeValues=values,
-                **more,
-            )
+        # A place is an id, so it stays valid whatever becomes of that stream. None is the empty text, which DynamoDB
+        # refuses.
+        condition = "SK = :lease AND PK > :after" if after else "SK = :lease"
+        values = {":lease": LEASE} | ({":after": after} if after else {})
+        response = self._table.query(condition, values, IndexName=BY_RECORD, **more)
         last = response.get("LastEvaluatedKey")
         return response["Items"], _id(last) if last else ""
 
@@ -138,8 +128,8 @@ _STREAMS = KEYS // (NEWEST + 1)
 class Recent:
     """The newest connections of the streams with these leases, read as they are asked for in the order of `leases`."""
 
-    def __init__(self, batches: BatchGet, leases: Mapping[str, Item]) -> None:
-        self._batches = batches
+    def __init__(self, table: Table, leases: Mapping[str, Item]) -> None:
+        self._table = table
         self._leases = leases
         self._order = {stream_id: number for number, stream_id in enumerate(leases)}
         self._rows: dict[str, list[Item]] = {}
@@ -159,7 +149,7 @@ class Recent:
             for fence in sorted(_fences(self._leases[stream_id]), reverse=True)
         ]
         self._rows |= {stream_id: [] for stream_id in stream_ids}
-        for row in self._batches.items(keys, consistent=True) if keys else ():
+        for row in self._table.items(keys, consistent=True) if keys else ():
             self._rows[row["PK"]["S"]].append(row)
         for stream_id in stream_ids:
             self._rows[stream_id].sort(key=lambda row: row["SK"]["S"], reverse=True)

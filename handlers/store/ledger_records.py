@@ -6,16 +6,14 @@ and may land late; each is made so that this changes nothing. Invariant: a recor
 with the same end, and no record by an earlier one.
 """
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection import ledger
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.ledger import Gap, Record, gaps
 from handlers.store import typed_values
-from handlers.store.control_table import ControlTable, placeholders, setting, values_of
+from handlers.store.control_table import IS_NEW, Table, setting, values_of
 from handlers.store.typed_values import Item, count, key, number, text
 
 # What the sort keys of gaps begin with.
@@ -169,9 +167,7 @@ class LedgerRecords:
     """Of all streams; records expire after `keep_days`, 0 for never."""
 
     def __init__(self, dynamodb: Any, table: str, keep_days: int) -> None:
-        self._dynamodb = dynamodb
-        self._name = table
-        self._table = ControlTable(dynamodb, table)
+        self._table = Table(dynamodb, table)
         self._keep_days = keep_days
 
     def save(self, stream_id: str, record: Item) -> bool:
@@ -185,20 +181,8 @@ class LedgerRecords:
             "attribute_not_exists(#seen_ms) OR "
             "(#seen_ms <= :seen_ms AND (attribute_not_exists(#closed_ms) OR #closed_ms = :closed_ms))"
         )
-        names = tuple(record)
-        try:
-            with translate_errors("UpdateItem"):
-                self._dynamodb.update_item(
-                    TableName=self._name,
-                    Key=typed_values.key(stream_id, connection_key(typed_values.count(record, "fence") or 0)),
-                    UpdateExpression=setting(names),
-                    ConditionExpression=condition,
-                    ExpressionAttributeNames=placeholders(names if "closed_ms" in record else (*names, "closed_ms")),
-                    ExpressionAttributeValues=values | closed,
-                )
-        except ConditionFailed:
-            return False
-        return True
+        place = key(stream_id, connection_key(count(record, "fence") or 0))
+        return self._table.holds(place, setting(tuple(record)), condition, values | closed)
 
     def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int, own: Item, looked: int) -> None:
         """Records the gaps between the last connections, and whether each is closed by now.
@@ -244,18 +228,13 @@ class LedgerRecords:
 
     def _put_gap(self, item: Item, before: Item | None) -> None:
         """Writes the gap in place of `before`, unless another connection was first."""
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(PK)"}
-        if before is not None:
-            names = ("from_ms", "to_ms", "closed_by_cursor")
-            condition = {
-                "ConditionExpression": " AND ".join(f"#{name} = :{name}" for name in names),
-                "ExpressionAttributeNames": placeholders(names),
-                "ExpressionAttributeValues": {f":{name}": before[name] for name in names},
-            }
-        with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
-            self._dynamodb.put_item(TableName=self._name, Item=item, **condition)
+        if before is None:
+            self._table.put(item, IS_NEW)
+            return
+        names = ("from_ms", "to_ms", "closed_by_cursor")
+        condition = " AND ".join(f"#{name} = :{name}" for name in names)
+        self._table.put(item, condition, {f":{name}": before[name] for name in names})
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
         """Records a gap that the upstream announced; recorded twice it is the same."""
-        with translate_errors("PutItem"):
-            self._dynamodb.put_item(TableName=self._name, Item=loss_item(stream_id, loss))
+        self._table.put(loss_item(stream_id, loss))

@@ -17,6 +17,7 @@ from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.frames import Body
 from handlers.framing.oversize import Oversize
+from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import MAX_ITEM_BYTES, body_of, in_bucket, mark, place_of, size_bytes, stream_of
 from handlers.store.typed_values import Item
 
@@ -117,7 +118,8 @@ class Singles:
 
     def __init__(self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue) -> None:
         self._dynamodb = dynamodb
-        self._table = table
+        self._name = table
+        self._table = Table(dynamodb, table)
         self._objects = objects
         self._dead_letters = dead_letters
 
@@ -151,9 +153,7 @@ class Singles:
         try:
             with translate_errors("PutItem", refusals=True):
                 # The item of this key does not exist: the first writer wins, and every later one is turned away.
-                self._dynamodb.put_item(
-                    TableName=self._table, Item=item, ConditionExpression="attribute_not_exists(PK)"
-                )
+                self._dynamodb.put_item(TableName=self._name, Item=item, ConditionExpression=IS_NEW)
             return True
         except ConditionFailed as failed:
             # After a lost answer the client sends the item again and meets its own: then it was new.
@@ -165,11 +165,8 @@ class Singles:
 
     def _place(self, item: Item) -> str | None:
         """That of the event which lies under the item's key; None where none does."""
-        with translate_errors("GetItem"):
-            response = self._dynamodb.get_item(
-                TableName=self._table, Key={"PK": item["PK"], "SK": item["SK"]}, ConsistentRead=True
-            )
-        return place_of(response["Item"]) if response.get("Item") else None
+        there = self._table.get(item["PK"]["S"], item["SK"]["S"])
+        return None if there is None else place_of(there)
 
     def dead_letter(self, event: StreamEvent, item: Item, reason: str) -> str:
         """Sends the event whole, then leaves a mark under its key, so that the next connection knows it.

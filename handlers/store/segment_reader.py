@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from handlers.aws.error_translation import translate_errors
 from handlers.segments.appending import Cursor, Segment
 from handlers.segments.codec import last_received_ms, unpack
 from handlers.store import typed_values
-from handlers.store.event_items import Fetch, StoredEvent, partition_keys, unpacked
+from handlers.store.control_table import Table
+from handlers.store.event_items import Entry, Fetch, StoredEvent, has_expired, partition_keys, unpacked
 from handlers.store.typed_values import Item, count, text
 
 # No stream that is spread has such a partition.
@@ -131,30 +131,28 @@ FIRST, MOST = 8, 200
 _NAMES = {f"#{name}": name for name in (*HEAD, "number")}
 
 
-def heads(
-    dynamodb: Any, table: str, stream_id: str, condition: str, bound: str, *, whole: bool = False, **more: Any
-) -> Any:
+def heads(table: Table, stream_id: str, condition: str, bound: str, *, whole: bool = False, **more: Any) -> Any:
     """The answer to a Query for what a writer knows of a stream's segments, and for the anchor's number.
 
     `condition` compares the sort key with :bound; `whole` asks for the events as well. Raises StoreUnavailable.
     """
     names = _NAMES | {"#data": "data"} if whole else _NAMES
-    with translate_errors("Query"):
-        return dynamodb.query(
-            TableName=table,
-            KeyConditionExpression=f"PK = :partition AND {condition}",
-            ProjectionExpression=", ".join(names),
-            ExpressionAttributeNames=names,
-            ExpressionAttributeValues={":partition": {"S": log_key(stream_id)}, ":bound": {"S": bound}},
-            ConsistentRead=True,
-            **more,
-        )
+    return table.query(
+        f"PK = :partition AND {condition}",
+        {":partition": log_key(stream_id), ":bound": bound},
+        ProjectionExpression=", ".join(names),
+        ExpressionAttributeNames=names,
+        ConsistentRead=True,
+        **more,
+    )
 
 
-def last_cursor(dynamodb: Any, table: str, stream_id: str) -> Cursor | None:
-    """Where the stream's log says that it is to be resumed; None where it says nothing. Raises StoreUnavailable."""
-    items = heads(dynamodb, table, stream_id, "SK < :bound", BEHIND, ScanIndexForward=False, Limit=1)["Items"]
-    return next((segment_of(item).cursor for item in items if is_segment(item)), None)
+def head(table: Table, stream_id: str, condition: str = "SK < :bound", bound: str = BEHIND) -> Segment | None:
+    """The segment at the bound: the last one before it, or the first from it on; None where none is there."""
+    is_last = "<" in condition
+    more = {"ScanIndexForward": False} if is_last else {}
+    items = heads(table, stream_id, condition, bound, **more, Limit=1)["Items"]
+    return next((segment_of(item) for item in items if is_segment(item)), None)
 
 
 # How much the clocks of two functions may differ.
@@ -165,13 +163,12 @@ class SegmentReader:
     """The events table; `fetch` returns the bytes of an object by its key, None where they cannot be read."""
 
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
-        self._dynamodb = dynamodb
-        self._table = events_table
+        self._table = Table(dynamodb, events_table)
         self._fetch = fetch
 
     def entries(
         self, stream_id: str, now_ms: int, after: str, limit: int, most_bytes: int | None = None
-    ) -> Iterator[tuple[str, StoredEvent | None]]:
+    ) -> Iterator[Entry]:
         """The first `limit` places whose position is greater than `after`, read as they are asked for.
 
         A segment that has expired is one place, that of its last event, without an event. A body of more than
@@ -180,9 +177,8 @@ class SegmentReader:
         start, asked = sort_key(segment_of_position(after)), FIRST
         while limit > 0:
             items, start_after = self._page(stream_id, start, asked)
-            found = (entry for item in items for entry in self._entries_of(item, now_ms, most_bytes))
-            for entry in found:
-                if entry[0] > after:
+            for entry in (entry for item in items for entry in self._entries_of(item, now_ms, most_bytes)):
+                if entry.position > after:
                     yield entry
                     limit -= 1
                     if not limit:
@@ -197,44 +193,30 @@ class SegmentReader:
         A segment was made after its events came. By a search over the numbers, of which some may have expired.
         """
         wanted_ms = from_ms - SKEW_MS
-        newest = self._head(stream_id, "SK < :bound", BEHIND, ScanIndexForward=False)
+        newest = head(self._table, stream_id)
         if newest is None or newest.at_ms < wanted_ms:
             return 0 if newest is None else newest.number + 1
         too_early, late = -1, newest.number
         while late - too_early > 1:
             middle = (too_early + late) // 2
-            segment = self._head(stream_id, "SK >= :bound", sort_key(middle))
+            segment = head(self._table, stream_id, "SK >= :bound", sort_key(middle))
             if segment is None or segment.at_ms >= wanted_ms:
                 late = middle
             else:
                 too_early = segment.number
         return late
 
-    def _head(self, stream_id: str, condition: str, bound: str, **more: Any) -> Segment | None:
-        items = heads(self._dynamodb, self._table, stream_id, condition, bound, Limit=1, **more)["Items"]
-        return next((segment_of(item) for item in items if is_segment(item)), None)
-
-    def _entries_of(self, item: Item, now_ms: int, most_bytes: int | None) -> Iterator[tuple[str, StoredEvent | None]]:
-        # DynamoDB deletes within days after the instant; until then an expired segment is still there.
-        if "expires_at" in item and (count(item, "expires_at") or 0) * 1000 <= now_ms:
-            yield last_position(item), None
+    def _entries_of(self, item: Item, now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
+        if has_expired(item, now_ms):
+            yield Entry(last_position(item), None)
             return
         for event in stored_events(item, self._fetch, most_bytes):
-            yield event.position, event
+            yield Entry(event.position, event)
 
     def _page(self, stream_id: str, start: str, limit: int) -> tuple[list[Item], Item | None]:
         """Segments from `start` on, and the key of the last where there may be more."""
-        with translate_errors("Query"):
-            response = self._dynamodb.query(
-                TableName=self._table,
-                KeyConditionExpression="PK = :partition AND SK BETWEEN :from AND :to",
-                ExpressionAttributeValues={
-                    ":partition": {"S": log_key(stream_id)},
-                    ":from": {"S": start},
-                    ":to": {"S": BEHIND},
-                },
-                ConsistentRead=True,
-                Limit=limit,
-            )
+        values = {":partition": log_key(stream_id), ":from": start, ":to": BEHIND}
+        condition = "PK = :partition AND SK BETWEEN :from AND :to"
+        response = self._table.query(condition, values, ConsistentRead=True, Limit=limit)
         items: list[Item] = response["Items"]
         return items, response.get("LastEvaluatedKey")

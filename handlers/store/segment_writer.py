@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
@@ -31,10 +30,11 @@ from handlers.segments.appending import (
     Segment,
 )
 from handlers.segments.codec import pack, parts
+from handlers.store.control_table import IS_NEW, Table
 from handlers.store.event_items import body_of, event_item, in_bucket
 from handlers.store.overflow import DeadLetterQueue, Objects
 from handlers.store.segment_reader import ANCHOR, BEHIND, heads, is_segment, last_came_ms, log_key, segment_of, sort_key
-from handlers.store.typed_values import Item, count, expiry, number
+from handlers.store.typed_values import Item, count, expiry, key, number
 
 
 class SegmentWriter:
@@ -56,8 +56,7 @@ class SegmentWriter:
         window_ms: int,
         keep_days: int,
     ) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
+        self._table = Table(dynamodb, table)
         self._objects = objects
         self._dead_letters = dead_letters
         self._now_ms = now_ms
@@ -122,9 +121,7 @@ class SegmentWriter:
     def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
         """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows."""
         limit: dict[str, Any] = {} if most is None else {"Limit": most, "whole": True}
-        response = heads(
-            self._dynamodb, self._table, self._stream_id, condition, bound, ScanIndexForward=not newest_first, **limit
-        )
+        response = heads(self._table, self._stream_id, condition, bound, ScanIndexForward=not newest_first, **limit)
         items = response["Items"]
         if most is not None:
             self._newest = _newest(items)
@@ -133,27 +130,14 @@ class SegmentWriter:
         return Page(segments, not response.get("LastEvaluatedKey"), anchor)
 
     def _put(self, put: Put) -> bool:
-        item = self._item(put)
-        try:
-            with translate_errors("PutItem"):
-                # Nothing has the number: whoever is first has read all that came before.
-                self._dynamodb.put_item(
-                    TableName=self._table, Item=item, ConditionExpression="attribute_not_exists(PK)"
-                )
-        except ConditionFailed:
-            return False
-        return True
+        # Nothing has the number: whoever is first has read all that came before.
+        return self._table.put(self._item(put), IS_NEW)
 
     def _anchor(self, number_: int) -> None:
         """Keeps the number, unless a later one is kept."""
-        with contextlib.suppress(ConditionFailed), translate_errors("PutItem"):
-            self._dynamodb.put_item(
-                TableName=self._table,
-                Item={"PK": {"S": log_key(self._stream_id)}, "SK": {"S": ANCHOR}, "number": number(number_)},
-                ConditionExpression="attribute_not_exists(#number) OR #number < :number",
-                ExpressionAttributeNames={"#number": "number"},
-                ExpressionAttributeValues={":number": number(number_)},
-            )
+        item = key(log_key(self._stream_id), ANCHOR) | {"number": number(number_)}
+        condition = "attribute_not_exists(#number) OR #number < :number"
+        self._table.put(item, condition, {":number": number(number_)})
 
     # --- what no segment holds ----------------------------------------------------------------------------------------
 

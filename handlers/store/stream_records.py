@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.api.connection_records import Connection, Records
-from handlers.aws.error_translation import ConditionFailed, translate_errors
+from handlers.aws.error_translation import ConditionFailed
 from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
 from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import check_lease, damage, to_record
-from handlers.store.control_table import BatchGet, ControlTable
+from handlers.store.control_table import Table
 from handlers.store.group_store import GroupStore, group_lease, live_of_member, member_lease
 from handlers.store.leases import Leases, Recent, batches
 
@@ -45,23 +45,23 @@ class StreamRecords:
     def __init__(self, dynamodb: Any, control_table: str, events_table: str = "") -> None:
         self.dynamodb = dynamodb
         self._events_table = events_table
-        self._table = control_table
-        self._records = ControlTable(dynamodb, control_table)
+        self._control_table = control_table
+        self._table = Table(dynamodb, control_table)
         self._leases = Leases(dynamodb, control_table)
-        self._batches = BatchGet(dynamodb, control_table)
 
     def read(self, stream_id: str) -> Records | None:
         """The stream's records with its newest NEWEST connections and gaps; None where it was never started."""
-        lease = self._records.get(stream_id, "lease")
+        lease = self._table.get(stream_id, "lease")
         if lease is None:
             return None
         record = to_record(lease)
         if record.partitions == LOG and self._events_table:
             # Few streams have a log, and what is imported lengthens each cold start.
-            from handlers.store.segment_reader import last_cursor
+            from handlers.store.segment_reader import head
 
-            record = record.with_logged(last_cursor(self.dynamodb, self._events_table, stream_id))
-        losses = [ledger_records.announced_gap(item) for item in self._records.newest(stream_id, "gap#", NEWEST)]
+            segment = head(Table(self.dynamodb, self._events_table), stream_id)
+            record = record.with_logged(None if segment is None else segment.cursor)
+        losses = [ledger_records.announced_gap(item) for item in self._table.newest(stream_id, "gap#", NEWEST)]
         group = typed_values.text(lease, "group")
         return replace(
             self._read(stream_id, lease, None if group is None else self._leases.group(group)),
@@ -81,7 +81,7 @@ class StreamRecords:
             read = self._leases.items(some)
             leases |= {stream_id: read[stream_id] for stream_id in some if stream_id in read}
         groups = self._groups({typed_values.text(lease, "group") or "" for lease in leases.values()} - {""})
-        recent = Recent(self._batches, leases)
+        recent = Recent(self._table, leases)
 
         def records(stream_id: str) -> Records | None:
             if stream_id not in leases:
@@ -107,7 +107,7 @@ class StreamRecords:
         recent: list[typed_values.Item] | None = None,
     ) -> Records:
         """The records; of a stream in a `group` they say what both leases say."""
-        items = self._records.newest(stream_id, "connection#", NEWEST) if recent is None else recent
+        items = self._table.newest(stream_id, "connection#", NEWEST) if recent is None else recent
         record = to_record(lease)
         if group is not None:
             record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))
@@ -128,7 +128,7 @@ class StreamRecords:
         # Few streams have any, and what is imported lengthens each cold start.
         from handlers.deliver.delivery_records import read
 
-        return read(self.dynamodb, self._table, stream_id)
+        return read(self.dynamodb, self._control_table, stream_id)
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order.
@@ -139,21 +139,21 @@ class StreamRecords:
 
     def members(self, group_id: str) -> list[str]:
         """The ids of the streams that share the function of a group."""
-        return list(GroupStore(self.dynamodb, self._table, group_id).members())
+        return list(GroupStore(self.dynamodb, self._control_table, group_id).members())
 
     def layout(self, stream_id: str) -> Layout | None:
         """How the stream's events lie; None where it was never started.
 
         Raises StoreUnavailable where the record has a layout that this version does not know, as `read` does.
         """
-        lease = self._records.get(stream_id, "lease")
+        lease = self._table.get(stream_id, "lease")
         if lease is not None:
             check_lease(lease)
         return None if lease is None else Layout(control_record.partitions(lease), control_record.order(lease))
 
     def gaps(self, stream_id: str, after: str, most: int) -> list[tuple[str, Gap]]:
         """The gaps that are written down behind the sort key `after`, each with its own; the oldest first."""
-        items = self._records.behind(stream_id, ledger_records.GAP, after, most)
+        items = self._table.behind(stream_id, ledger_records.GAP, after, most)
         return [(item["SK"]["S"], ledger_records.recorded_gap(item)) for item in items]
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
@@ -165,26 +165,20 @@ class StreamRecords:
         """
         # There is a lease: the stream was started once. There is none: the update makes one of the stop request alone,
         # for the first POST may have been answered just now, and its execution may not have claimed the stream yet.
-        condition = {} if may_start else {"ConditionExpression": "attribute_exists(PK)"}
+        condition = "" if may_start else "attribute_exists(PK)"
+        # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its instant holds it
+        # against a POST that came before and has not claimed the stream yet. Written twice it is the same, so a
+        # request that is repeated after a lost answer changes nothing.
+        update, values = "SET #stop = :yes, #stop_at = :now", {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
         try:
-            with translate_errors("UpdateItem"):
-                response = self.dynamodb.update_item(
-                    TableName=self._table,
-                    Key=typed_values.key(stream_id, "lease"),
-                    # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its
-                    # instant holds it against a POST that came before and has not claimed the stream yet. Written
-                    # twice it is the same, so a request that is repeated after a lost answer changes nothing.
-                    UpdateExpression="SET #stop = :yes, #stop_at = :now",
-                    **condition,
-                    ExpressionAttributeNames={"#stop": "stop", "#stop_at": "stop_at"},
-                    ExpressionAttributeValues={":yes": {"BOOL": True}, ":now": {"S": requested_at}},
-                    ReturnValues="ALL_NEW",
-                )
+            response = self._table.update(
+                typed_values.key(stream_id, "lease"), update, condition, values, ReturnValues="ALL_NEW"
+            )
         except ConditionFailed:
             return None
         group = typed_values.text(response["Attributes"], "group")
         if group is not None:
-            GroupStore(self.dynamodb, self._table, group).changed()
+            GroupStore(self.dynamodb, self._control_table, group).changed()
         return control_record.lease(response["Attributes"])
 
 

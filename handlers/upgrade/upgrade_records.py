@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.aws.error_translation import ConditionFailed, translate_errors
 from handlers.group import GROUP, is_group
 from handlers.store import control_record, event_reader, ledger_records, typed_values
-from handlers.store.control_table import ControlTable, placeholders
+from handlers.store.control_table import Table
 from handlers.store.group_store import MEMBER
 from handlers.store.leases import Leases, batches
 from handlers.store.typed_values import Item, text
@@ -60,17 +59,15 @@ class UpgradeRecords:
     """The control table, and of events when they came; all invocations of a sandbox share the client."""
 
     def __init__(self, dynamodb: Any, control_table: str, events_table: str) -> None:
-        self._events_table = events_table
-        self._dynamodb = dynamodb
-        self._table = control_table
-        self._records = ControlTable(dynamodb, control_table)
+        self._events = Table(dynamodb, events_table)
+        self._table = Table(dynamodb, control_table)
         self._leases = Leases(dynamodb, control_table)
 
     # --- the upgrade --------------------------------------------------------------------------------------------------
 
     def read(self) -> Upgrade:
         """The upgrade that runs, or ran last."""
-        item = self._records.get(GROUP, RECORD) or {}
+        item = self._table.get(GROUP, RECORD) or {}
         is_aborted = item.get("abort", {}).get("BOOL", False) is True
         execution, progress, definition, aside = (text(item, name) or "" for name in _TEXTS)
         return Upgrade(execution, progress, is_aborted, definition, aside)
@@ -79,34 +76,29 @@ class UpgradeRecords:
         """Whether `execution` upgrades from now on, in place of `before`, which is over; "" for none."""
         condition = "#execution = :before OR #execution = :me" if before else "attribute_not_exists(#execution)"
         values = {":me": {"S": execution}, ":progress": {"S": "it begins"}}
-        return self._update(
-            _KEY,
-            "SET #execution = :me, #progress = :progress REMOVE #abort",
-            condition,
-            ("execution", "progress", "abort"),
-            values | ({":before": {"S": before}} if before else {}),
-        )
+        values |= {":before": {"S": before}} if before else {}
+        update = "SET #execution = :me, #progress = :progress REMOVE #abort"
+        return self._table.holds(_KEY, update, condition, values)
 
     def note(self, execution: str, progress: str) -> None:
         """Writes down how far the upgrade is, unless another runs by now."""
         values = {":me": {"S": execution}, ":progress": {"S": progress}}
-        self._update(_KEY, "SET #progress = :progress", "#execution = :me", ("execution", "progress"), values)
+        self._table.holds(_KEY, "SET #progress = :progress", "#execution = :me", values)
 
     def abort(self, execution: str) -> bool:
         """Whether the upgrade goes back now, for it is still this one."""
         values: dict[str, Item] = {":me": {"S": execution}, ":yes": {"BOOL": True}}
-        return self._update(_KEY, "SET #abort = :yes", "#execution = :me", ("execution", "abort"), values)
+        return self._table.holds(_KEY, "SET #abort = :yes", "#execution = :me", values)
 
     def promote(self, execution: str, definition: str) -> None:
         """Writes down that this version of the machine is what streams run, unless another upgrade runs by now."""
         values = {":me": {"S": execution}, ":definition": {"S": definition}}
-        names = ("execution", "definition", "aside")
-        self._update(_KEY, "SET #definition = :definition REMOVE #aside", "#execution = :me", names, values)
+        self._table.holds(_KEY, "SET #definition = :definition REMOVE #aside", "#execution = :me", values)
 
     def put_aside(self, execution: str, definition: str) -> None:
         """Writes down that another is deployed in place of this version, unless another upgrade runs by now."""
         values = {":me": {"S": execution}, ":aside": {"S": definition}}
-        self._update(_KEY, "SET #aside = :aside", "#execution = :me", ("execution", "aside"), values)
+        self._table.holds(_KEY, "SET #aside = :aside", "#execution = :me", values)
 
     # --- its streams --------------------------------------------------------------------------------------------------
 
@@ -142,12 +134,12 @@ class UpgradeRecords:
             values[":execution"] = {"S": execution}
         held = "#execution = :execution" if execution else "attribute_not_exists(#execution)"
         change = f", {CODE} = :version" if version else f" REMOVE {CODE}"
-        is_asked = self._update(
+        values |= {":version": {"S": version}} if version else {}
+        is_asked = self._table.holds(
             typed_values.key(item["PK"]["S"], "lease"),
             f"SET {MARK} = :mark{change}",
             f"{held} AND (attribute_not_exists(#stop) OR #stop = :no)",
-            ("execution", "stop"),
-            values | ({":version": {"S": version}} if version else {}),
+            values,
         )
         if is_asked:
             self.write_losses(marked, now_ms)
@@ -158,7 +150,7 @@ class UpgradeRecords:
         is_marked = MARK in item
         condition = f"#{MARK} = :mark" if is_marked else f"attribute_not_exists(#{MARK})"
         key = typed_values.key(item["PK"]["S"], "lease")
-        self._update(key, f"REMOVE {CODE}, #{MARK}", condition, (MARK,), {":mark": item[MARK]} if is_marked else {})
+        self._table.holds(key, f"REMOVE {CODE}, #{MARK}", condition, {":mark": item[MARK]} if is_marked else {})
 
     def lost(self, item: Item, now_ms: int) -> dict[str, Lost]:
         """What a stream, or each stream of a group, has lost by its connection so far, by their ids."""
@@ -178,15 +170,14 @@ class UpgradeRecords:
     def write_losses(self, item: Item, now_ms: int) -> None:
         """Writes down the gaps of what was lost, each until now or to its end; those that are there it writes anew."""
         for gap, _ in self.losses(item, now_ms):
-            with translate_errors("PutItem"):
-                self._dynamodb.put_item(TableName=self._table, Item=gap)
+            self._table.put(gap)
 
     def stretches(self, item: Item, now_ms: int, answer_ms: int) -> Stretches:
         """What the newest connections of a stream did before it was asked, and after it handed over."""
         leases = self._of(item)
         ledgers = (
             ledger_records.with_live(
-                self._records.newest(one, "connection#", NEWEST), ledger_records.live_record(leases[one])
+                self._table.newest(one, "connection#", NEWEST), ledger_records.live_record(leases[one])
             )
             for one in leases
         )
@@ -199,36 +190,12 @@ class UpgradeRecords:
 
     def _newest_ms(self, stream_id: str, lease: Item) -> int | None:
         place = control_record.partitions(lease), control_record.order(lease)
-        return event_reader.newest_ms(self._dynamodb, self._events_table, stream_id, *place)
+        return event_reader.newest_ms(self._events, stream_id, *place)
 
     def _of(self, item: Item, most: int = MEMBERS) -> dict[str, Item]:
         """The leases of a stream or of a group's members, by their streams' ids: a group's own is none."""
         stream_id = item["PK"]["S"]
         if not is_group(stream_id):
             return {stream_id: item}
-        members = self._records.behind(stream_id, MEMBER, "", most)
+        members = self._table.behind(stream_id, MEMBER, "", most)
         return self.items([member["SK"]["S"].removeprefix(MEMBER) for member in members])
-
-    def _update(
-        self,
-        key: Item,
-        update: str,
-        condition: str,
-        names: Sequence[str],
-        values: Mapping[str, Item],
-    ) -> bool:
-        """Whether the condition held."""
-        more: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
-        try:
-            with translate_errors("UpdateItem"):
-                self._dynamodb.update_item(
-                    TableName=self._table,
-                    Key=key,
-                    UpdateExpression=update,
-                    ConditionExpression=condition,
-                    ExpressionAttributeNames=placeholders(tuple(names)),
-                    **more,
-                )
-        except ConditionFailed:
-            return False
-        return True

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.errors import StoreUnavailable
 from handlers.group import GROUP, is_group
-from handlers.store.control_table import ControlTable
+from handlers.store.control_table import Table
 from handlers.store.group_store import OPEN, group_lease
 from handlers.store.typed_values import text
 from local.user_error import UserError
@@ -147,7 +147,7 @@ class GroupPlaces:
         if most == 1 or is_group(stream_id):
             return ""
         try:
-            table = ControlTable(self._dynamodb(), self._control_table)
+            table = Table(self._dynamodb(), self._control_table)
             own = text(table.get(stream_id, "lease") or {}, "group")
             if own is not None:
                 return own

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from handlers.connection.effects import Progress
 from handlers.store import ledger_records
 from handlers.store.connection_store import Store
-from handlers.store.control_table import ControlTable
+from handlers.store.control_table import Table
 
 EVENTS, CONTROL, BUCKET = "events", "control", "bodies"
 SECRETS = "/streamkeeper/test/"
@@ -165,7 +165,7 @@ def save_connection(store: Store, stream_id: str, progress: Progress, **who: str
 
 def record_gaps(store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0) -> None:
     """Has the newest connection write down which gaps there were."""
-    (own,) = ControlTable(store._dynamodb, CONTROL).newest(stream_id, "connection#", 1)
+    (own,) = Table(store._dynamodb, CONTROL).newest(stream_id, "connection#", 1)
     store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, looked)
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from handlers.api.answers import laid_out
 from handlers.api.event_pages import MOST, PAGE_BYTES, page, shown
-from handlers.store.event_items import StoredEvent
-from handlers.store.event_reader import Entry
+from handlers.store.event_items import Entry, StoredEvent
 
 LAMBDA_BYTES = 6_291_556
 

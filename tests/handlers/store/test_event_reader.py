@@ -8,8 +8,8 @@ import pytest
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import StoragePolicy, StoredEvent
-from handlers.store.event_reader import Entry, EventReader
+from handlers.store.event_items import Entry, StoragePolicy, StoredEvent
+from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
 from tests.handlers.aws import BUCKET, EVENTS, Aws, Client
 from tests.handlers.store.events import noise

@@ -13,8 +13,8 @@ from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import LOG, Order, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import StoragePolicy, StoredEvent
-from handlers.store.event_reader import Entry, EventReader, key_at, position_of
+from handlers.store.event_items import Entry, StoragePolicy, StoredEvent
+from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import Layout, StreamRecords
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, is_sent_twice, never_arrives

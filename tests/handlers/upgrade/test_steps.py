@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers.store import typed_values
-from handlers.store.control_table import ControlTable
+from handlers.store.control_table import Table
 from handlers.store.typed_values import count
 from handlers.upgrade.upgrade_items import CODE, MARK
 from handlers.upgrade.upgrade_steps import place
@@ -87,7 +87,7 @@ def test_what_a_version_said_to_store_and_did_not_is_a_gap() -> None:
     world = World(IDS[:1], "says it stores")
     before = count(world.lease(IDS[0])["live"]["M"], "seen_ms")
     assert world.upgrade()[0] == "FailureClean"
-    (gap,) = ControlTable(world.tables, CONTROL).newest(IDS[0], "gap#", 10)
+    (gap,) = Table(world.tables, CONTROL).newest(IDS[0], "gap#", 10)
     opened_ms = count(world.lease(IDS[0])["live"]["M"], "opened_ms")
     assert (count(gap, "to_ms"), gap["cause"]["S"]) == (opened_ms, "not_stored")
     assert 0 <= (count(gap, "from_ms") or 0) - (before or 0) <= 2_000
@@ -95,7 +95,7 @@ def test_what_a_version_said_to_store_and_did_not_is_a_gap() -> None:
 
 def gaps(world: World, stream_id: str) -> list[tuple[int, int, str]]:
     """From when until when, and why."""
-    rows = ControlTable(world.tables, CONTROL).newest(stream_id, "gap#", 10)
+    rows = Table(world.tables, CONTROL).newest(stream_id, "gap#", 10)
     return [(count(row, "from_ms") or 0, count(row, "to_ms") or 0, row["cause"]["S"]) for row in rows]
 
 
