@@ -4,6 +4,8 @@ A record's key is the stream's id and `delivery#<sink>`. The counts are of deliv
 Invariant: a count only grows.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -70,20 +72,5 @@ def add(dynamodb: Any, table: str, counts: Mapping[Place, Count], now_ms: int) -
 def read(dynamodb: Any, table: str, stream_id: str) -> list[DeliveryRecord]:
     """The records of a stream by their sinks' names; raises StoreUnavailable."""
     items = Table(dynamodb, table).newest(stream_id, PREFIX, MOST)
-    return sorted((_record(item) for item in items), key=lambda one: one.sink)
-
-
-def _record(item: typed_values.Item) -> DeliveryRecord:
-    def number(name: str) -> int:
-        return typed_values.count(item, name) or 0
-
-    return DeliveryRecord(
-        sink=item["SK"]["S"][len(PREFIX) :],
-        delivered=number("delivered"),
-        failed=number("failed"),
-        dead_lettered=number("dead_lettered"),
-        lag_ms=number("lag_ms"),
-        at_ms=number("at_ms"),
-        newest_ms=number("newest_ms"),
-        waits=typed_values.text(item, "waits") or "",
-    )
+    records = (typed_values.read_as(DeliveryRecord, item, sink=item["SK"]["S"][len(PREFIX) :]) for item in items)
+    return sorted(records, key=lambda one: one.sink)

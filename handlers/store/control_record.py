@@ -14,9 +14,9 @@ nobody started.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
@@ -135,22 +135,9 @@ def lease(item: Item) -> Lease:
 
     handlers/store/control_record.py says what cannot be read.
     """
-    return Lease(
-        fence=count(item, "fence") or 0,
-        connected_token=count(item, "connected") or 0,
-        released_token=count(item, "released") or 0,
-        expires_at_ms=count(item, "expires_at_ms") or 0,
-        execution=text(item, "execution") or "",
-        generation=count(item, "generation") or 0,
-        stop=item.get("stop", {}).get("BOOL", False) is True,
-        holder=text(item, "holder") or "",
-        started_at_ms=instant_ms(text(item, "started_at")) or 0,
-        ending=text(item, "ending") or "",
-        ended_at_ms=instant_ms(text(item, "ended_at")) or 0,
-        ending_cause=text(item, "ending_cause") or "",
-        stop_at_ms=instant_ms(text(item, "stop_at")) or 0,
-        connected_by=_connected_by(item),
-    )
+    known: dict[str, Any] = {f"{name}_ms": instant_ms(text(item, name)) or 0 for name in _INSTANTS}
+    known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
+    return typed_values.read_as(Lease, item, connected_by=_connected_by(item), **known)
 
 
 def mark(fence: int, request_id: str) -> Item:
@@ -210,31 +197,15 @@ def known_numbers(item: Item) -> list[int] | None:
     return numbers if len(numbers) == len(written) >= 4 and len(numbers) % 3 == 1 else None
 
 
-_REST = (
-    *("kind", "failures", "until_ms", "reconnection_ms", "same_ends", "same_end"),
-    *("refused_since_ms", "final_ms", "tried_ms"),
-)
-
-
 def rest_of(item: Item) -> Rest:
     """What is known of an upstream's failures, as the control record says; nothing where it says nothing."""
-    return Rest(
-        kind=text(item, "rest_kind") or "",
-        failures=count(item, "rest_failures") or 0,
-        until_ms=count(item, "rest_until_ms") or 0,
-        reconnection_ms=count(item, "rest_reconnection_ms") or 0,
-        same_ends=count(item, "rest_same_ends") or 0,
-        same_end=text(item, "rest_same_end") or "",
-        refused_since_ms=count(item, "rest_refused_since_ms") or 0,
-        final_ms=count(item, "rest_final_ms") or 0,
-        tried_ms=count(item, "rest_tried_ms") or 0,
-    )
+    return typed_values.read_as(Rest, item, "rest_")
 
 
 def rest(owed: Rest) -> Item:
     """The attributes of the control record that say what is known of an upstream's failures."""
-    values = {name: getattr(owed, name) for name in _REST}
-    return {f"rest_{name}": {"S": value} if isinstance(value, str) else number(value) for name, value in values.items()}
+    values = {f"rest_{one.name}": getattr(owed, one.name) for one in fields(Rest)}
+    return {name: {"S": value} if isinstance(value, str) else number(value) for name, value in values.items()}
 
 
 def check_lease(item: Item) -> None:

@@ -27,7 +27,7 @@ from handlers.group.group_lease import GroupHeartbeat, GroupLease, alive_until_m
 from handlers.store.control_record import lease
 from handlers.store.control_table import Table
 from handlers.store.ledger_records import live_record
-from handlers.store.typed_values import Item, count, key, number, text
+from handlers.store.typed_values import Item, count, flag, key, number, text
 
 MEMBER = "stream#"
 # What begins the names of the attributes that say which groups have a free place.
@@ -66,7 +66,7 @@ def group_lease(item: Item | None) -> GroupLease:
     return GroupLease(
         token=count(item, "fence") or 0,
         execution=text(item, "execution") or "",
-        stop=item.get("stop", {}).get("BOOL", False) is True,
+        stop=flag(item, "stop"),
         version=count(item, "version") or 0,
         size=count(item, "size") or 0,
         heartbeats=heartbeats,

@@ -14,7 +14,7 @@ from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.ledger import Gap, Record, gaps
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
-from handlers.store.typed_values import Item, count, key, number, text
+from handlers.store.typed_values import Item, count, key, number, read_as
 
 # What the sort keys of gaps begin with.
 GAP = "gap#"
@@ -28,28 +28,9 @@ def connection_key(fence: int) -> str:
 def connection_item(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
     """The attributes of a connection's record, without its key; an instant that has not come is absent."""
     texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
-    numbers: dict[str, int | None] = {
-        "fence": progress.fence,
-        "claimed_ms": progress.claimed_ms,
-        "opened_ms": progress.opened_ms,
-        "seen_ms": progress.seen_ms,
-        "closed_ms": progress.closed_ms,
-        "frames": progress.frames,
-        "bytes": progress.bytes,
-        "stored": progress.stored,
-        "duplicates": progress.duplicates,
-        "dead_lettered": progress.dead_lettered,
-        "unterminated_bytes": progress.unterminated_bytes,
-        "reach_ms": progress.reach_ms,
-        "since_ms": progress.since_ms,
-        "live_ms": progress.live_ms,
-        "forgot_ms": progress.forgot_ms,
-        "saved_ms": progress.saved_ms,
-        "deadline_ms": progress.deadline_ms,
-        "heard_ms": progress.heard_ms,
-        # Mostly there is none.
-        "conflicts": progress.conflicts or None,
-        "http_status": progress.http_status or None,
+    # Mostly there is no conflict and no HTTP status.
+    numbers = {name: getattr(progress, name) for name in _NUMBERS} | {
+        name: getattr(progress, name) or None for name in ("conflicts", "http_status")
     }
     if progress.ended_by:
         texts |= {"error": progress.error, "detail": progress.detail}
@@ -59,20 +40,7 @@ def connection_item(progress: Progress, *, lane: str, execution: str, request_id
 
 def records_of(item: Item) -> list[Record]:
     """What a connection's record says of gaps; nothing where it was never answered."""
-    seen_ms = count(item, "seen_ms") or 0
-    record = Record(
-        fence=count(item, "fence") or 0,
-        opened_ms=seen_ms,
-        seen_ms=seen_ms,
-        closed_ms=count(item, "closed_ms"),
-        ended_by=text(item, "ended_by") or "",
-        resumed=item.get("resumed", {}).get("BOOL", False) is True,
-        reach_ms=count(item, "reach_ms"),
-        since_ms=count(item, "since_ms"),
-        live_ms=count(item, "live_ms"),
-        saved_ms=count(item, "saved_ms") or 0,
-        heard_ms=count(item, "heard_ms"),
-    )
+    record = read_as(Record, item, opened_ms=count(item, "seen_ms") or 0)
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
 
@@ -94,14 +62,7 @@ def gap_key(interval: Gap) -> str:
 def recorded_gap(item: Item) -> Gap:
     """The gap of an item, whichever kind it is."""
     _, fence, *number = item["SK"]["S"].split("#")
-    return Gap(
-        int(fence),
-        count(item, "from_ms") or 0,
-        count(item, "to_ms") or 0,
-        text(item, "cause") or "",
-        item.get("closed_by_cursor", {}).get("BOOL", False) is True,
-        bool(number) and not int(number[0]),
-    )
+    return read_as(Gap, item, fence=int(fence), is_refused=bool(number) and not int(number[0]))
 
 
 def loss_item(stream_id: str, announced: RecordLoss) -> Item:
@@ -119,7 +80,7 @@ def announced_gap(item: Item) -> Gap | None:
     _, fence, *number = item["SK"]["S"].split("#")
     if not number or not int(number[0]):
         return None
-    return Gap(int(fence), count(item, "from_ms") or 0, count(item, "to_ms") or 0, text(item, "cause") or "", False)
+    return read_as(Gap, item, fence=int(fence), is_refused=False)
 
 
 def live_value(item: Item) -> Item:
@@ -156,6 +117,10 @@ def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
 
 _TEXTS = ("lane", "execution", "request_id", "ended_by")
 _COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "unterminated_bytes")
+_NUMBERS = (
+    *("fence", "claimed_ms", "opened_ms", "seen_ms", "closed_ms", *_COUNTS),
+    *("reach_ms", "since_ms", "live_ms", "forgot_ms", "saved_ms", "deadline_ms", "heard_ms"),
+)
 _ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
 # How many connections back a connection looks for gaps that are not recorded.
 LOOK_BACK = 25

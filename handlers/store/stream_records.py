@@ -16,11 +16,12 @@ from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
 from handlers.group.group_lease import GroupLease
-from handlers.store import control_record, ledger_records, typed_values
+from handlers.store import control_record, ledger_records
 from handlers.store.control_record import check_lease, damage, to_record
 from handlers.store.control_table import Table
 from handlers.store.group_store import GroupStore, group_lease, live_of_member, member_lease
 from handlers.store.leases import Leases, Recent, batches
+from handlers.store.typed_values import Item, count, key, read_as, text
 
 if TYPE_CHECKING:
     from handlers.deliver.delivery_records import DeliveryRecord
@@ -62,7 +63,7 @@ class StreamRecords:
             segment = head(Table(self.dynamodb, self._events_table), stream_id)
             record = record.with_logged(None if segment is None else segment.cursor)
         losses = [ledger_records.announced_gap(item) for item in self._table.newest(stream_id, "gap#", NEWEST)]
-        group = typed_values.text(lease, "group")
+        group = text(lease, "group")
         return replace(
             self._read(stream_id, lease, None if group is None else self._leases.group(group)),
             cursor=record.cursor,
@@ -76,18 +77,18 @@ class StreamRecords:
         The leases are read here, 100 in a request; the newest connections when they are asked for, those of 20 streams
         in a request. Of a stream that is well these have no error that was over before them.
         """
-        leases: dict[str, typed_values.Item] = {}
+        leases: dict[str, Item] = {}
         for some in batches(stream_ids):
             read = self._leases.items(some)
             leases |= {stream_id: read[stream_id] for stream_id in some if stream_id in read}
-        groups = self._groups({typed_values.text(lease, "group") or "" for lease in leases.values()} - {""})
+        groups = self._groups({text(lease, "group") or "" for lease in leases.values()} - {""})
         recent = Recent(self._table, leases)
 
         def records(stream_id: str) -> Records | None:
             if stream_id not in leases:
                 return None
             lease = leases[stream_id]
-            group = groups.get(typed_values.text(lease, "group") or "")
+            group = groups.get(text(lease, "group") or "")
             return self._read(stream_id, lease, group, recent.of(stream_id))
 
         return records
@@ -102,9 +103,9 @@ class StreamRecords:
     def _read(
         self,
         stream_id: str,
-        lease: typed_values.Item,
+        lease: Item,
         group: GroupLease | None,
-        recent: list[typed_values.Item] | None = None,
+        recent: list[Item] | None = None,
     ) -> Records:
         """The records; of a stream in a `group` they say what both leases say."""
         items = self._table.newest(stream_id, "connection#", NEWEST) if recent is None else recent
@@ -113,10 +114,10 @@ class StreamRecords:
             record = replace(record, lease=member_lease(lease, group), live=live_of_member(record.live, group))
         return Records(
             lease=record.lease,
-            group=typed_values.text(lease, "group") or "",
+            group=text(lease, "group") or "",
             cursor=None,
             cursor_saved_ms=None,
-            connections=[_connection(item) for item in ledger_records.with_live(items, record.live)],
+            connections=[read_as(Connection, item) for item in ledger_records.with_live(items, record.live)],
             rest=record.rest,
             is_all=len(items) < NEWEST,
             kept_since_ms=_kept_since_ms(items),
@@ -171,51 +172,20 @@ class StreamRecords:
         # request that is repeated after a lost answer changes nothing.
         update, values = "SET #stop = :yes, #stop_at = :now", {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
         try:
-            response = self._table.update(
-                typed_values.key(stream_id, "lease"), update, condition, values, ReturnValues="ALL_NEW"
-            )
+            response = self._table.update(key(stream_id, "lease"), update, condition, values, ReturnValues="ALL_NEW")
         except ConditionFailed:
             return None
-        group = typed_values.text(response["Attributes"], "group")
+        group = text(response["Attributes"], "group")
         if group is not None:
             GroupStore(self.dynamodb, self._control_table, group).changed()
         return control_record.lease(response["Attributes"])
 
 
-def _connection(item: typed_values.Item) -> Connection:
-    return Connection(
-        fence=typed_values.count(item, "fence") or 0,
-        lane=typed_values.text(item, "lane") or "",
-        execution=typed_values.text(item, "execution") or "",
-        request_id=typed_values.text(item, "request_id") or "",
-        claimed_ms=typed_values.count(item, "claimed_ms") or 0,
-        opened_ms=typed_values.count(item, "opened_ms"),
-        seen_ms=typed_values.count(item, "seen_ms") or 0,
-        closed_ms=typed_values.count(item, "closed_ms"),
-        ended_by=typed_values.text(item, "ended_by") or "",
-        resumed=item.get("resumed", {}).get("BOOL", False) is True,
-        reach_ms=typed_values.count(item, "reach_ms"),
-        since_ms=typed_values.count(item, "since_ms"),
-        live_ms=typed_values.count(item, "live_ms"),
-        forgot_ms=typed_values.count(item, "forgot_ms"),
-        stored=typed_values.count(item, "stored") or 0,
-        duplicates=typed_values.count(item, "duplicates") or 0,
-        dead_lettered=typed_values.count(item, "dead_lettered") or 0,
-        conflicts=typed_values.count(item, "conflicts") or 0,
-        saved_ms=typed_values.count(item, "saved_ms"),
-        deadline_ms=typed_values.count(item, "deadline_ms"),
-        error=typed_values.text(item, "error") or "",
-        http_status=typed_values.count(item, "http_status"),
-        detail=typed_values.text(item, "detail") or "",
-    )
-
-
-def _kept_since_ms(items: Sequence[typed_values.Item]) -> int:
+def _kept_since_ms(items: Sequence[Item]) -> int:
     """Since when no connection's record has expired; 0 where none ever does, as far as these tell."""
     kept_ms = [
         expires_at * 1000 - seen_ms
         for item in items
-        if (expires_at := typed_values.count(item, "expires_at")) is not None
-        and (seen_ms := typed_values.count(item, "seen_ms")) is not None
+        if (expires_at := count(item, "expires_at")) is not None and (seen_ms := count(item, "seen_ms")) is not None
     ]
     return max(0, time.time_ns() // 1_000_000 - min(kept_ms)) if kept_ms else 0

@@ -11,14 +11,17 @@ what this version knows, and nothing of what the upstream sent.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar, cast
 
 from handlers.errors import StoreUnavailable
 
 Item = dict[str, Any]
+T = TypeVar("T")
 DAY_S = 86_400
 
 
@@ -36,6 +39,11 @@ def text(item: Item, name: str) -> str | None:
     """The text of an attribute; None where the item has none of that name, or no text there."""
     value: str | None = item.get(name, {}).get("S")
     return value
+
+
+def flag(item: Item, name: str) -> bool:
+    """Whether the attribute says yes; one that is absent, or no truth value, says no."""
+    return item.get(name, {}).get("BOOL") is True
 
 
 def count(item: Item, name: str) -> int | None:
@@ -58,6 +66,30 @@ def instant_ms(written: str | None) -> int | None:
         return round(datetime.fromisoformat(written).timestamp() * 1000) if written else None
     except (ValueError, OverflowError):
         return None
+
+
+_READERS: dict[object, Callable[[Item, str], Any]] = {
+    "int": lambda item, name: count(item, name) or 0,
+    "int | None": count,
+    "str": lambda item, name: text(item, name) or "",
+    "str | None": text,
+    "bool": flag,
+}
+
+
+@cache
+def _readers(kind: Any) -> tuple[tuple[str, Callable[[Item, str], Any]], ...]:
+    """The fields of a dataclass that attributes can have, each with what reads it by the field's annotation."""
+    return tuple((one.name, _READERS[one.type]) for one in fields(kind) if one.type in _READERS)
+
+
+def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
+    """The dataclass whose fields are attributes of their names behind `prefix`, but for those that are `known`.
+
+    What is absent, or cannot be read, is 0, "", False, or None where the field may be None.
+    """
+    read = {name: reads(item, prefix + name) for name, reads in _readers(cast(Hashable, kind)) if name not in known}
+    return kind(**read, **known)
 
 
 def expiry(from_ms: int, keep_days: int) -> Item:

@@ -19,7 +19,7 @@ from handlers.group.group_lease import alive_until_ms
 from handlers.store import control_record, ledger_records
 from handlers.store.group_store import group_lease, lease_of_group
 from handlers.store.ledger_records import live_record
-from handlers.store.typed_values import Item, count, number, text
+from handlers.store.typed_values import Item, count, flag, number, text
 from handlers.upgrade.health import BAD_ENDINGS, EXPECTED, Stream, Stretch
 
 CODE, MARK = "code_version", "upgrade_mark"
@@ -148,7 +148,7 @@ def to_stream(
         is_ours=is_held and not lease.stop and is_asked(item, version),
         has_handed_over=has_handed_over(item),
         away_ms=unconnected_ms(lease, now_ms),
-        was_away=asked.get("away", {}).get("BOOL", False) is True,
+        was_away=flag(asked, "away"),
         failures=_failures(item),
         had_failures=count(asked, "failures") or 0,
         ending="" if lease.execution else lease.ending,

@@ -17,7 +17,7 @@ from handlers.store import control_record, event_reader, ledger_records, typed_v
 from handlers.store.control_table import Table
 from handlers.store.group_store import MEMBER
 from handlers.store.leases import Leases, batches
-from handlers.store.typed_values import Item, text
+from handlers.store.typed_values import Item
 from handlers.upgrade.upgrade_items import (
     CODE,
     MARK,
@@ -37,7 +37,6 @@ NEWEST, MEMBERS = 20, 10
 ALL = 10_000
 RECORD = "upgrade"
 _KEY = typed_values.key(GROUP, RECORD)
-_TEXTS = ("execution", "progress", "definition", "aside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,7 @@ class UpgradeRecords:
     def read(self) -> Upgrade:
         """The upgrade that runs, or ran last."""
         item = self._table.get(GROUP, RECORD) or {}
-        is_aborted = item.get("abort", {}).get("BOOL", False) is True
-        execution, progress, definition, aside = (text(item, name) or "" for name in _TEXTS)
-        return Upgrade(execution, progress, is_aborted, definition, aside)
+        return typed_values.read_as(Upgrade, item, is_aborted=typed_values.flag(item, "abort"))
 
     def begin(self, execution: str, before: str) -> bool:
         """Whether `execution` upgrades from now on, in place of `before`, which is over; "" for none."""
