@@ -28,20 +28,16 @@ from handlers.run.connection_metrics import document, document_of
 from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
 from handlers.run.stream_invocation import Request, run_invocation, to_invocation
 from handlers.run.threads import SystemClock
-from handlers.settings import load, plain_aws
+from handlers.settings import Settings, TimedContext, plain_aws
 from handlers.store.connection_store import Store
 
 TRIES = 4
 
 
-class LambdaContext(Protocol):
+class LambdaContext(TimedContext, Protocol):
     """What this function uses of Lambda's context object."""
 
-    aws_request_id: str
     invoked_function_arn: str
-
-    def get_remaining_time_in_millis(self) -> int:
-        """The time that is left until the function is killed."""
 
 
 def peak_memory_mb() -> int:
@@ -55,7 +51,7 @@ def peak_memory_mb() -> int:
 
 
 logger = Logger()
-settings = load(os.environ)
+settings = Settings.load(os.environ)
 
 
 plain = plain_aws(os.environ)

@@ -21,7 +21,7 @@ import os
 import time
 import tomllib
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from aws_lambda_powertools import Logger
 
@@ -36,7 +36,7 @@ from handlers.aws.clients import boto3_client, dynamodb
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
-from handlers.settings import load_control, plain_aws
+from handlers.settings import ControlSettings, LambdaContext, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
@@ -54,7 +54,7 @@ STREAM, EVENTS, GAPS, REDRIVE = "/connections/{streamId}", "/events", "/gaps", "
 Answer = dict[str, Any]
 
 logger = Logger()
-settings = load_control(os.environ)
+settings = ControlSettings.load(os.environ)
 
 
 def _objects() -> Objects:
@@ -81,12 +81,6 @@ views = Views(
     lambda: boto3_client("stepfunctions", TRIES), lambda: boto3_client("sqs", TRIES), settings.dead_letter_queue_url,
     DEAD_AFTER_MS, store, settings.events_table,
 )  # fmt: skip
-
-
-class LambdaContext(Protocol):
-    """What this function uses of Lambda's context object."""
-
-    aws_request_id: str
 
 
 def handler(event: object, lambda_context: LambdaContext) -> Answer:

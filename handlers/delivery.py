@@ -11,7 +11,7 @@ import os
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from aws_lambda_powertools import Logger
 
@@ -29,7 +29,7 @@ from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
-from handlers.settings import load_delivery, plain_aws
+from handlers.settings import DeliverySettings, TimedContext, plain_aws
 
 # One try a request: Lambda tries again, after a back-off.
 TRIES = 2
@@ -37,23 +37,14 @@ TRIES = 2
 MARGIN_MS = 10_000
 
 
-class LambdaContext(Protocol):
-    """What this function uses of Lambda's context object."""
-
-    aws_request_id: str
-
-    def get_remaining_time_in_millis(self) -> int:
-        """The time that is left until the function is killed."""
-
-
 logger = Logger()
-settings = load_delivery(os.environ)
+settings = DeliverySettings.load(os.environ)
 control = dynamodb(plain_aws(os.environ), tries=TRIES)
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
 delivered = Delivered()
 
 
-def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str, Any]:
+def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
     """{"batchItemFailures": [...]}: the sequence number of the first record that is not done, or none."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
     ports = Ports(

@@ -5,10 +5,10 @@ imported: the cold start fails, before any stream is touched. The sentence never
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol, Self
 
 # Lambda's own limit: "The maximum value is 900 seconds (15 minutes)".
 MAX_SECONDS = 900
@@ -25,6 +25,19 @@ _NOT_PLAIN = (
     *("AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
     *("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"),
 )
+
+
+class LambdaContext(Protocol):
+    """What every function uses of Lambda's context object."""
+
+    aws_request_id: str
+
+
+class TimedContext(LambdaContext, Protocol):
+    """What a function uses that has to end in time."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time that is left until the function is killed."""
 
 
 class SettingsError(ValueError):
@@ -52,8 +65,19 @@ class PlainAws:
         return f"PlainAws({self.region!r}, {self.dynamodb_url!r}, ...)"
 
 
+class _Loaded:
+    """Settings that are read from the environment, each field as `_READ` says."""
+
+    __slots__ = ()
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str]) -> Self:
+        """The settings in `environment`; raises SettingsError."""
+        return cls(**{name: _READ[name](environment) for name in cls.__annotations__})
+
+
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(_Loaded):
     """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
 
     `events_bucket` is "" where there is none, `ledger_keep_days` 0 where records are kept for ever. `keep_days` is for
@@ -78,7 +102,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlSettings:
+class ControlSettings(_Loaded):
     """The settings of the function that shows and stops streams; the intervals are the connection manager's.
 
     After a drop, or after too many requests, the machine has a lane try again within `retried_within_ms`, or
@@ -97,7 +121,7 @@ class ControlSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradeSettings:
+class UpgradeSettings(_Loaded):
     """What the function that upgrades needs: `function` is the name of the one that keeps streams connected."""
 
     control_table: str
@@ -107,7 +131,7 @@ class UpgradeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchSettings:
+class WatchSettings(_Loaded):
     """The settings of the function that watches all streams."""
 
     control_table: str
@@ -115,10 +139,12 @@ class WatchSettings:
     alerts_topic_arn: str
     dead_letter_queue_url: str
     unconnected_after_ms: int
+    # Powertools reads this one by itself, but only when the first metrics are written.
+    metrics_namespace: str
 
 
 @dataclass(frozen=True, slots=True)
-class DeliverySettings:
+class DeliverySettings(_Loaded):
     """The settings of the function that sends events on."""
 
     control_table: str
@@ -155,44 +181,31 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
     return PlainAws(region, dynamodb_url, key_id, secret, token, s3_url, sqs_url, lambda_url)
 
 
-def load(environment: Mapping[str, str]) -> Settings:
-    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900."""
-    streams_dir = _streams_dir(environment)
-    return Settings(
-        events_table=_text(environment, "EVENTS_TABLE"),
-        control_table=_text(environment, "CONTROL_TABLE"),
-        dead_letter_queue_url=_queue_url(environment),
-        streams_dir=streams_dir,
-        margin_ms=_milliseconds(environment, "MARGIN_S"),
-        lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
-        progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
-        wait_ms=_milliseconds(environment, "WAIT_S"),
-        events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
-        ledger_keep_days=_whole(environment, "LEDGER_KEEP_DAYS", "days", 0, MAX_DAYS),
-        keep_days=_whole(environment, "KEEP_DAYS", "days", 0, MAX_DAYS),
-        metrics_by=_metrics_by(environment),
-        metrics_namespace=_text(environment, "POWERTOOLS_METRICS_NAMESPACE"),
-        secrets_prefix=_text(environment, "SECRETS_PREFIX"),
-        upstreams={name: value for name, value in environment.items() if _UPSTREAM.fullmatch(name)},
-    )
-
-
-def load_control(environment: Mapping[str, str]) -> ControlSettings:
-    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to 900, of rests to an hour."""
-    jitter_ms = _milliseconds(environment, "JITTER_S", least_s=0)
-    # Once its retries are used up a lane rests for so long, and a little longer by chance.
-    rest_ms = _rest_ms(environment, "COOL_DOWN_S") + jitter_ms
-    return ControlSettings(
-        events_table=_text(environment, "EVENTS_TABLE"),
-        events_bucket=environment.get("EVENTS_BUCKET", "").strip(),
-        control_table=_text(environment, "CONTROL_TABLE"),
-        dead_letter_queue_url=_queue_url(environment),
-        streams_dir=_streams_dir(environment),
-        lease_every_ms=_milliseconds(environment, "LEASE_EVERY_S"),
-        progress_every_ms=_milliseconds(environment, "PROGRESS_EVERY_S"),
-        retried_within_ms=max(_rest_ms(environment, "RETRY_MAX_DELAY_S"), rest_ms) + START_MS,
-        throttled_within_ms=max(_rest_ms(environment, "THROTTLE_MAX_DELAY_S"), rest_ms) + jitter_ms + START_MS,
-    )
+# How each field of the settings is read, whichever settings have it. Seconds are whole, from 1 to 900; of rests to an
+# hour, of what counts as unconnected to a day.
+_READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
+    "events_table": lambda env: _text(env, "EVENTS_TABLE"),
+    "control_table": lambda env: _text(env, "CONTROL_TABLE"),
+    "events_bucket": lambda env: env.get("EVENTS_BUCKET", "").strip(),
+    "dead_letter_queue_url": lambda env: _queue_url(env),
+    "streams_dir": lambda env: _streams_dir(env),
+    "margin_ms": lambda env: _milliseconds(env, "MARGIN_S"),
+    "lease_every_ms": lambda env: _milliseconds(env, "LEASE_EVERY_S"),
+    "progress_every_ms": lambda env: _milliseconds(env, "PROGRESS_EVERY_S"),
+    "wait_ms": lambda env: _milliseconds(env, "WAIT_S"),
+    "ledger_keep_days": lambda env: _whole(env, "LEDGER_KEEP_DAYS", "days", 0, MAX_DAYS),
+    "keep_days": lambda env: _whole(env, "KEEP_DAYS", "days", 0, MAX_DAYS),
+    "metrics_by": lambda env: _metrics_by(env),
+    "metrics_namespace": lambda env: _text(env, "POWERTOOLS_METRICS_NAMESPACE"),
+    "secrets_prefix": lambda env: _text(env, "SECRETS_PREFIX"),
+    "upstreams": lambda env: {name: value for name, value in env.items() if _UPSTREAM.fullmatch(name)},
+    "retried_within_ms": lambda env: _within_ms(env, "RETRY_MAX_DELAY_S"),
+    "throttled_within_ms": lambda env: _within_ms(env, "THROTTLE_MAX_DELAY_S") + _jitter_ms(env),
+    "function": lambda env: _text(env, "CONNECTION_MANAGER"),
+    "state_machine_arn": lambda env: _text(env, "STATE_MACHINE_ARN"),
+    "alerts_topic_arn": lambda env: _text(env, "ALERTS_TOPIC_ARN"),
+    "unconnected_after_ms": lambda env: _milliseconds(env, "UNCONNECTED_AFTER_S", most_s=86_400),
+}
 
 
 def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int]:
@@ -206,42 +219,7 @@ def load_delays(environment: Mapping[str, str]) -> tuple[int, int, int, int, int
         _rest_ms(environment, "THROTTLE_DELAY_S"),
         _rest_ms(environment, "THROTTLE_MAX_DELAY_S"),
         _rest_ms(environment, "COOL_DOWN_S"),
-        _milliseconds(environment, "JITTER_S", least_s=0),
-    )
-
-
-def load_watch(environment: Mapping[str, str]) -> WatchSettings:
-    """The settings in `environment`; raises SettingsError. Seconds are whole, from 1 to a day."""
-    # Powertools reads this one by itself, but only when the first metrics are written.
-    _text(environment, "POWERTOOLS_METRICS_NAMESPACE")
-    return WatchSettings(
-        control_table=_text(environment, "CONTROL_TABLE"),
-        state_machine_arn=_text(environment, "STATE_MACHINE_ARN"),
-        alerts_topic_arn=_text(environment, "ALERTS_TOPIC_ARN"),
-        dead_letter_queue_url=_queue_url(environment),
-        unconnected_after_ms=_milliseconds(environment, "UNCONNECTED_AFTER_S", most_s=86_400),
-    )
-
-
-def load_upgrade(environment: Mapping[str, str]) -> UpgradeSettings:
-    """The settings in `environment`; raises SettingsError."""
-    return UpgradeSettings(
-        control_table=_text(environment, "CONTROL_TABLE"),
-        events_table=_text(environment, "EVENTS_TABLE"),
-        function=_text(environment, "CONNECTION_MANAGER"),
-        state_machine_arn=_text(environment, "STATE_MACHINE_ARN"),
-    )
-
-
-def load_delivery(environment: Mapping[str, str]) -> DeliverySettings:
-    """The settings in `environment`; raises SettingsError."""
-    return DeliverySettings(
-        control_table=_text(environment, "CONTROL_TABLE"),
-        dead_letter_queue_url=_queue_url(environment),
-        streams_dir=_streams_dir(environment),
-        secrets_prefix=_text(environment, "SECRETS_PREFIX"),
-        metrics_by=_metrics_by(environment),
-        metrics_namespace=_text(environment, "POWERTOOLS_METRICS_NAMESPACE"),
+        _jitter_ms(environment),
     )
 
 
@@ -264,15 +242,11 @@ def _queue_url(environment: Mapping[str, str]) -> str:
     return url
 
 
-def _metrics_by(environment: Mapping[str, str]) -> Literal["stage", "profile", "stream"]:
-    match _text(environment, "METRICS_BY"):
-        case "stage":
-            return "stage"
-        case "profile":
-            return "profile"
-        case "stream":
-            return "stream"
-    raise SettingsError("the variable METRICS_BY must be stage, profile or stream")
+def _metrics_by(environment: Mapping[str, str]) -> str:
+    by = _text(environment, "METRICS_BY")
+    if by not in ("stage", "profile", "stream"):
+        raise SettingsError("the variable METRICS_BY must be stage, profile or stream")
+    return by
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:
@@ -288,6 +262,16 @@ def _milliseconds(environment: Mapping[str, str], name: str, least_s: int = 1, m
 
 def _rest_ms(environment: Mapping[str, str], name: str) -> int:
     return _milliseconds(environment, name, most_s=MAX_REST_S)
+
+
+def _jitter_ms(environment: Mapping[str, str]) -> int:
+    return _milliseconds(environment, "JITTER_S", least_s=0)
+
+
+def _within_ms(environment: Mapping[str, str], name: str) -> int:
+    """Within how long a lane tries again; once its retries are used up it rests, and a little longer by chance."""
+    rest_ms = _rest_ms(environment, "COOL_DOWN_S") + _jitter_ms(environment)
+    return max(_rest_ms(environment, name), rest_ms) + START_MS
 
 
 def _whole(environment: Mapping[str, str], name: str, unit: str, least: int, most: int) -> int:

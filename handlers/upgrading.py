@@ -8,13 +8,13 @@ import os
 import time
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from aws_lambda_powertools import Logger
 
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.executions import Pace
-from handlers.settings import load_upgrade, plain_aws
+from handlers.settings import TimedContext, UpgradeSettings, plain_aws
 from handlers.upgrade.deployed import Clients
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from handlers.upgrade.upgrade_steps import Work, step
@@ -26,17 +26,8 @@ AT_ONCE, A_SECOND = 50, 25.0
 MARGIN_MS = 20_000
 
 
-class LambdaContext(Protocol):
-    """What this function uses of Lambda's context object."""
-
-    aws_request_id: str
-
-    def get_remaining_time_in_millis(self) -> int:
-        """The time that is left until the function is killed."""
-
-
 logger = Logger()
-settings = load_upgrade(os.environ)
+settings = UpgradeSettings.load(os.environ)
 pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
 
 
@@ -47,7 +38,7 @@ def records() -> UpgradeRecords:
     return UpgradeRecords(client, settings.control_table, settings.events_table)
 
 
-def handler(event: Mapping[str, Any], lambda_context: LambdaContext) -> dict[str, Any]:
+def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
     """What the step answers (`handlers/upgrade/upgrade_steps.py`); raises UpgradeRefused where nothing may begin."""
     logger.append_keys(request_id=lambda_context.aws_request_id, upgrade=event["execution"])
     functions, states = boto3_client("lambda", TRIES), boto3_client("stepfunctions", TRIES)

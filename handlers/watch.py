@@ -19,33 +19,24 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
-import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from handlers.aws import clients
+from handlers.aws.clients import boto3_client
+from handlers.aws.clients import dynamodb as dynamodb_client
 from handlers.aws.error_translation import described
 from handlers.aws.executions import Pace
 from handlers.errors import StoreUnavailable
-from handlers.settings import load_watch, plain_aws
+from handlers.settings import LambdaContext, WatchSettings, plain_aws
 from handlers.store.leases import Leases
 from handlers.watching import alerts
 from handlers.watching.lease_rounds import Rounds, Seen, Turn
 from handlers.watching.orphan_recovery import Orphans, StepFunctions
 
-CLIENT = Config(
-    connect_timeout=1,
-    read_timeout=2,
-    retries={"mode": "standard", "total_max_attempts": 3},
-    max_pool_connections=1,
-    tcp_keepalive=True,
-    parameter_validation=False,
-)
-
+TRIES = 3
 # The function has 55 seconds. It reads leases for so long, and asks Step Functions until then.
 READ_S, ASK_S = 30, 42
 # One that runs costs one request to Step Functions, one that is orphaned some seven.
@@ -57,31 +48,18 @@ AT_ONCE, A_SECOND = 50, 5.0
 
 logger = Logger()
 metrics = Metrics()
-settings = load_watch(os.environ)
-dynamodb = clients.dynamodb(plain_aws(os.environ), tries=3)
+settings = WatchSettings.load(os.environ)
+dynamodb = dynamodb_client(plain_aws(os.environ), tries=TRIES)
 
 
-@cache
-def step_functions() -> Any:
-    """The client of Step Functions; most runs need none."""
-    return boto3.client("stepfunctions", config=CLIENT)
-
-
-@cache
-def sqs() -> Any:
-    """The client of the dead-letter queue."""
-    return boto3.client("sqs", config=CLIENT)
-
-
-@cache
-def sns() -> Any:
-    """The client of the alerts' topic; most runs need none."""
-    return boto3.client("sns", config=CLIENT)
+def client(service: str) -> Any:
+    """The client of a service; most runs need the dead-letter queue's alone."""
+    return boto3_client(service, TRIES)
 
 
 def publish(subject: str, text: str) -> None:
     """Sends a message to whoever has subscribed to the alerts."""
-    sns().publish(TopicArn=settings.alerts_topic_arn, Subject=subject, Message=text)
+    client("sns").publish(TopicArn=settings.alerts_topic_arn, Subject=subject, Message=text)
 
 
 class Memory:
@@ -102,12 +80,6 @@ class Memory:
 def memory() -> Memory:
     """Made by the first run."""
     return Memory()
-
-
-class LambdaContext(Protocol):
-    """What this function uses of Lambda's context object."""
-
-    aws_request_id: str
 
 
 def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
@@ -184,7 +156,7 @@ def count_dead_letters() -> int | None:
     """About how many messages are in the dead-letter queue; None where it does not answer."""
     name = "ApproximateNumberOfMessages"
     try:
-        answer = sqs().get_queue_attributes(QueueUrl=settings.dead_letter_queue_url, AttributeNames=[name])
+        answer = client("sqs").get_queue_attributes(QueueUrl=settings.dead_letter_queue_url, AttributeNames=[name])
         return int(answer["Attributes"][name])
     except (BotoCoreError, ClientError) as problem:
         logger.error("the dead-letter queue does not answer", extra={"problem": described(problem)})
@@ -196,7 +168,7 @@ def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> 
 
     `groups` has the streams of each group that are away: the log names them beside an orphaned group.
     """
-    states = StepFunctions(step_functions, settings.state_machine_arn, memory().pace.take)
+    states = StepFunctions(lambda: client("stepfunctions"), settings.state_machine_arn, memory().pace.take)
     orphans = Orphans(states, memory().leases.read, states.youngest, may_start=lambda _: True)
     orphaned = []
     for stream_id, lease in memory().suspects.take():

@@ -39,6 +39,11 @@ THROTTLED = frozenset(
 _TRANSIENT_STATUS = frozenset({500, 502, 503, 504})
 
 
+def _operation(name: str) -> Callable[..., Answer]:
+    """The method that calls an operation with the keywords as its parameters."""
+    return lambda self, **parameters: self.call(name, parameters)
+
+
 class DynamoDb:
     """One endpoint and region. May be used by several threads: each request takes a connection that no other uses."""
 
@@ -64,38 +69,19 @@ class DynamoDb:
         self._sleep = sleep
         self._idle: list[http.client.HTTPConnection] = []
 
-    def put_item(self, **parameters: Any) -> Answer:
-        """As boto3's."""
-        return self.call("PutItem", parameters)
-
-    def get_item(self, **parameters: Any) -> Answer:
-        """As boto3's."""
-        return self.call("GetItem", parameters)
-
-    def update_item(self, **parameters: Any) -> Answer:
-        """As boto3's."""
-        return self.call("UpdateItem", parameters)
-
-    def query(self, **parameters: Any) -> Answer:
-        """As boto3's."""
-        return self.call("Query", parameters)
-
-    def scan(self, **parameters: Any) -> Answer:
-        """As boto3's."""
-        return self.call("Scan", parameters)
-
-    def batch_get_item(self, **parameters: Any) -> Answer:
-        """As boto3's."""
-        return self.call("BatchGetItem", parameters)
-
     def batch_execute_statement(self, *, Statements: Sequence[dict[str, Any] | str]) -> Answer:
         """As boto3's; a statement may be JSON already."""
         texts = [statement if isinstance(statement, str) else encode(statement) for statement in Statements]
         return self.send("BatchExecuteStatement", f'{{"Statements":[{",".join(texts)}]}}'.encode())
 
-    def send_message(self, **parameters: Any) -> Answer:
-        """As boto3's client of SQS, which speaks the same protocol."""
-        return self.call("SendMessage", parameters)
+    # Each as boto3's; the last one's is SQS's, which speaks the same protocol.
+    put_item = _operation("PutItem")
+    get_item = _operation("GetItem")
+    update_item = _operation("UpdateItem")
+    query = _operation("Query")
+    scan = _operation("Scan")
+    batch_get_item = _operation("BatchGetItem")
+    send_message = _operation("SendMessage")
 
     def call(self, operation: str, parameters: dict[str, Any]) -> Answer:
         """The answer to an operation by its name in DynamoDB's API; raises ClientError or another BotoCoreError."""

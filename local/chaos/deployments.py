@@ -14,7 +14,7 @@ from typing import Any
 
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.settings import Settings, load
+from handlers.settings import Settings
 from local import settings_schema, stages
 from local.chaos.schedule import Schedule
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
@@ -155,7 +155,7 @@ def _function(renews: bool, overrides: tuple[tuple[str, int], ...]) -> Settings:
     """The function's settings, read from the environment that serverless.yml gives it."""
     limits, names = stage_settings(renews, overrides), stages.names(STAGE)
     seconds = ("margin_s", "lease_every_s", "progress_every_s", "wait_s")
-    return load(
+    return Settings.load(
         {name.upper(): str(limits[name]) for name in seconds}
         | {
             "LAMBDA_TASK_ROOT": str(stages.ROOT),

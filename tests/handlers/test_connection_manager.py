@@ -18,7 +18,7 @@ import pytest
 from handlers import errors
 from handlers.connection.steps import Invocation
 from handlers.run import stream_invocation
-from handlers.settings import load
+from handlers.settings import Settings
 from local.costs import stage_costs
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
 from tests.handlers.servers import UNTIL_CLOSE, Peer, certificate, serving
@@ -270,7 +270,7 @@ def test_reconnecting_in_place_is_bounded(aws: Aws, sandbox: Path, monkeypatch: 
 def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
     """Every number of the settings is in the unit that its name says, and the deadline follows from what is left."""
     limits = {"MARGIN_S": "6", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "3", "WAIT_S": "840"}
-    settings = load(environment(tmp_path, **limits))
+    settings = Settings.load(environment(tmp_path, **limits))
     request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=820)
     assert stream_invocation.to_invocation(request, settings, "r1", now_ms=1_000, remaining_ms=900_000) == Invocation(
         stream_id="demo:x",
@@ -304,7 +304,7 @@ def test_the_wait_of_the_execution_decides(
     """An overlap is as long as the wait leaves room for; a renewal is due where another wait would leave some."""
     limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": str(deployed_s)}
     request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=asked_s)
-    settings = load(environment(tmp_path, **limits))
+    settings = Settings.load(environment(tmp_path, **limits))
     who = stream_invocation.to_invocation(request, settings, "r1", now_ms=0, remaining_ms=900_000)
     assert (who.overlap_max_ms, who.waits_too_long, who.is_renewal_due) == (overlap_ms, waits_too_long, waits_too_long)
 
@@ -325,7 +325,7 @@ def test_a_function_lives_for_no_longer_than_its_machine_waits_for_it(
     """After a deployment that lengthens the limit it ends in time, and a renewal is due where no overlap is left."""
     limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": "240"}
     request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=240, limit_s=limit_s)
-    settings = load(environment(tmp_path, **limits))
+    settings = Settings.load(environment(tmp_path, **limits))
     who = stream_invocation.to_invocation(request, settings, "r1", now_ms=0, remaining_ms=left_s * 1000)
     expected = (deadline_ms, overlap_ms, is_renewal_due)
     assert (who.deadline_ms, who.overlap_max_ms, who.is_renewal_due) == expected

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.run.deployed_profiles import ask, read_profile, told
-from handlers.settings import Settings, load
+from handlers.settings import Settings
 from tests.handlers.test_settings import environment
 
 ARN = "arn:aws:lambda:eu-central-1:111111111111:function:manager:stable"
@@ -25,7 +25,7 @@ allow_private = true
 
 def settings(folder: Path, **upstreams: str) -> Settings:
     """Those of a function whose profiles lie in `folder`."""
-    return load(environment(folder.parent, STREAMS_DIR=str(folder), **upstreams))
+    return Settings.load(environment(folder.parent, STREAMS_DIR=str(folder), **upstreams))
 
 
 class Functions:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.settings import ControlSettings, Settings, SettingsError, load, load_control, load_delivery
+from handlers.settings import ControlSettings, DeliverySettings, Settings, SettingsError
 
 
 def environment(root: Path, **changes: str) -> dict[str, str]:
@@ -29,7 +29,7 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
 
 def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
     """Seconds become milliseconds, the streams' folder has a default, and only UPSTREAM_ variables are kept."""
-    settings = load(environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", AWS_SECRET_ACCESS_KEY="x"))
+    settings = Settings.load(environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", AWS_SECRET_ACCESS_KEY="x"))
     assert settings == Settings(
         events_table="events",
         control_table="control",
@@ -52,8 +52,8 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
 def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
     """STREAMS_DIR is taken below the task's root, or as it is where it is absolute."""
     (tmp_path / "other").mkdir()
-    assert load(environment(tmp_path, STREAMS_DIR="other")).streams_dir == tmp_path / "other"
-    assert load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
+    assert Settings.load(environment(tmp_path, STREAMS_DIR="other")).streams_dir == tmp_path / "other"
+    assert Settings.load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
 
 
 NEEDED = [
@@ -76,40 +76,40 @@ def test_a_missing_variable_is_named(tmp_path: Path, name: str) -> None:
     """Absent or empty, the sentence says which variable it is."""
     for value in ("", "  "):
         with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-            load(environment(tmp_path, **{name: value}))
+            Settings.load(environment(tmp_path, **{name: value}))
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "+5", "1.5", "5s", "901", "٣", "1e2", "0x5"])
 def test_a_bad_number_of_seconds_is_named(tmp_path: Path, value: str) -> None:
     """Only whole seconds from 1 to 900, in ASCII digits; the value itself is not repeated."""
     with pytest.raises(SettingsError, match=r"^the variable MARGIN_S must be a whole number of seconds from 1 to 900$"):
-        load(environment(tmp_path, MARGIN_S=value))
+        Settings.load(environment(tmp_path, MARGIN_S=value))
 
 
 def test_a_bad_number_of_days_is_named(tmp_path: Path) -> None:
     """Whole days up to ten years; 0 is for ever. A bucket may be named or not."""
-    assert load(environment(tmp_path, LEDGER_KEEP_DAYS="0", EVENTS_BUCKET="mine")).events_bucket == "mine"
+    assert Settings.load(environment(tmp_path, LEDGER_KEEP_DAYS="0", EVENTS_BUCKET="mine")).events_bucket == "mine"
     for name in ("LEDGER_KEEP_DAYS", "KEEP_DAYS"):
         for value in ("-1", "3651", "1.5", "12345"):
             with pytest.raises(SettingsError, match=rf" {name} must be a whole number of days from 0 to 3650$"):
-                load(environment(tmp_path, **{name: value}))
+                Settings.load(environment(tmp_path, **{name: value}))
 
 
 def test_what_has_metrics_is_one_of_three(tmp_path: Path) -> None:
     """The stage, each profile or each stream; whatever else is there fails the cold start."""
     for by in ("stage", "stream"):
-        assert load(environment(tmp_path, METRICS_BY=by)).metrics_by == by
+        assert Settings.load(environment(tmp_path, METRICS_BY=by)).metrics_by == by
     for value in ("sink", "Stage", "1"):
         with pytest.raises(SettingsError, match=r"^the variable METRICS_BY must be stage, profile or stream$"):
-            load(environment(tmp_path, METRICS_BY=value))
+            Settings.load(environment(tmp_path, METRICS_BY=value))
 
 
 def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:
     """A folder that is not there and a queue without an address are refused."""
     with pytest.raises(SettingsError, match=r"^the variable STREAMS_DIR names no folder of stream profiles$"):
-        load(environment(tmp_path, STREAMS_DIR="nowhere"))
+        Settings.load(environment(tmp_path, STREAMS_DIR="nowhere"))
     with pytest.raises(SettingsError, match=r"^the variable DEAD_LETTER_QUEUE_URL must be the address of a queue"):
-        load(environment(tmp_path, DEAD_LETTER_QUEUE_URL="dead-letters"))
+        Settings.load(environment(tmp_path, DEAD_LETTER_QUEUE_URL="dead-letters"))
 
 
 CONTROL_NEEDED = [
@@ -123,8 +123,8 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
     """Tables, folder, queue and the connection manager's intervals; a bucket may be named."""
     whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", **RESTS)
     needed = {name: whole[name] for name in ("LAMBDA_TASK_ROOT", *CONTROL_NEEDED)}
-    assert load_control(needed | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
-    assert load_control(needed) == ControlSettings(
+    assert ControlSettings.load(needed | {"EVENTS_BUCKET": "mine"}).events_bucket == "mine"
+    assert ControlSettings.load(needed) == ControlSettings(
         events_table="events",
         events_bucket="",
         control_table="control",
@@ -142,13 +142,13 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
 def test_a_variable_that_the_control_function_misses_is_named(tmp_path: Path, name: str) -> None:
     """The sentence is the same as for the connection manager."""
     with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-        load_control(environment(tmp_path, **(RESTS | {name: ""})))
+        ControlSettings.load(environment(tmp_path, **(RESTS | {name: ""})))
 
 
 def test_the_delivery_needs_what_its_documents_say(tmp_path: Path) -> None:
     """Which numbers are metrics, and in whose namespace; without either it fails its cold start."""
-    settings = load_delivery(environment(tmp_path))
+    settings = DeliverySettings.load(environment(tmp_path))
     assert (settings.metrics_by, settings.metrics_namespace) == ("profile", "Streamkeeper")
     for name in ("METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "SECRETS_PREFIX", "DEAD_LETTER_QUEUE_URL"):
         with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-            load_delivery(environment(tmp_path, **{name: ""}))
+            DeliverySettings.load(environment(tmp_path, **{name: ""}))

@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.errors import StoreUnavailable
-from handlers.settings import SettingsError, load_watch
+from handlers.settings import SettingsError, WatchSettings
 from handlers.watching.alerts import MOST_OF_GROUP, damaged, lines, unconnected, with_streams
 from local.costs.stage_costs import WATCH_METRICS, measured
 from local.service import osls
@@ -131,14 +131,15 @@ class Watched:
         """The function as a new sandbox has it; its logger keeps the output of the moment."""
         module = importlib.import_module("handlers.watch")
         self.patch.setattr(module, "dynamodb", self.aws.dynamodb)
-        self.patch.setattr(module, "sqs", lambda: self.aws.sqs)
-        self.patch.setattr(module, "step_functions", lambda: States(**{"1": RUNS}))
+        made = module.client
+        self.clients: dict[str, Any] = {"sqs": self.aws.sqs, "stepfunctions": States(**{"1": RUNS})}
+        self.patch.setattr(module, "client", lambda service: self.clients.get(service) or made(service))
         return module
 
     def states(self, **executions: Any) -> States:
         """Has Step Functions answer so."""
-        states = States(**executions)
-        self.patch.setattr(self.module, "step_functions", lambda: states)
+        _, states = self.module, States(**executions)
+        self.clients["stepfunctions"] = states
         return states
 
     def put(self, stream_id: str, sort_key: str = "lease", **attributes: Any) -> None:
@@ -170,10 +171,9 @@ class Watched:
     @contextlib.contextmanager
     def topic_refuses(self) -> Iterator[None]:
         """No message is taken."""
-        refused = Client(self.module.sns(), "publish", fails_with("AuthorizationError"))
-        with self.patch.context() as patch:
-            patch.setattr(self.module, "sns", lambda: refused)
-            yield
+        self.clients["sns"] = Client(self.module.client("sns"), "publish", fails_with("AuthorizationError"))
+        yield
+        del self.clients["sns"]
 
 
 @pytest.fixture
@@ -315,7 +315,8 @@ def test_what_the_topic_did_not_take_is_sent_in_the_next_run(watched: Watched) -
 def test_a_queue_that_does_not_answer_stops_nothing(watched: Watched) -> None:
     """The number is missing, and a line says so."""
     silent = Client(watched.aws.sqs, "get_queue_attributes", never_arrives)
-    watched.patch.setattr(watched.module, "sqs", lambda: silent)
+    _ = watched.module
+    watched.clients["sqs"] = silent
     assert watched.run()["dead_letters"] is None
     assert [line["message"] for line in watched.reported()[1]] == ["the dead-letter queue does not answer"]
 
@@ -410,7 +411,7 @@ def test_a_missing_variable_is_named(name: str) -> None:
     """The cold start fails with its name; a wrong number is reported with its bounds."""
     rest = {other: value for other, value in ENVIRONMENT.items() if other != name}
     with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-        load_watch(rest)
+        WatchSettings.load(rest)
     with pytest.raises(SettingsError, match=r"UNCONNECTED_AFTER_S must be a whole number of seconds from 1 to 86400$"):
-        load_watch(ENVIRONMENT | {"UNCONNECTED_AFTER_S": "86401"})
-    assert load_watch(ENVIRONMENT).unconnected_after_ms == AFTER_S * 1000
+        WatchSettings.load(ENVIRONMENT | {"UNCONNECTED_AFTER_S": "86401"})
+    assert WatchSettings.load(ENVIRONMENT).unconnected_after_ms == AFTER_S * 1000
