@@ -6,22 +6,19 @@ never ends the service.
 
 import asyncio
 import contextlib
-import functools
 import json
 import time
-from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from handlers.api.connection_records import Records
 from handlers.connection.backoff import Rest
-from handlers.connection.lease import Lease
+from handlers.connection.ledger import Gap
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.errors import StoreUnavailable
 from handlers.group import is_group
-from handlers.store import ledger_records, typed_values
-from handlers.store.control_record import to_record
+from handlers.store.ledger_records import GAP
 from handlers.store.stream_records import StreamRecords
 from local.aws_endpoints import Endpoints
 from local.observers import harmless
@@ -36,7 +33,8 @@ from timeline.coverage import Connection, gaps
 
 CHECK_EVERY_S = 1.0
 WINDOW_MS = 120_000
-_NEWEST = 12
+# Two lanes, and the connection before them.
+_NEWEST, _MOST_GAPS = 3, 1000
 
 
 class LiveView:
@@ -91,21 +89,20 @@ class LiveView:
         failed = self._failed(running)
         for stream_id, known in streams.items():
             self._views.setdefault(stream_id, StreamView(stream_id, known.opening.started_ms))
+        found: dict[str, tuple[Records, list[Gap]]] = {}
+        groups: list[str] = []
+        # The tables may be restarting; the next check is a second away.
+        with contextlib.suppress(StoreUnavailable):
+            found, groups = await asyncio.to_thread(self._read, list(self._views))
         for stream_id, view in self._views.items():
-            if is_group(stream_id):
-                await self._check_group(stream_id, view, failed.get(stream_id, []))
-                continue
-            records: list[dict[str, Any]] = []
-            lease: Lease | None = None
-            # The embedded AWS may be restarting; the next check is a second away.
-            with contextlib.suppress(BotoCoreError, ClientError):
-                records, lease, rest = await asyncio.to_thread(self._read, stream_id)
-                self._alert_stuck(stream_id, rest)
-            connected_token = view.connected_token if lease is None else lease.connected_token
-            for news in view.update(records, connected_token, _now_ms(), failed.get(stream_id, [])):
+            records, losses = found.get(stream_id, (None, []))
+            for news in view.update(records, _now_ms(), failed.get(stream_id, []), losses):
                 self._screen.say(news)
-            if lease is not None:
-                self._alert(stream_id, view.unconnected_ms(lease, _now_ms()))
+            if records is not None:
+                self._alert_stuck(stream_id, records.rest)
+                self._alert(stream_id, view.unconnected_ms(_now_ms()))
+        for news in groups:
+            self._screen.say(news)
         for stream_id in [one for one in self._views if one not in streams]:
             del self._views[stream_id]
             self._groups.pop(stream_id, None)
@@ -114,18 +111,25 @@ class LiveView:
         if self._screen.interactive and streams:
             self._screen.show(Group(*(self._drawn(known) for known in streams.values())))
 
-    async def _check_group(self, group: str, view: StreamView, failures: list[Failure]) -> None:
-        """Prints what has changed for the streams that share a function, and for the function itself."""
-        for news in view.update([], 0, _now_ms(), failures):
-            self._screen.say(news)
+    def _read(self, stream_ids: list[str]) -> tuple[dict[str, tuple[Records, list[Gap]]], list[str]]:
+        """The records and announced losses of each stream that is alone, and the news of each group."""
         if self._control_table is None:
-            return
-        records = StreamRecords(self._endpoints.client("dynamodb"), self._control_table)
-        seen, now_ms = self._groups.setdefault(group, GroupView(group)), _now_ms()
-        with contextlib.suppress(StoreUnavailable):  # as of a stream
-            check = functools.partial(seen.check, records, now_ms, now_ms - WINDOW_MS, self._unconnected_after_ms)
-            for news in await asyncio.to_thread(check):
-                self._screen.say(news)
+            return {}, []
+        table = StreamRecords(self._endpoints.client("dynamodb"), self._control_table)
+        alone = [one for one in stream_ids if not is_group(one)]
+        read, now_ms = table.read_briefly(alone), _now_ms()
+        found = {one: (records, self._losses(table, one)) for one in alone if (records := read(one)) is not None}
+        news = []
+        for group in set(stream_ids).difference(alone):
+            seen = self._groups.setdefault(group, GroupView(group))
+            news += seen.check(table, now_ms, now_ms - WINDOW_MS, self._unconnected_after_ms)
+        return found, news
+
+    def _losses(self, table: StreamRecords, stream_id: str) -> list[Gap]:
+        """The gaps that the upstream announced on the newest connections; their keys have a number behind the fence."""
+        *_, oldest = [0, *sorted(self._views[stream_id].seen, reverse=True)[:_NEWEST]]
+        written = table.gaps(stream_id, f"{GAP}{oldest:012d}", _MOST_GAPS)
+        return [gap for key, gap in written if key.count("#") > 1 and not gap.is_refused]
 
     def _alert(self, stream_id: str, length_ms: int) -> None:
         """Prints once what the deployed alarm reports: a wanted stream has had no connection for too long."""
@@ -151,25 +155,6 @@ class LiveView:
             reader = self._failures[known.opening.arn] = kept.get(known.opening.arn) or Failures()
             failures.setdefault(stream_of(known), []).extend(reader.new(self._executions.history(known)))
         return failures
-
-    def _read(self, stream_id: str) -> tuple[list[dict[str, Any]], Lease, Rest]:
-        if self._control_table is None:
-            return [], Lease(), Rest()
-        client = self._endpoints.client("dynamodb")
-        records = [item for prefix in ("connection#", "gap#") for item in self._newest(client, stream_id, prefix)]
-        lease = client.get_item(TableName=self._control_table, Key=typed_values.key(stream_id, "lease"))
-        record = to_record(lease.get("Item"))
-        return ledger_records.with_live(records, record.live), record.lease, record.rest
-
-    def _newest(self, client: Any, stream_id: str, prefix: str) -> list[dict[str, Any]]:
-        newest: list[dict[str, Any]] = client.query(
-            TableName=self._control_table,
-            KeyConditionExpression="PK = :stream AND begins_with(SK, :prefix)",
-            ExpressionAttributeValues={":stream": {"S": stream_id}, ":prefix": {"S": prefix}},
-            ScanIndexForward=False,
-            Limit=_NEWEST,
-        )["Items"]
-        return newest
 
     def _drawn(self, known: KnownExecution) -> RenderableType:
         seen = self._groups.get(stream_of(known))
@@ -202,12 +187,11 @@ class LiveView:
         lanes, width = self._recent_lanes(known, since_ms), self._width
         # The picture's own scale starts at the left; here the right edge is now.
         *drawn, _ = picture.draw(lanes, connections, gaps(connections, WINDOW_MS), WINDOW_MS, width)
-        held = view.held(now_ms)
         facts = (
             f"{view.rate():.1f} events/s · {view.stored} stored · {view.duplicates} duplicates turned away ·"
             f" overlap {view.overlap_ms(now_ms) / 1000:.1f} s · gap {view.gap_ms(now_ms) / 1000:.1f} s"
         )
-        return self._shown(f"{stream_of(known)}: {held}", [facts, *drawn, _scale(width)])
+        return self._shown(f"{stream_of(known)}: {view.held()}", [facts, *drawn, _scale(width)])
 
     @property
     def _width(self) -> int:

@@ -1,21 +1,21 @@
 """Turns a stream's records into news: connections that opened and ended, and events that were lost.
 
-Records are read as DynamoDB returns them, and failures of functions come from the history. Invariants: a piece of news
-is returned once; a connection whose function was killed ends where its record was last written; a function is told as
-killed only where the history says so, for one that is slow, paused or cannot write is as silent.
+How a connection stands follows from its record (handlers/api/connection_records.py), and from the failures of functions
+in the history. Invariants: a piece of news is returned once; a connection whose function was killed ends where its
+record was last written; a function is called killed only where the history says so, for one that is slow, paused or
+cannot write is as silent.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from handlers.api.answers import at
+from handlers.api.connection_records import Connection, Connections, Records
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.ledger import UNRECORDED, Gap
-from handlers.store.ledger_records import announced_gap
 from local.service.function_failures import Failure
-from timeline.coverage import Connection, gaps, overlap_ms
+from timeline import coverage
 
 # An open connection writes its record every PROGRESS_EVERY_S; of one that was silent for this long nobody knows more.
 SILENT_MS = 8_000
@@ -25,52 +25,7 @@ _KEPT = 60
 _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 
 
-@dataclass(frozen=True)
-class ConnectionView:
-    """One connection as its record says; `closed_ms` is None while it is open."""
-
-    fence: int
-    lane: str
-    opened_ms: int | None
-    seen_ms: int
-    closed_ms: int | None
-    ended_by: str
-    stored: int
-    duplicates: int
-    saved_ms: int = 0
-    deadline_ms: int | None = None
-    dead_lettered: int = 0
-    conflicts: int = 0
-
-    @property
-    def heard_ms(self) -> int:
-        """When its function last wrote something."""
-        return max(self.seen_ms, self.saved_ms)
-
-
-def connection_view(item: Mapping[str, Any]) -> ConnectionView:
-    """Returns the view of a record `connection#…`."""
-
-    def number(name: str) -> int | None:
-        return int(item[name]["N"]) if name in item else None
-
-    return ConnectionView(
-        fence=number("fence") or 0,
-        lane=item.get("lane", {}).get("S", "") or "B",
-        opened_ms=number("opened_ms"),
-        seen_ms=number("seen_ms") or 0,
-        closed_ms=number("closed_ms"),
-        ended_by=item.get("ended_by", {}).get("S", ""),
-        stored=number("stored") or 0,
-        duplicates=number("duplicates") or 0,
-        saved_ms=number("saved_ms") or 0,
-        deadline_ms=number("deadline_ms"),
-        dead_lettered=number("dead_lettered") or 0,
-        conflicts=number("conflicts") or 0,
-    )
-
-
-def _came(connection: ConnectionView) -> str:
+def _came(connection: Connection) -> str:
     """What became of its events, as in "3 stored, 1 dead-lettered, 2 duplicates turned away"."""
     words = [f"{connection.stored} stored"]
     if connection.dead_lettered:
@@ -81,11 +36,11 @@ def _came(connection: ConnectionView) -> str:
     return ", ".join(words)
 
 
-def _unheard_of(connection: ConnectionView) -> str:
+def _unheard_of(connection: Connection) -> str:
     return f"not heard of since {at(connection.heard_ms)}: its function is slow, paused or gone"
 
 
-def _within(connection: ConnectionView, failure: Failure) -> bool:
+def _within(connection: Connection, failure: Failure) -> bool:
     """Whether the connection was opened by the attempt that failed."""
     opened_ms = connection.opened_ms
     return opened_ms is not None and connection.lane == failure.lane and failure.from_ms <= opened_ms <= failure.at_ms
@@ -100,8 +55,10 @@ class StreamView:
 
     stream_id: str
     since_ms: int
-    seen: dict[int, ConnectionView] = field(default_factory=dict)
-    connected_token: int = 0
+    seen: dict[int, Connection] = field(default_factory=dict)
+    _records: Records = field(default_factory=lambda: Records(Lease(), None, None, ()))
+    _open: set[int] = field(default_factory=set)
+    _unrecorded: set[int] = field(default_factory=set)
     _silent: set[int] = field(default_factory=set)
     _reported: set[tuple[str, int]] = field(default_factory=set)
     _counts: deque[tuple[int, int]] = field(default_factory=deque)
@@ -110,31 +67,29 @@ class StreamView:
     _failing: Failure | None = None
 
     def update(
-        self, items: Iterable[dict[str, Any]], connected_token: int, now_ms: int, failures: Iterable[Failure] = ()
+        self, records: Records | None, now_ms: int, failures: Iterable[Failure] = (), losses: Iterable[Gap] = ()
     ) -> list[str]:
         """Returns the news, a sentence each.
 
-        `connected_token` is the lease's, `items` the newest records of connections and gaps; `failures` are those of
-        functions since the last update, seen before the records were read.
+        `records` are those that were read now, None where they could not be; `failures` are those of functions since
+        the last update, seen before the records were read, and `losses` the newest gaps that the upstream announced.
         """
-        self.connected_token = connected_token
-        losses = []
-        for item in items:
-            if item["SK"]["S"].startswith("gap#"):
-                losses.append(announced_gap(item))
-                continue
-            connection = connection_view(item)
-            self.seen[connection.fence] = connection
+        if records is not None:
+            self._records = records
+            self.seen |= {one.fence: one for one in records.connections}
         for fence in sorted(self.seen)[:-_KEPT]:
             forgotten = self.seen.pop(fence)
             self._forgotten = (self._forgotten[0] + forgotten.stored, self._forgotten[1] + forgotten.duplicates)
+        now = Connections(replace(self._records, connections=[*self.seen.values()]), now_ms, SILENT_MS)
+        self._open = {one.fence for one in now.open}
+        self._unrecorded = {one.fence for one in now.all if now.cause(one) == UNRECORDED}
         self._counts.append((now_ms, self.stored))
         while len(self._counts) > 2 and self._counts[0][0] < now_ms - _RATE_OVER_MS:
             self._counts.popleft()
         news = [sentence for failure in failures for sentence in self._failed(failure)]
-        recent = [one for _, one in sorted(self.seen.items()) if (one.opened_ms or 0) >= self.since_ms]
+        recent = [one for one in now.all if (one.opened_ms or 0) >= self.since_ms]
         news += [sentence for one in recent for sentence in self._news(one, now_ms)]
-        return news + [self._lost(loss) for loss in losses if loss is not None and self._is_new(loss)]
+        return news + [self._lost(loss) for loss in losses if self._is_new(loss)]
 
     @property
     def stored(self) -> int:
@@ -153,63 +108,54 @@ class StreamView:
         (from_ms, before), (to_ms, after) = self._counts[0], self._counts[-1]
         return (after - before) * 1000 / max(1, to_ms - from_ms)
 
-    def holder(self) -> ConnectionView | None:
-        """Returns the connection that holds the stream by the lease; None where it is no longer open."""
-        connection = self.seen.get(self.connected_token)
-        return connection if connection is not None and connection.closed_ms is None else None
-
-    def held(self, now_ms: int) -> str:
-        """Returns who holds the stream, in a phrase."""
-        holder = self.holder()
-        if holder is None or self._is_over(holder, now_ms):
+    def held(self) -> str:
+        """Returns which lane holds the stream, in a phrase."""
+        holder = self.seen.get(self._records.lease.connected_token)
+        if holder is None or self._is_over(holder):
             return "no lane holds it"
-        since = f", {_unheard_of(holder)}" if self._is_silent(holder, now_ms) else ""
+        since = f", {_unheard_of(holder)}" if self._is_silent(holder) else ""
         return f"lane {holder.lane} holds it (fencing token {holder.fence}){since}"
 
-    def connections(self, now_ms: int) -> list[Connection]:
+    def connections(self, now_ms: int) -> list[coverage.Connection]:
         """Returns the connections that were answered, in order of opening."""
         return [
-            Connection(one.lane, one.opened_ms, self._end_ms(one, now_ms), one.ended_by or UNRECORDED)
+            coverage.Connection(one.lane, one.opened_ms, self._end_ms(one, now_ms), one.ended_by or UNRECORDED)
             for _, one in sorted(self.seen.items())
             if one.opened_ms is not None
         ]
 
-    def unconnected_ms(self, lease: Lease, now_ms: int) -> int:
+    def unconnected_ms(self, now_ms: int) -> int:
         """Returns for how long the stream has not been connected though it should be; 0 where it is.
 
         A lease that was set back knows nothing of a connection that has written its record since.
         """
-        return 0 if any(self._is_open(one, now_ms) for one in self.seen.values()) else unconnected_ms(lease, now_ms)
+        is_connected = any(self._is_open(one) for one in self.seen.values())
+        return 0 if is_connected else unconnected_ms(self._records.lease, now_ms)
 
     def overlap_ms(self, now_ms: int) -> int:
         """Returns how long two connections were open at once."""
-        return overlap_ms(self.connections(now_ms))
+        return coverage.overlap_ms(self.connections(now_ms))
 
     def gap_ms(self, now_ms: int) -> int:
         """Returns how long no connection was open, between the first opening and now."""
-        return sum(gap.to_ms - gap.from_ms for gap in gaps(self.connections(now_ms), now_ms))
+        return sum(gap.to_ms - gap.from_ms for gap in coverage.gaps(self.connections(now_ms), now_ms))
 
-    def _end_ms(self, connection: ConnectionView, now_ms: int) -> int:
-        if connection.closed_ms is not None:
-            return connection.closed_ms
-        return now_ms if self._is_open(connection, now_ms) else connection.seen_ms
+    def _end_ms(self, one: Connection, now_ms: int) -> int:
+        return now_ms if self._is_open(one) else one.last_ms
 
-    def _is_open(self, connection: ConnectionView, now_ms: int) -> bool:
+    def _is_open(self, one: Connection) -> bool:
         """Whether it was answered and is known to be open now."""
-        is_over = self._is_over(connection, now_ms) or self._is_silent(connection, now_ms)
-        return connection.opened_ms is not None and not is_over
+        return one.fence in self._open and self._failure_of(one) is None
 
-    def _is_over(self, connection: ConnectionView, now_ms: int) -> bool:
+    def _is_over(self, one: Connection) -> bool:
         """Whether it has surely ended: by its record, by the history, or because its function's time is over."""
-        if connection.closed_ms is not None or self._failure_of(connection) is not None:
-            return True
-        return connection.deadline_ms is not None and now_ms > connection.deadline_ms + SILENT_MS
+        return one.closed_ms is not None or one.fence in self._unrecorded or self._failure_of(one) is not None
 
-    def _is_silent(self, connection: ConnectionView, now_ms: int) -> bool:
+    def _is_silent(self, one: Connection) -> bool:
         """Whether it has written nothing for so long that nobody knows how it stands."""
-        return connection.closed_ms is None and now_ms - connection.heard_ms > SILENT_MS
+        return not (self._is_open(one) or self._is_over(one))
 
-    def _failure_of(self, connection: ConnectionView) -> Failure | None:
+    def _failure_of(self, connection: Connection) -> Failure | None:
         """The failure that ended the function that had this connection, where one is known to have."""
         failures = (failure for failure in self._failures if failure.is_certain)
         return next((failure for failure in failures if _within(connection, failure)), None)
@@ -224,7 +170,7 @@ class StreamView:
             return []
         return [f"{self.stream_id}: lane {failure.lane} cannot connect: {failure.reason}"]
 
-    def _news(self, connection: ConnectionView, now_ms: int) -> list[str]:
+    def _news(self, connection: Connection, now_ms: int) -> list[str]:
         news = []
         if connection.opened_ms is not None and self._report_once("opened", connection.fence):
             again = self._failing is not None and connection.opened_ms > self._failing.at_ms
@@ -234,32 +180,33 @@ class StreamView:
                 f"{self.stream_id}: lane {connection.lane} is {word}"
                 f" (fencing token {connection.fence}){self._after(connection)}"
             )
-        news += self._silence(connection, now_ms)
-        over = self._is_over(connection, now_ms)
-        if over and connection.opened_ms is not None and self._report_once("closed", connection.fence):
+        news += self._silence(connection)
+        if (
+            self._is_over(connection)
+            and connection.opened_ms is not None
+            and self._report_once("closed", connection.fence)
+        ):
             failure = self._failure_of(connection)
             ended_by = connection.ended_by.replace("_", " ") or (
                 failure.reason if failure else "nobody recorded how it ended"
             )
-            lasted_s = (self._end_ms(connection, now_ms) - connection.opened_ms) / 1000
+            lasted_s = (self._end_ms(connection, now_ms) - (connection.opened_ms or 0)) / 1000
             news.append(
                 f"{self.stream_id}: lane {connection.lane} is closed after {lasted_s:.1f} s: {ended_by};"
                 f" {_came(connection)}{self._handover(connection, now_ms)}"
             )
         return news
 
-    def _silence(self, connection: ConnectionView, now_ms: int) -> list[str]:
+    def _silence(self, connection: Connection) -> list[str]:
         """News of a connection that falls silent, and of one that is heard of again."""
-        was_silent, lane = connection.fence in self._silent, f"{self.stream_id}: lane {connection.lane}"
-        is_silent = self._is_silent(connection, now_ms) and not self._is_over(connection, now_ms)
-        if is_silent == was_silent or connection.opened_ms is None:
+        is_silent, fence = self._is_silent(connection), connection.fence
+        if is_silent == (fence in self._silent) or connection.opened_ms is None:
             return []
-        if is_silent:
-            self._silent.add(connection.fence)
-            return [f"{lane} is {_unheard_of(connection)} (fencing token {connection.fence})"]
-        self._silent.discard(connection.fence)
-        is_back = connection.heard_ms > now_ms - SILENT_MS
-        return [f"{lane} is heard of again (fencing token {connection.fence})"] if is_back else []
+        self._silent ^= {fence}
+        if not is_silent and self._is_over(connection):
+            return []
+        words = _unheard_of(connection) if is_silent else "heard of again"
+        return [f"{self.stream_id}: lane {connection.lane} is {words} (fencing token {fence})"]
 
     def _is_new(self, loss: Gap) -> bool:
         return loss.to_ms >= self.since_ms and self._report_once(f"lost until {loss.to_ms}", loss.fence)
@@ -268,16 +215,16 @@ class StreamView:
         length_s = (loss.to_ms - loss.from_ms) / 1000
         return f"{self.stream_id}: events of {length_s:.1f} s are lost: {loss.cause.replace('_', ' ')}"
 
-    def _after(self, connection: ConnectionView) -> str:
+    def _after(self, connection: Connection) -> str:
         """How long there was no connection before this one."""
         earlier = [one for one in self.seen.values() if one.fence < connection.fence and one.opened_ms is not None]
         if not earlier or connection.opened_ms is None or any(one.closed_ms is None for one in earlier[-1:]):
             return ""
-        missed = gaps(self.connections(connection.opened_ms), connection.opened_ms)
+        missed = coverage.gaps(self.connections(connection.opened_ms), connection.opened_ms)
         gap_ms = sum(gap.to_ms - gap.from_ms for gap in missed[-1:] if gap.to_ms == connection.opened_ms)
         return f" after a gap of {gap_ms} ms" if gap_ms > 0 else ""
 
-    def _handover(self, connection: ConnectionView, now_ms: int) -> str:
+    def _handover(self, connection: Connection, now_ms: int) -> str:
         """How long this connection and its successor were open together."""
         successors = [one for one in self.seen.values() if one.fence > connection.fence and one.opened_ms is not None]
         if not successors or successors[0].opened_ms is None:

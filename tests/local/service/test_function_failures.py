@@ -64,4 +64,4 @@ def test_the_reason_is_the_message_or_the_error(error: str, message: str, reason
 def test_an_error_without_a_message_has_its_name() -> None:
     """An error without a message is reported by its name."""
     (failure, *_) = lanes(iter([StoreUnavailable(), "ended", "ended"]))
-    assert StreamView("demo", 0).update([], 0, 1, [failure]) == ["demo: lane B cannot connect: StoreUnavailable"]
+    assert StreamView("demo", 0).update(None, 1, [failure]) == ["demo: lane B cannot connect: StoreUnavailable"]

@@ -1,13 +1,13 @@
 """A stream's news, from its records and from the failures of its functions."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from handlers.connection.effects import RecordLoss
+from handlers.api.connection_records import Connection, Records
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Gap
-from handlers.store import ledger_records
 from local.service.function_failures import Failure
 from local.service.stream_view import SILENT_MS, StreamView
 
@@ -20,79 +20,80 @@ DEADLINE_MS = 60_000
 TIME_IS_OVER_MS = DEADLINE_MS + SILENT_MS + 1
 
 
-def record(fence: int, lane: str, **numbers: int) -> dict[str, Any]:
-    """A connection's record as DynamoDB gives it."""
-    values = {"fence": fence, "seen_ms": 0} | numbers
-    key = {"SK": {"S": f"connection#{fence:012d}"}}
-    return key | {"lane": {"S": lane}} | {name: {"N": str(number)} for name, number in values.items()}
+def connection(fence: int, lane: str, **values: Any) -> Connection:
+    """A connection of a function of its own."""
+    unset = dict.fromkeys(("claimed_ms", "seen_ms", "stored", "duplicates", "dead_lettered"), 0)
+    named = {"opened_ms": None, "closed_ms": None, "ended_by": "", "resumed": False}
+    return Connection(fence=fence, lane=lane, execution="arn:1", request_id=f"r{fence}", **unset | named | values)
 
 
-def loss(fence: int, number: int, cause: str) -> dict[str, Any]:
-    """The record of a gap that the upstream announced."""
-    return ledger_records.loss_item("demo", RecordLoss(fence, number, 5_000, 6_500, cause))
+def records(*connections: Connection, lease: Lease | None = None) -> Records:
+    """What is read; the newest connection holds the stream."""
+    newest = max((one.fence for one in connections), default=0)
+    return Records(lease or Lease(fence=newest, connected_token=newest), None, None, connections)
 
 
 def test_an_announced_loss_is_news_once() -> None:
-    """Once by connection, number and cause; a gap between connections is not one, and an old loss is not news."""
+    """Once by connection, end and cause; an old loss is not news."""
     view = StreamView("demo", since_ms=1_000)
-    between = ledger_records.gap_item("demo", Gap(2, 5_000, 6_000, "reset", True))
-    records = [
-        between,
-        loss(2, 1, "announced_by_upstream"),
-        ledger_records.loss_item("demo", RecordLoss(1, 1, 0, 900, "old")),
-    ]
-    assert view.update(records, 2, 7_000) == ["demo: events of 1.5 s are lost: announced by upstream"]
-    assert view.update(records, 2, 8_000) == []
+    losses = [Gap(2, 5_000, 6_500, "announced_by_upstream", False), Gap(1, 0, 900, "old", False)]
+    assert view.update(None, 7_000, losses=losses) == ["demo: events of 1.5 s are lost: announced by upstream"]
+    assert view.update(None, 8_000, losses=losses) == []
 
 
 def test_a_stream_that_cannot_connect_is_news_once_a_reason() -> None:
     """News: the first failed opening, not the same reason again, another reason, and then the connection."""
     view = StreamView("demo:a", 0)
-    assert view.update([], 0, 1_100, [REFUSED, REFUSED]) == ["demo:a: lane B cannot connect: nothing listens"]
-    assert view.update([], 0, 1_200, [REFUSED]) == []
-    assert view.update([], 0, 2_100, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
-    opened = record(3, "B", opened_ms=3_000, seen_ms=3_000)
-    assert view.update([opened], 3, 3_100) == ["demo:a: lane B is connected again (fencing token 3)"]
-    assert view.update([opened], 3, 3_200) == []
-    assert view.update([opened], 3, 3_300, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
+    assert view.update(None, 1_100, [REFUSED, REFUSED]) == ["demo:a: lane B cannot connect: nothing listens"]
+    assert view.update(None, 1_200, [REFUSED]) == []
+    assert view.update(None, 2_100, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
+    opened = connection(3, "B", opened_ms=3_000, seen_ms=3_000)
+    assert view.update(records(opened), 3_100) == ["demo:a: lane B is connected again (fencing token 3)"]
+    assert view.update(records(opened), 3_200) == []
+    assert view.update(records(opened), 3_300, [OTHER]) == ["demo:a: lane A cannot connect: the upstream answered 503"]
 
 
 def test_what_was_not_stored_as_it_came_is_news_of_an_end() -> None:
     """Dead letters, and events under a known key with another body; of neither where there is none."""
     view = StreamView("demo", 0)
     counts = {"stored": 3, "dead_lettered": 1, "duplicates": 2, "conflicts": 1}
-    closed = record(1, "B", opened_ms=1_000, seen_ms=2_000, closed_ms=2_000, **counts)
-    assert view.update([closed | {"ended_by": {"S": "reset"}}], 1, 2_100)[1] == (
+    closed = connection(1, "B", opened_ms=1_000, seen_ms=2_000, closed_ms=2_000, ended_by="reset", **counts)
+    assert view.update(records(closed), 2_100)[1] == (
         "demo: lane B is closed after 1.0 s: reset;"
         " 3 stored, 1 dead-lettered, 2 duplicates turned away, 1 under a known key with another body"
     )
 
 
-def test_a_lease_that_was_set_back_disconnects_nobody() -> None:
+@pytest.mark.parametrize(
+    ("values", "now_ms", "unconnected_ms"),
+    [
+        ({"opened_ms": None}, 21_000, 20_000),
+        ({"opened_ms": 900}, 21_000 + SILENT_MS, 0),
+        ({"opened_ms": 900}, 21_001 + SILENT_MS, 20_001 + SILENT_MS),
+        ({"opened_ms": 900, "closed_ms": 21_000}, 21_500, 20_500),
+    ],
+)
+def test_a_lease_that_was_set_back_disconnects_nobody(
+    values: dict[str, Any], now_ms: int, unconnected_ms: int
+) -> None:  # fmt: skip
     """The lease ran out long ago; while a connection writes its record, the stream is connected all the same."""
     lease = Lease(fence=1, connected_token=1, execution="arn:1", expires_at_ms=1_000)
     view = StreamView("demo", 0)
-    assert view.unconnected_ms(lease, 21_000) == 20_000
-    view.update([record(2, "A", seen_ms=21_000)], 1, 21_000)
-    assert view.unconnected_ms(lease, 21_000) == 20_000
-    view.update([record(2, "A", opened_ms=900, seen_ms=21_000)], 1, 21_000)
-    assert view.unconnected_ms(lease, 21_000 + SILENT_MS) == 0
-    assert view.unconnected_ms(lease, 21_001 + SILENT_MS) == 20_001 + SILENT_MS
-    view.update([record(2, "A", opened_ms=900, seen_ms=21_000, closed_ms=21_000)], 1, 21_500)
-    assert view.unconnected_ms(lease, 21_500) == 20_500
+    view.update(records(connection(2, "A", seen_ms=21_000, **values), lease=lease), now_ms)
+    assert view.unconnected_ms(now_ms) == unconnected_ms
 
 
 def test_an_opened_connection_is_not_a_failed_opening() -> None:
     """Its failure is reported as its end; a lane that was taken over reports nothing else."""
     view = StreamView("demo", 0)
-    opened = record(1, "B", opened_ms=950, seen_ms=990, closed_ms=1_000) | {"ended_by": {"S": "reset"}}
+    opened = connection(1, "B", opened_ms=950, seen_ms=990, closed_ms=1_000, ended_by="reset")
     taken = Failure("B", 900, 1_000, "StreamTakenOver", "later")
-    assert view.update([opened], 1, 1_100) == [
+    assert view.update(records(opened), 1_100) == [
         "demo: lane B is connected (fencing token 1)",
         "demo: lane B is closed after 0.1 s: reset; 0 stored, 0 duplicates turned away",
     ]
-    assert view.update([opened], 1, 1_100, [REFUSED, taken]) == []
-    assert view.update([], 1, 2_100, [Failure("A", 1_500, 2_000, "ConnectionExpired", "later")]) == []
+    assert view.update(records(opened), 1_100, [REFUSED, taken]) == []
+    assert view.update(None, 2_100, [Failure("A", 1_500, 2_000, "ConnectionExpired", "later")]) == []
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,9 @@ def test_a_connection_without_a_last_record_ends_as_its_function_did(
 ) -> None:
     """The history says why nothing more was written; where it says nothing, the function's time must be over."""
     view = StreamView("demo", 0)
-    opened = record(1, "B", opened_ms=500, seen_ms=900, deadline_ms=DEADLINE_MS)
-    assert view.update([opened], 1, 950) == ["demo: lane B is connected (fencing token 1)"]
-    *_, news = view.update([opened], 1, now_ms, failures)
+    opened = connection(1, "B", opened_ms=500, seen_ms=900, deadline_ms=DEADLINE_MS)
+    assert view.update(records(opened), 950) == ["demo: lane B is connected (fencing token 1)"]
+    *_, news = view.update(records(opened), now_ms, failures)
     assert news == f"demo: lane B is closed after 0.4 s: {words}; 0 stored, 0 duplicates turned away"
 
 
@@ -127,9 +128,9 @@ def test_a_connection_without_a_last_record_ends_as_its_function_did(
 def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> None:
     """Neither in the line of the next connection nor in the sum; after a drop it is both."""
     view = StreamView("demo", since_ms=1_000)
-    first = record(1, "B", opened_ms=2_000, seen_ms=3_000, closed_ms=3_000) | {"ended_by": {"S": ended_by}}
-    view.update([first], 1, 3_500)
-    news = view.update([first, record(2, "B", opened_ms=8_000, seen_ms=8_000)], 2, 8_500)
+    first = connection(1, "B", opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by=ended_by)
+    view.update(records(first), 3_500)
+    news = view.update(records(first, connection(2, "B", opened_ms=8_000, seen_ms=8_000)), 8_500)
     assert news == [f"demo: lane B is connected (fencing token 2){said}"]
     assert view.gap_ms(8_500) == (5_000 if said else 0)
 
@@ -137,22 +138,22 @@ def test_the_time_of_a_deliberate_stop_is_no_gap(ended_by: str, said: str) -> No
 def test_a_silent_function_is_not_called_dead() -> None:
     """News once that it is not heard of, and once that it is again; who holds the stream is said with it."""
     view = StreamView("demo", 0)
-    opened = record(1, "B", opened_ms=500, seen_ms=900, saved_ms=1_000, deadline_ms=DEADLINE_MS)
-    assert view.update([opened], 1, 1_000 + SILENT_MS) == ["demo: lane B is connected (fencing token 1)"]
-    assert view.held(1_000 + SILENT_MS) == "lane B holds it (fencing token 1)"
+    opened = connection(1, "B", opened_ms=500, seen_ms=900, saved_ms=1_000, deadline_ms=DEADLINE_MS)
+    assert view.update(records(opened), 1_000 + SILENT_MS) == ["demo: lane B is connected (fencing token 1)"]
+    assert view.held() == "lane B holds it (fencing token 1)"
     unheard = "not heard of since 1970-01-01T00:00:01.000Z: its function is slow, paused or gone"
     silent_ms = 1_001 + SILENT_MS
-    assert view.update([opened], 1, silent_ms) == [f"demo: lane B is {unheard} (fencing token 1)"]
-    assert view.update([opened], 1, silent_ms + 1) == []
-    assert view.held(silent_ms) == f"lane B holds it (fencing token 1), {unheard}"
-    again = opened | record(1, "B", opened_ms=500, seen_ms=900, saved_ms=silent_ms, deadline_ms=DEADLINE_MS)
-    assert view.update([again], 1, silent_ms + 2) == ["demo: lane B is heard of again (fencing token 1)"]
+    assert view.update(records(opened), silent_ms) == [f"demo: lane B is {unheard} (fencing token 1)"]
+    assert view.update(records(opened), silent_ms + 1) == []
+    assert view.held() == f"lane B holds it (fencing token 1), {unheard}"
+    again = replace(opened, saved_ms=silent_ms)
+    assert view.update(records(again), silent_ms + 2) == ["demo: lane B is heard of again (fencing token 1)"]
     assert view.gap_ms(silent_ms + 2) == 0
 
 
 def test_a_slow_store_is_no_silence() -> None:
     """What is not stored yet holds `seen` back; that the record is written shows that the function lives."""
     view = StreamView("demo", 0)
-    slow = record(1, "B", opened_ms=500, seen_ms=600, saved_ms=50_000, deadline_ms=DEADLINE_MS)
-    assert view.update([slow], 1, 50_001) == ["demo: lane B is connected (fencing token 1)"]
+    slow = connection(1, "B", opened_ms=500, seen_ms=600, saved_ms=50_000, deadline_ms=DEADLINE_MS)
+    assert view.update(records(slow), 50_001) == ["demo: lane B is connected (fencing token 1)"]
     assert view.gap_ms(50_001) == 0
