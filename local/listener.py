@@ -11,6 +11,7 @@ import errno
 import socket
 import struct
 from collections.abc import Collection, Iterator
+from typing import Literal
 
 import uvicorn
 from starlette.requests import ClientDisconnect
@@ -50,10 +51,21 @@ def port_of(listening: socket.socket) -> int:
     return int(listening.getsockname()[1])
 
 
-class _Server(uvicorn.Server):
-    """uvicorn.Server that ends on an event, where uvicorn polls a flag ten times a second."""
+class Server(uvicorn.Server):
+    """uvicorn.Server that ends on an event, where uvicorn polls a flag ten times a second.
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    `names` are the hosts that it serves besides the loopback's at its own port, `hosts` those that no page may be of.
+    """
+
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, names: Collection[str], hosts: Collection[str],
+        lifespan: Literal["on", "off"] = "off",
+    ) -> None:  # fmt: skip
+        config = uvicorn.Config(
+            own_hosts.guarded(app, port_of(listening), names, hosts), http=own_hosts.Protocol, loop="none", ws="none",
+            lifespan=lifespan, log_config=None, log_level="error", access_log=False, date_header=False,
+            server_header=False, timeout_graceful_shutdown=1,
+        )  # fmt: skip
         super().__init__(config)
         self.ready = asyncio.Event()
         self.end = asyncio.Event()
@@ -79,29 +91,13 @@ def _quiet(app: ASGIApp) -> ASGIApp:
 
 
 class Listener:
-    """Serves one ASGI application on one socket until it is closed.
-
-    `names` are the hosts that it serves besides the loopback's at its own port, `hosts` those that no page may be of.
-    """
+    """Serves one ASGI application on one socket until it is closed; names and hosts are those of `Server`."""
 
     def __init__(
         self, app: ASGIApp, listening: socket.socket, names: Collection[str] = (), hosts: Collection[str] = ()
     ) -> None:
-        config = uvicorn.Config(
-            _quiet(own_hosts.guarded(app, port_of(listening), names, hosts)),
-            http=own_hosts.Protocol,
-            loop="none",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="error",
-            access_log=False,
-            date_header=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
         self._socket = listening
-        self._server = _Server(config)
+        self._server = Server(_quiet(app), listening, names, hosts)
         self._task: asyncio.Task[None] | None = None
 
     @property

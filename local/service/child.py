@@ -1,15 +1,15 @@
 """Keeps a child process of the service alive: starts it, watches it, restarts it, ends it.
 
-Invariants: between `start` and `stop` a child that dies is replaced, unless it dies too often; `on_death` runs after
-the old child has ended and before the new one is spawned, so that nobody acts on what only the old one knew.
+Invariants: between `start` and `stop` a child that dies is replaced, unless it dies too often; `died` runs after the
+old child has ended and before the new one is spawned, so that nobody acts on what only the old one knew.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from local.user_error import UserError
 
@@ -19,37 +19,36 @@ _MOST_RESTARTS = 5
 _RESTARTS_WINDOW_S = 60.0
 
 
-async def _nothing() -> None:
-    return None
+class Supervisor:
+    """Keeps one child alive; `say` reports a restart, `on_failure` is called with a sentence when it died too often.
 
-
-@dataclass(frozen=True)
-class Child:
-    """The command to run, how to know that it answers, and the callbacks.
-
-    `name` begins a sentence ("The embedded AWS"); `resumes_from` ends one ("its last save"). `on_failure` is called
-    with a sentence when it has died too often; `say` reports a restart.
+    `name` begins a sentence ("The embedded AWS"); `resumes_from` ends one ("its last save").
     """
 
     name: str
     resumes_from: str
-    log: Path
-    spawn: Callable[[], Awaitable[asyncio.subprocess.Process]]
-    answers: Callable[[], Awaitable[None]]
-    on_failure: Callable[[str], None]
-    say: Callable[[str], None]
-    on_death: Callable[[], None] = lambda: None
-    on_restart: Callable[[], Awaitable[None]] = _nothing
 
-
-class Supervisor:
-    """Keeps one child alive."""
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
+    def __init__(self, log: Path, on_failure: Callable[[str], None], say: Callable[[str], None]) -> None:
+        self.log = log
+        self.say = say
+        self._on_failure = on_failure
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+
+    async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
+        """Starts the child, which prints into its log."""
+        raise NotImplementedError
+
+    async def answers(self) -> None:
+        """Returns once the child answers."""
+        raise NotImplementedError
+
+    def died(self) -> None:
+        """Runs after the old child has ended and before the new one is spawned."""
+
+    async def restarted(self) -> None:
+        """Runs once the new child is spawned."""
 
     @property
     def pid(self) -> int | None:
@@ -58,7 +57,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Returns when the child answers; one that does not start is a UserError that names its log."""
-        self._process = await self._child.spawn()
+        self._process = await self._spawn()
         await self._ready()
         self._task = asyncio.create_task(self._watch())
 
@@ -86,9 +85,14 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as log:
+            return await self.spawn(log)
+
     async def _ready(self) -> None:
         assert self._process is not None
-        answer = asyncio.ensure_future(self._child.answers())
+        answer = asyncio.create_task(self.answers())
         death = asyncio.create_task(self._process.wait())
         done, pending = await asyncio.wait(
             {answer, death}, timeout=_READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
@@ -97,7 +101,7 @@ class Supervisor:
             task.cancel()
         if answer not in done:
             self.kill()
-            raise UserError(f"{self._child.name} did not start; its log is {self._child.log}.")
+            raise UserError(f"{self.name} did not start; its log is {self.log}.")
         answer.result()
 
     async def _watch(self) -> None:
@@ -109,12 +113,11 @@ class Supervisor:
                 return
             now_s = time.monotonic()
             deaths_s = [at_s for at_s in deaths_s if now_s - at_s < _RESTARTS_WINDOW_S] + [now_s]
-            child = self._child
             if len(deaths_s) > _MOST_RESTARTS:
-                child.on_failure(f"{child.name} died {len(deaths_s)} times in a minute, so the service stops.")
+                self._on_failure(f"{self.name} died {len(deaths_s)} times in a minute, so the service stops.")
                 return
-            name = child.name[0].lower() + child.name[1:]
-            child.say(f"{name} died ({self._process.returncode}); it restarts from {child.resumes_from}")
-            child.on_death()
-            self._process = await child.spawn()
-            await child.on_restart()
+            name = self.name[0].lower() + self.name[1:]
+            self.say(f"{name} died ({self._process.returncode}); it restarts from {self.resumes_from}")
+            self.died()
+            self._process = await self._spawn()
+            await self.restarted()

@@ -19,7 +19,7 @@ from typing import IO
 from local import own_hosts
 from local.checkout import ROOT
 from local.listener import HOST, port_of
-from local.service.child import Child, Supervisor
+from local.service.child import Supervisor
 from local.service.embedded_aws_child import NOT_SAVED
 from local.user_error import UserError
 
@@ -64,35 +64,19 @@ def lock(folder: Path, wait_s: float = _WAIT_FOR_LOCK_S) -> IO[str]:
 class EmbeddedAws(Supervisor):
     """One ministack process and its replacements; they share one listening socket."""
 
+    name = "The embedded AWS"
+    resumes_from = "its last save"
+
     def __init__(
-        self,
-        folder: Path,
-        listening: socket.socket,
-        lock_file: IO[str],
-        on_death: Callable[[], None],
-        on_restart: Callable[[], Awaitable[None]],
-        on_failure: Callable[[str], None],
-        say: Callable[[str], None],
-    ) -> None:
+        self, folder: Path, listening: socket.socket, lock_file: IO[str], on_death: Callable[[], None],
+        on_restart: Callable[[], Awaitable[None]], on_failure: Callable[[str], None], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        super().__init__(folder / "logs" / "engine.log", on_failure, say)
         self._folder = folder
-        self._log = folder / "logs" / "engine.log"
         self._listening = listening
         self._lock_file = lock_file
         self._on_death = on_death
-        self._say = say
-        super().__init__(
-            Child(
-                name="The embedded AWS",
-                resumes_from="its last save",
-                log=self._log,
-                spawn=self._spawn,
-                answers=lambda: _health(port_of(listening)),
-                on_failure=on_failure,
-                say=say,
-                on_death=self._died,
-                on_restart=on_restart,
-            )
-        )
+        self._on_restart = on_restart
 
     @property
     def url(self) -> str:
@@ -103,28 +87,41 @@ class EmbeddedAws(Supervisor):
         """Ends the child, which saves its state first; a line says what it could not save within ten seconds."""
         status = await super().stop()
         if status is None:
-            self._say("the embedded AWS took too long to save: changes of its last seconds are lost")
+            self.say("the embedded AWS took too long to save: changes of its last seconds are lost")
         elif status == NOT_SAVED:
             # The last line of its log names the services.
-            *_, reason = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-            self._say(f"the embedded AWS {reason}: {self._log} says why")
+            *_, reason = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            self.say(f"the embedded AWS {reason}: {self.log} says why")
         self._listening.close()
         return status
 
-    def _died(self) -> None:
+    def died(self) -> None:
+        """Closes queued connections: their clients know a newer state than the restored one."""
         self._on_death()
-        self._drop_queued()
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._listening.accept()[0].close()
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
-        self._log.parent.mkdir(parents=True, exist_ok=True)
+    async def restarted(self) -> None:
+        """Passes it on."""
+        await self._on_restart()
+
+    async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
+        """Starts ministack on the socket."""
         descriptors = (self._listening.fileno(), self._lock_file.fileno())
-        with self._log.open("wb") as log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
-                str(descriptors[0]),
-                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
-                cwd=ROOT, env=self._environment(os.environ),
-            )  # fmt: skip
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-W", "ignore", "-m", "local.service.embedded_aws_child", str(os.getpid()),
+            str(descriptors[0]),
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=descriptors, start_new_session=True,
+            cwd=ROOT, env=self._environment(os.environ),
+        )  # fmt: skip
+
+    async def answers(self) -> None:
+        """Returns once it is well. The socket listens already, so this waits in its queue until the child accepts."""
+        reader, writer = await asyncio.open_connection(HOST, port_of(self._listening))
+        writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        await reader.readline()
+        writer.close()
 
     def _environment(self, parents: Mapping[str, str]) -> dict[str, str]:
         port = str(port_of(self._listening))
@@ -139,18 +136,3 @@ class EmbeddedAws(Supervisor):
             # ministack removes containers of its own label from any Docker it finds, so it must find none.
             "DOCKER_HOST": f"unix://{(self._folder / 'no-docker').resolve()}",
         }
-
-    def _drop_queued(self) -> None:
-        """Closes queued connections: their clients know a newer state than the restored one."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._listening.accept()[0].close()
-
-
-async def _health(port: int) -> None:
-    # The socket already listens, so this waits in its queue until the child accepts.
-    reader, writer = await asyncio.open_connection(HOST, port)
-    writer.write(b"GET /_ministack/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    await writer.drain()
-    await reader.readline()
-    writer.close()

@@ -14,14 +14,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from local import own_hosts
 from local.bootstrap import die_with_parent
+from local.listener import Server
 
 NOT_SAVED = 3
 SAVE_EVERY_S = 1.0
@@ -120,19 +119,6 @@ class _NotSaved(logging.Handler):
             self.names.append(str(record.args[0]))
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, end: asyncio.Event) -> None:
-        super().__init__(config)
-        self._end = end
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def main_loop(self) -> None:
-        await self._end.wait()
-
-
 async def serve(listening: socket.socket) -> list[str]:
     """Serves until SIGTERM, then saves, and returns the services that it could not save.
 
@@ -140,22 +126,14 @@ async def serve(listening: socket.socket) -> list[str]:
     """
     from ministack.app import app
 
-    end = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, end.set)
     changes = Changes(app)
+    # The service forwards requests with the Host that they came with, of its own port, and without their Origin.
+    server = Server(changes, listening, (), (*own_hosts.more(os.environ), *own_hosts.LOOPBACK), lifespan="on")
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.end.set)
     saver = Saver(changes)
     saving = asyncio.create_task(saver.run())
-    # The service forwards requests with the Host that they came with, of its own port, and without their Origin.
-    hosts = (*own_hosts.more(os.environ), *own_hosts.LOOPBACK)
-    guarded = own_hosts.guarded(changes, int(listening.getsockname()[1]), (), hosts)
-    config = uvicorn.Config(
-        guarded, http=own_hosts.Protocol, loop="none", ws="none", lifespan="on", log_config=None, access_log=False,
-        date_header=False, server_header=False, timeout_graceful_shutdown=1,
-    )  # fmt: skip
-    server = _Server(config, end)
     not_saved = _NotSaved()
-    end_of_saving = asyncio.create_task(_stop_saving(end, saver, saving, not_saved))
+    end_of_saving = asyncio.create_task(_stop_saving(server.end, saver, saving, not_saved))
     await server.serve(sockets=[listening])
     end_of_saving.cancel()
     return not_saved.names

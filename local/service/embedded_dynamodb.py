@@ -20,7 +20,7 @@ from typing import IO
 
 from local.checkout import ROOT
 from local.listener import port_of
-from local.service.child import Child, Supervisor
+from local.service.child import Supervisor
 
 # By `sys.platform` and `platform.machine()`.
 _BUILDS = {("linux", "x86_64"): "linux-x64"}
@@ -63,10 +63,14 @@ def elsewhere(folder: Path, *, is_embedded: bool) -> list[str]:
 class EmbeddedDynamoDB(Supervisor):
     """One dynoxide process and its replacements, which answer at one port."""
 
+    name = "The embedded DynamoDB"
+    resumes_from = "what is on disk, which is everything"
+
     def __init__(
         self, folder: Path, binary: Path, lock_file: IO[str], on_failure: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
+        super().__init__(folder / "logs" / "dynamodb.log", on_failure, say)
         self._folder = folder
         self._binary = binary
         self._lock_file = lock_file
@@ -74,50 +78,36 @@ class EmbeddedDynamoDB(Supervisor):
         # It cannot use an open socket, so a free port is chosen and released.
         with socket.create_server((self._host, 0)) as free:
             self._port = port_of(free)
-        super().__init__(
-            Child(
-                name="The embedded DynamoDB",
-                resumes_from="what is on disk, which is everything",
-                log=folder / "logs" / "dynamodb.log",
-                spawn=self._spawn,
-                answers=lambda: _answers(self._host, self._port),
-                on_failure=on_failure,
-                say=say,
-            )
-        )
 
     @property
     def url(self) -> str:
         """The address, valid for the whole run."""
         return f"http://{self._host}:{self._port}"
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
-        logs = self._folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+    async def spawn(self, log: IO[bytes]) -> asyncio.subprocess.Process:
+        """Starts dynoxide, bound to this process, with nothing of the user's environment."""
         # The child's working folder is the checkout.
         file = database(self._folder).resolve()
         arguments = ["--host", self._host, "--port", str(self._port), "--db-path", str(file)]
         bond = [sys.executable, "-m", "local.bootstrap", "--exec", str(os.getpid())]
-        with (logs / "dynamodb.log").open("wb") as log:
-            return await asyncio.create_subprocess_exec(
-                *bond, str(self._binary), *arguments,
-                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self._lock_file.fileno()],
-                start_new_session=True, cwd=ROOT,
-                env={name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
-            )  # fmt: skip
+        return await asyncio.create_subprocess_exec(
+            *bond, str(self._binary), *arguments,
+            stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[self._lock_file.fileno()],
+            start_new_session=True, cwd=ROOT,
+            env={name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
+        )  # fmt: skip
 
-
-async def _answers(host: str, port: int) -> None:
-    """Returns once the port answers HTTP at all."""
-    while True:
-        try:
-            reader, writer = await asyncio.open_connection(host, port)
-        except OSError:
+    async def answers(self) -> None:
+        """Returns once the port answers HTTP at all."""
+        while not await self._has_answered():
             await asyncio.sleep(_ASK_AGAIN_S)
-            continue
+
+    async def _has_answered(self) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            return False
         writer.write(b"GET / HTTP/1.1\r\nHost: dynamodb\r\nConnection: close\r\n\r\n")
         line = await reader.readline()
         writer.close()
-        if line.startswith(b"HTTP/"):
-            return
-        await asyncio.sleep(_ASK_AGAIN_S)
+        return line.startswith(b"HTTP/")
