@@ -1,4 +1,4 @@
-"""Compiles and evaluates number fields: a number, a path, or a JSONata expression.
+"""Compiles and evaluates fields that are a fixed value, a path, or a JSONata expression.
 
 In JSONPath the path is in a field of its own, whose name ends in Path; in JSONata the expression is in the field.
 """
@@ -28,14 +28,15 @@ def filled(fields: Fields, name: str, label: str) -> Callable[[Any, Any, Branch]
     return lambda _raw, narrowed, branch: fill(narrowed, branch)
 
 
-class Amount:
-    """A number field. name: of the field that is present. value: its number, None for a path or an expression."""
+class Given:
+    """A field whose value is fixed, at a path, or an expression's.
 
-    def __init__(
-        self, fields: Fields, name: str, least: float, most: float = 99_999_999, *, whole: bool = True
-    ) -> None:
-        self.name = name
-        self.value: float | None = None
+    name: of the field that is present. value: the fixed one, None for the others. kind: of an expression's value.
+    """
+
+    def __init__(self, fields: Fields, name: str, kind: str, fixed: Callable[[str], Any]) -> None:
+        self.name, self._kind = name, kind
+        self.value: Any = None
         self.path: Path | None = None
         self.query: Template | None = None
         if not fields.queries and fields.exclusive(name, name + "Path") == [name + "Path"]:
@@ -43,10 +44,8 @@ class Amount:
             self.path = compiled(fields.get(self.name), fields.at(self.name), reference=True)
         elif fields.queries and is_query(fields.value.get(name)):
             self.query = Template(fields.get(name), fields.at(name), name)
-        elif whole:
-            self.value = fields.integer(name, int(least), int(most))
         else:
-            self.value = fields.number(name, least, most)
+            self.value = fixed(name)
 
     @property
     def present(self) -> bool:
@@ -57,13 +56,37 @@ class Amount:
         """Return the value, MISSING where the path leads nowhere, None where the field is absent.
 
         raw: $states.input of an expression. narrowed: the data of a path. Raises QueryFailure where an expression's
-        value is not a number.
+        value is of another type.
         """
         if self.path is not None:
             return self.path.look(narrowed, branch)
         if self.query is not None:
-            return self.query.typed("number", states_of(raw), branch)
+            return self.query.typed(self._kind, states_of(raw), branch)
         return self.value
+
+    def refusal(self, what: str, value: Any, *, after_entry: bool = False) -> EvaluationError:
+        """Return the failure for a value that the state refuses; its words are AWS's."""
+        if self.query is not None:
+            return QueryFailure(f"The {self.name} field {what}: {shown(value)}", self.name, after_entry=after_entry)
+        text = self.path.text if self.path else ""
+        return EvaluationError(f"The {self.name} parameter {what}: {text} == {shown(value)}")
+
+    def missing(self) -> EvaluationError:
+        """Return the failure for a path that leads nowhere."""
+        text = self.path.text if self.path else ""
+        return EvaluationError(f"The {self.name} parameter does not reference an input value: {text}")
+
+
+class Amount(Given):
+    """A number field."""
+
+    def __init__(
+        self, fields: Fields, name: str, least: float, most: float = 99_999_999, *, whole: bool = True
+    ) -> None:
+        def fixed(name: str) -> float | None:
+            return fields.integer(name, int(least), int(most)) if whole else fields.number(name, least, most)
+
+        super().__init__(fields, name, "number", fixed)
 
     def bounded(
         self,
@@ -85,18 +108,17 @@ class Amount:
             return None
         number = _number(value, whole)
         if number is None:
-            raise self._refusal(
-                f'field refers to value "{shown(value)}" which is not a valid {"integer" if whole else "float"}'
-            )
+            wanted = "integer" if whole else "float"
+            text = f'field refers to value "{shown(value)}" which is not a valid {wanted}'
+            raise self._bad(f"The {self.name} {text}: {self.path.text if self.path else ''}")
         name = self.name.removesuffix("Path")
         if most is not None and not 0 <= number <= most:
-            raise self._refusal(f"{name} must be between 0 and {most:g}.", bare=True)
+            raise self._bad(f"{name} must be between 0 and {most:g}.")
         if number < 0 and negative is not None:
-            raise self._refusal(negative.format(name=name, number=number), bare=True)
+            raise self._bad(negative.format(name=name, number=number))
         return number
 
-    def _refusal(self, what: str, *, bare: bool = False) -> EvaluationError:
-        text = what if bare else f"The {self.name} {what}: {self.path.text if self.path else ''}"
+    def _bad(self, text: str) -> EvaluationError:
         return QueryFailure(text, self.name) if self.query is not None else EvaluationError(text)
 
 

@@ -9,21 +9,20 @@ not used: permissions are not checked.
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from states_language.branch import Branch
 from states_language.clock import uuid4
 from states_language.definition.fields import Fields
-from states_language.failures import EvaluationError, Halted, HeartbeatMissed, QueryFailure, StateError, TaskFailure
-from states_language.history import fits
+from states_language.failures import EvaluationError, Halted, HeartbeatMissed, StateError, TaskFailure
+from states_language.history import failure, fits, payload
 from states_language.jsonata.evaluation import is_query
-from states_language.states.amounts import Amount, filled, shown
+from states_language.states.amounts import Amount, filled
 from states_language.states.attempts import Retrying
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
-from states_language.tasks.resources import TOKEN, function_name, payload_of, read_resource, wrapped
-from states_language.tasks.task_events import events_of
+from states_language.tasks.resources import TOKEN, Resource, function_name, payload_of, read_resource, wrapped
 from states_language.timestamps import http_date
 from states_language.values import MISSING, compact, too_large, written
 
@@ -51,7 +50,7 @@ class Task(Retrying):
         if (self.heartbeat_s.value or 0) >= (self.timeout_s.value or math.inf):
             raise fields.fail("HeartbeatSeconds", "must be smaller than TimeoutSeconds")
         self.credentials = Credentials(fields)
-        self.events = events_of(resource)
+        self.events = TaskEvents(resource)
         fields.close("a Task state")
 
     async def attempt(self, branch: Branch, data: Any) -> Any:
@@ -86,7 +85,7 @@ class Task(Retrying):
         with self._failing(branch, timers):
             call = self._call(branch, parameters, timeout_s, pending)
             result, text = await self._answered(branch, call, timers)
-        self.events.succeeded(branch, text)
+        self.events.add(branch, "Succeeded", payload("output", text))
         return result
 
     @contextlib.contextmanager
@@ -95,7 +94,7 @@ class Task(Retrying):
         try:
             yield
         except TaskFailure as problem:
-            self.events.failed(branch, problem.error, problem.cause)
+            self.events.add(branch, "Failed", failure(problem.error, problem.cause))
             raise problem.of_state() from None
         finally:
             timers.cancel()
@@ -120,7 +119,7 @@ class Task(Retrying):
         pending.when_started(begun)
         with self._failing(branch, timers):
             result, text = self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
-        self.events.succeeded(branch, text)
+        self.events.add(branch, "Succeeded", payload("output", text))
         return result
 
     async def _answered(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> tuple[Any, str]:
@@ -134,9 +133,9 @@ class Task(Retrying):
             _, text = self._sized(self._in_time(branch, submitted), branch)
         except TaskFailure as problem:
             # "TaskSubmitFailed: … a task that failed to submit" (API reference, HistoryEvent); not recorded.
-            self.events.submit_failed(branch, problem.error, problem.cause)
+            self.events.add(branch, "SubmitFailed", failure(problem.error, problem.cause))
             raise problem.of_state() from None
-        self.events.submitted(branch, text)
+        self.events.add(branch, "Submitted", payload("output", text))
         return self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
 
     async def _asked(self, branch: Branch, call: TaskCall, timers: TaskTimers) -> Any:
@@ -150,7 +149,7 @@ class Task(Retrying):
 
     def _in_time(self, branch: Branch, answer: Any) -> Any:
         if answer is TIMED_OUT or answer is NO_HEARTBEAT:
-            self.events.timed_out(branch)
+            self.events.add(branch, "TimedOut", {"error": "States.Timeout"})
             raise HeartbeatMissed if answer is NO_HEARTBEAT else StateError("States.Timeout", None)
         return answer
 
@@ -203,15 +202,11 @@ def _seconds(limit: Amount, data: Any, narrowed: Any, branch: Branch) -> int | N
     value = limit.find(data, narrowed, branch)
     if value is None and not limit.present:
         return None
-    text = limit.path.text if limit.path else ""
     if value is MISSING and limit.path:
         limit.path.read(narrowed, branch)  # raises, with the words for an InputPath that leads nowhere
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    refusal = "cannot be parsed as a positive long value:"
-    if limit.query is not None:
-        raise QueryFailure(f"The {limit.name} field {refusal} {shown(value)}", limit.name)
-    raise EvaluationError(f"The {limit.name} parameter {refusal} {text} == {shown(value)}")
+    raise limit.refusal("cannot be parsed as a positive long value", value)
 
 
 class Credentials:
@@ -239,3 +234,31 @@ class Credentials:
                 f"The value of the field 'RoleArn' has an invalid format: {compact(credentials['RoleArn'])}"
             )
         return {"taskCredentials": {"roleArn": credentials["RoleArn"]}}
+
+
+class TaskEvents:
+    """Adds the events of a Task's work; those of services, of functions by their ARN and of activities differ."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._kind = "LambdaFunction" if resource.function else "Activity" if resource.activity else "Task"
+        is_service = self._kind == "Task"
+        self._named = {"resourceType": resource.type, "resource": resource.name} if is_service else {}
+
+    def add(self, branch: Branch, what: str, details: Mapping[str, Any]) -> None:
+        """Add an event such as TaskSucceeded."""
+        branch.add(f"{self._kind}{what}", {**self._named, **details})
+
+    def scheduled(self, branch: Branch, text: str, more: Mapping[str, Any]) -> None:
+        """Add the event of the call, with its parameters as text."""
+        if self._named:
+            self.add(branch, "Scheduled", {"region": branch.execution.identity.region, "parameters": text, **more})
+        else:
+            self.add(branch, "Scheduled", {"resource": self._resource.text, **payload("input", text), **more})
+
+    def started(self, branch: Branch, worker: str | None = None) -> None:
+        """Add the event of the beginning; an activity begins when a worker takes it on."""
+        if self._kind == "LambdaFunction":
+            branch.add("LambdaFunctionStarted")
+        else:
+            self.add(branch, "Started", {} if worker is None else {"workerName": worker})
