@@ -67,9 +67,3 @@ class Environment(Protocol):
     def random(self) -> float:
         """Return the next random number, 0 <= x < 1."""
         ...
-
-
-class StateEnvironment(Environment, Protocol):
-    """The environment of a state; `staged` has the variables that its Assign sets when the state is left, or None."""
-
-    staged: dict[str, Any] | None

@@ -1,6 +1,6 @@
-"""Runs the iterations of an inline Map: the same line of states for each item, so many at a time.
+"""Runs lines of states within a state: the branches of a Parallel, or the iterations of an inline Map.
 
-Invariant: outputs are in the order of the items, and after the first failure no iteration begins and none goes on.
+Invariant: outputs are in the order of the branches or items, and after the first failure no line begins or goes on.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from states_language.branch import Branch
+from states_language.branch import Branch, Child
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
 from states_language.place import Parts, Place, Within
 from states_language.states.base import Line
@@ -30,11 +30,93 @@ class ItemEnvironment:
         return {**self._branch.context(), "Map": {"Item": self._item}}
 
 
-class Iterations:
-    """The iterations of one attempt. select: makes the input of one. at_once: MaxConcurrency, 0 for no bound.
+class Lines:
+    """The lines of one attempt. within: what they go on from."""
 
-    within: what they go on from.
-    """
+    def __init__(self, parent: Branch, count: int, within: Within | None) -> None:
+        self.parent = parent
+        self.loop = asyncio.get_running_loop()
+        # A failure is the future's result, not its exception: asyncio reports an exception that is never awaited.
+        self.done: asyncio.Future[Any] = self.loop.create_future()
+        self.parts = Parts(count, parent.last_id, within)
+        parent.last_id = self.parts.began_id
+        self.failing = False
+
+    def left(self) -> Within:
+        """Return where the lines stand."""
+        return self.parts.left()
+
+    def start(self, child: Branch, index: int, line: Line, data: Callable[[], Any], place: Place | None) -> None:
+        """Run a line from its begin, on this data, or from the place where it stood."""
+        child.work = child.execution.task(self._run(child, index, line, data, place))
+
+    async def _run(self, child: Branch, index: int, line: Line, data: Callable[[], Any], place: Place | None) -> None:
+        try:
+            output = await child.run(line.states, line.start_at, data() if place is None else None, place)
+        except Halted:
+            return
+        except EvaluationError as problem:  # of the item's selector: the Map state's own
+            await self._refused(child, problem)
+        except StateError as failure:
+            await self._fail(child, failure)
+        except Fatal as failure:
+            child.execution.fail(child, failure)
+        except Exception as problem:
+            child.execution.crash(child, problem)
+        else:
+            self.succeed(child, index, output)
+
+    async def _refused(self, child: Branch, problem: EvaluationError) -> None:
+        try:
+            refusal = self.parent.refused(problem)
+        except Halted:
+            return
+        if isinstance(refusal, Fatal):
+            child.execution.fail(child, refusal)
+        elif isinstance(refusal, StateError):
+            await self._fail(child, refusal)
+
+    def succeed(self, child: Branch, index: int, output: Any) -> None:
+        """Record the output of a line that has ended."""
+        self.parts.end(index, output)
+        child.scope.close()
+        if self.parts.complete:
+            # The chain goes on from the branch that ended last (recorded for Map).
+            self.parent.last_id = child.last_id
+            self.settle(self.parts.outputs)
+
+    def others(self, child: Branch) -> list[Child]:
+        """Return the lines besides one."""
+        return [other for other in self.parent.children if other is not child]
+
+    async def failed(self, child: Branch) -> None:
+        """Abort what is open in the lines; the one that failed comes first."""
+        # Within a failing branch the state that failed counts as aborted too (recorded).
+        for branch in (child, *self.others(child)):
+            branch.abort_state(child.last_id)
+
+    async def _fail(self, child: Branch, failure: StateError) -> None:
+        if self.failing:
+            return
+        self.failing = True
+        try:
+            await self.failed(child)
+            self.parts.freeze()
+            for branch in self.parent.children:
+                branch.kill()
+            self.parent.last_id = child.last_id
+        except Halted:
+            return
+        self.settle(failure)
+
+    def settle(self, outcome: Any) -> None:
+        """Complete the attempt with its outputs or its StateError."""
+        if not self.done.done():
+            self.done.set_result(outcome)
+
+
+class Iterations(Lines):
+    """The iterations of a Map. select: makes the input of one. at_once: MaxConcurrency, 0 for no bound."""
 
     def __init__(
         self,
@@ -45,26 +127,21 @@ class Iterations:
         at_once: int,
         within: Within | None = None,
     ) -> None:
-        self.parent = parent
+        super().__init__(parent, len(items), within)
         self.line = line
         self.items = items
         self.select = select
         self.name = parent.state.name if parent.state else ""
-        self.loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[Any] = self.loop.create_future()
-        self.parts = Parts(len(items), parent.last_id, within)
-        parent.last_id = self.parts.began_id
         self.waiting = deque(self.parts.open)
-        self.failing = False
         if self.parts.complete:
-            self.done.set_result(self.parts.outputs)
+            self.settle(self.parts.outputs)
         first = min(len(self.waiting), at_once or MOST_AT_ONCE, MOST_AT_ONCE)
         for begun in [self._begin(parent.last_id) for _ in range(first)]:
             self._start(*begun)
 
     def left(self) -> Within:
         """Return where the iterations stand."""
-        return self.parts.left() | {"items": self.items}
+        return super().left() | {"items": self.items}
 
     def _begin(self, previous_id: int) -> tuple[Branch, int, Place | None]:
         index = self.waiting.popleft()
@@ -79,38 +156,11 @@ class Iterations:
         return child, index, place
 
     def _start(self, child: Branch, index: int, place: Place | None) -> None:
-        child.work = child.execution.task(self._run(child, index, place))
+        item = self.items[index]
+        self.start(child, index, self.line, lambda: self.select(ItemEnvironment(self.parent, index, item), item), place)
 
-    async def _run(self, child: Branch, index: int, place: Place | None) -> None:
-        try:
-            item, data = self.items[index], None
-            if place is None:
-                data = self.select(ItemEnvironment(self.parent, index, item), item)
-            output = await child.run(self.line.states, self.line.start_at, data, place)
-        except Halted:
-            return
-        except EvaluationError as problem:  # of the item's selector: the Map state's own
-            await self._refused(child, problem)
-        except StateError as failure:
-            await self._fail(child, failure)
-        except Fatal as failure:
-            child.execution.fail(child, failure)
-        except Exception as problem:
-            child.execution.crash(child, problem)
-        else:
-            self._succeed(child, index, output)
-
-    async def _refused(self, child: Branch, problem: EvaluationError) -> None:
-        try:
-            refusal = self.parent.refused(problem)
-        except Halted:
-            return
-        if isinstance(refusal, Fatal):
-            child.execution.fail(child, refusal)
-        elif isinstance(refusal, StateError):
-            await self._fail(child, refusal)
-
-    def _succeed(self, child: Branch, index: int, output: Any) -> None:
+    def succeed(self, child: Branch, index: int, output: Any) -> None:
+        """Record the output of an iteration that has ended, and begin the next."""
         try:
             # The next iteration goes on from this one's last state, the Map state from this event (recorded).
             ended_id = child.aside("MapIterationSucceeded", child.iteration)
@@ -125,32 +175,17 @@ class Iterations:
             return
         if self.parts.complete:
             self.parent.last_id = ended_id
-            self._settle(self.parts.outputs)
+            self.settle(self.parts.outputs)
 
-    async def _fail(self, child: Branch, failure: StateError) -> None:
-        if self.failing:
-            return
-        self.failing = True
+    async def failed(self, child: Branch) -> None:
+        """Record the failure of the iteration, and abort what is open in all."""
         # What ends in the same millisecond is recorded first: four Tasks that time out together are four TaskTimedOut
         # before the one MapIterationFailed (recorded).
         turn = self.loop.create_future()
         self.loop.call_soon(turn.set_result, None)
         await turn
-        try:
-            child.aside("MapIterationFailed", child.iteration)
-            others = [other for other in self.parent.children if other is not child]
-            for other in others:
-                other.abort_state(child.last_id)
-            child.iteration = None
-            child.abort_state(child.last_id)
-            self.parts.freeze()
-            for branch in self.parent.children:
-                branch.kill()
-            self.parent.last_id = child.last_id
-        except Halted:
-            return
-        self._settle(failure)
-
-    def _settle(self, outcome: Any) -> None:
-        if not self.done.done():
-            self.done.set_result(outcome)
+        child.aside("MapIterationFailed", child.iteration)
+        for other in self.others(child):
+            other.abort_state(child.last_id)
+        child.iteration = None
+        child.abort_state(child.last_id)

@@ -4,16 +4,15 @@ Invariant: branches begin in the order of the definition in the same millisecond
 stopped before ParallelStateFailed is added.
 """
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
-from states_language.failures import Fatal, Halted, StateError
-from states_language.place import Parts, Within
+from states_language.failures import StateError
 from states_language.states.attempts import Retrying
 from states_language.states.base import Compile, Line
+from states_language.states.iterations import Lines
 
 
 class Parallel(Retrying):
@@ -38,7 +37,13 @@ class Parallel(Retrying):
         within = branch.take_within()
         if within is None:
             branch.add("ParallelStateStarted")
-        branch.group = group = _Group(branch, self.lines, effective, within)
+        branch.group = group = Lines(branch, len(self.lines), within)
+        branches = [(index, branch.fork()) for index in group.parts.open]
+        branch.children = [child for _, child in branches]
+        for index, child in branches:
+            group.start(child, index, self.lines[index], lambda: effective, group.parts.begin(index, child))
+        if group.parts.complete:
+            group.settle(group.parts.outputs)
         try:
             outcome = await group.done
         finally:
@@ -56,62 +61,3 @@ class Parallel(Retrying):
     def inner(self) -> Iterator[Line]:
         """Yield the branches."""
         return iter(self.lines)
-
-
-class _Group:
-    """The branches of one attempt."""
-
-    def __init__(self, parent: Branch, lines: list[Line], data: Any, within: Within | None) -> None:
-        self.parent = parent
-        loop = asyncio.get_running_loop()
-        # A failure is the future's result, not its exception: asyncio reports an exception that is never awaited.
-        self.done: asyncio.Future[Any] = loop.create_future()
-        self.parts = Parts(len(lines), parent.last_id, within)
-        parent.last_id = self.parts.began_id
-        self.branches = [parent.fork() for _ in self.parts.open]
-        parent.children = list(self.branches)
-        for index, child in zip(self.parts.open, self.branches, strict=True):
-            child.work = child.execution.task(self._run(index, child, lines[index], data))
-        if self.parts.complete:
-            self._settle(self.parts.outputs)
-
-    def left(self) -> Within:
-        """Return where the branches stand."""
-        return self.parts.left()
-
-    async def _run(self, index: int, child: Branch, line: Line, data: Any) -> None:
-        try:
-            place = self.parts.begin(index, child)
-            output = await child.run(line.states, line.start_at, data, place)
-        except Halted:
-            return
-        except StateError as failure:
-            self._fail(child, failure)
-        except Fatal as failure:
-            child.execution.fail(child, failure)
-        except Exception as problem:
-            child.execution.crash(child, problem)
-        else:
-            self.parts.end(index, output)
-            child.scope.close()
-            if self.parts.complete:
-                # The chain goes on from the branch that ended last (recorded for Map).
-                self.parent.last_id = child.last_id
-                self._settle(self.parts.outputs)
-
-    def _fail(self, child: Branch, failure: StateError) -> None:
-        self.parts.freeze()
-        try:
-            # Within a failing branch the state that failed counts as aborted too (recorded).
-            for branch in (child, *(other for other in self.branches if other is not child)):
-                branch.abort_state(child.last_id)
-            for branch in self.branches:
-                branch.kill()
-            self.parent.last_id = child.last_id
-        except Halted:
-            return
-        self._settle(failure)
-
-    def _settle(self, outcome: Any) -> None:
-        if not self.done.done():
-            self.done.set_result(outcome)
