@@ -29,11 +29,9 @@ class Child(Protocol):
 
     def abort_state(self, previous_id: int) -> None:
         """Add the events of its abortion."""
-        ...
 
     def kill(self) -> None:
         """Stop it for good, without an event."""
-        ...
 
 
 class Open(Protocol):
@@ -41,7 +39,6 @@ class Open(Protocol):
 
     def left(self) -> Within:
         """Return where it stands."""
-        ...
 
 
 class RunnableState(Protocol):
@@ -52,7 +49,6 @@ class RunnableState(Protocol):
 
     async def run(self, branch: "Branch", data: Any) -> tuple[str | None, Any]:
         """Return the next state's name, None at the end, and the output; raises StateError or EvaluationError."""
-        ...
 
 
 class RunningExecution(Protocol):
@@ -78,27 +74,21 @@ class RunningExecution(Protocol):
     @property
     def functions(self) -> Any:
         """Return the frame in which JSONata finds the functions of Step Functions."""
-        ...
 
     def overflow(self, previous_id: int) -> None:
         """Fail the execution because its history is full."""
-        ...
 
     def fail(self, branch: "Branch", problem: Fatal | StateError) -> None:
         """Fail the execution at this branch's last event."""
-        ...
 
     def crash(self, branch: "Branch", problem: Exception) -> None:
         """Fail the execution for a defect of the interpreter or of `perform`, and report it to the event loop."""
-        ...
 
     def task(self, line: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]":
         """Return the task that runs a line of states."""
-        ...
 
     def ask(self, branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
         """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure."""
-        ...
 
 
 class Branch:

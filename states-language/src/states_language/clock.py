@@ -39,19 +39,15 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970-01-01T00:00:00Z."""
-        ...
 
     async def sleep_until(self, at_ms: int) -> None:
         """Return once the time is at_ms or later; at once when it already is."""
-        ...
 
     def random(self) -> float:
         """Return the next random number, 0 <= x < 1."""
-        ...
 
     def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
         """Return a timer that calls the callback at at_ms, or as soon as possible when that is past."""
-        ...
 
 
 class Deadlock(RuntimeError):

@@ -54,16 +54,12 @@ class Environment(Protocol):
 
     def context(self) -> dict[str, Any]:
         """Return the Context Object."""
-        ...
 
     def variable(self, name: str) -> Any:
         """Return the variable's value; MISSING where it is not assigned."""
-        ...
 
     def functions(self) -> Any:
         """Return the frame with the functions that Step Functions adds to JSONata."""
-        ...
 
     def random(self) -> float:
         """Return the next random number, 0 <= x < 1."""
-        ...

@@ -37,7 +37,6 @@ class Line(Protocol):
 
     def part(self) -> Part:
         """Return where it stands."""
-        ...
 
 
 class Parts:

@@ -58,7 +58,6 @@ class RunMachine(Protocol):
         self, source: Source, input: Any = None, *, functions: Mapping[str, Answer] | None = None, **options: Any
     ) -> "MachineRun":
         """Return the run, which has ended."""
-        ...
 
 
 def run_machine(

@@ -45,7 +45,6 @@ class Evaluators(Protocol):
 
     async def ask(self, job: Job) -> Job:
         """Return the answer to a job."""
-        ...
 
 
 class Host(Protocol):
@@ -53,15 +52,12 @@ class Host(Protocol):
 
     def turn(self) -> None:
         """Return when it is this code's turn."""
-        ...
 
     def spend(self, steps: int) -> None:
         """Count steps that were used."""
-        ...
 
     def ask(self, job: Job) -> Job:
         """Return the answer of a process to the job; others run meanwhile."""
-        ...
 
 
 class Lanes:

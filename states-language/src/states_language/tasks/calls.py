@@ -53,15 +53,12 @@ class Latencies(Protocol):
 
     def start_ms(self) -> int:
         """Return the time from the start of an execution to its first state; asked once an execution."""
-        ...
 
     def wait_overshoot_ms(self) -> int:
         """Return how much too late a Wait state ends; asked once for each that ends."""
-        ...
 
     def wait_to_task_ms(self) -> int:
         """Return the time from the end of a Wait state to the start of the Task state after it; asked once for each."""
-        ...
 
 
 class NoLatencies:
