@@ -89,6 +89,7 @@ def test_a_call_gives() -> None:
         ("States.ArrayLength('text')", 'an array is expected, not "text"'),
         ("States.Base64Decode('!')", "'!' is not Base64 of UTF-8"),
         ("States.Hash('x', 'CRC')", 'the algorithm is one of MD5, SHA-1, SHA-256, SHA-384, SHA-512, not "CRC"'),
+        ("States.Hash('x', $.x)", "the algorithm is one of MD5, SHA-1, SHA-256, SHA-384, SHA-512, not {}"),
         ("States.JsonMerge($.x, $.x, true)", "only the shallow merge exists; the third argument is false"),
         ("States.MathAdd('1', 2)", 'a number is expected, not "1"'),
         ("States.MathRandom(3, 3)", "the end is greater than the start"),

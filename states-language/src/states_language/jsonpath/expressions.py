@@ -10,14 +10,13 @@ the same result.
 import functools
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from states_language.context import Environment
 from states_language.failures import EvaluationError, IntrinsicFailure, Oversized
-from states_language.jsonpath.grammar import PathSyntaxError, compile_path
-from states_language.jsonpath.intrinsic_functions import FUNCTIONS, Arity
+from states_language.jsonpath.grammar import PathSyntaxError, Scanner, compile_path
+from states_language.jsonpath.intrinsic_functions import FUNCTIONS
 from states_language.jsonpath.selection import Path
 from states_language.scheduling.lanes import here
 from states_language.values import FEW, LARGEST_BETWEEN, MISSING, NESTED, exceeds, weight
@@ -64,8 +63,7 @@ def compile_expression(text: str) -> Expression:
         return compile_path(text)
     parser = _Parser(text)
     call = parser.call()
-    if parser.at != len(text):
-        raise PathSyntaxError(f"cannot be read from character {parser.at + 1} on: '{text[parser.at :]}'")
+    parser.end()
     return call
 
 
@@ -128,53 +126,30 @@ _NAME = re.compile(r"States\.[A-Za-z0-9]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"true|false|null")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_SPACE = re.compile(r"\s*")
 
 
-class _Parser:
+class _Parser(Scanner):
     """Recursive descent over `States.Name(argument, ...)`."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-
-    def fail(self) -> PathSyntaxError:
-        return PathSyntaxError(f"cannot be read from character {self.at + 1} on: '{self.text[self.at :]}'")
-
-    def token(self, pattern: re.Pattern[str]) -> str | None:
-        match = pattern.match(self.text, self.at)
-        if match is None:
-            return None
-        self.at = match.end()
-        return match.group()
-
-    def spaces(self) -> None:
-        self.token(_SPACE)
-
-    def take(self, character: str) -> bool:
-        self.spaces()
-        if self.text[self.at : self.at + 1] != character:
-            return False
-        self.at += 1
-        return True
+    space = re.compile(r"\s*")
 
     def call(self) -> Call:
         start = self.at
-        name = self.token(_NAME)
-        if name is None or not self.take("("):
+        name = self.match(_NAME)
+        if name is None or not self.skip("("):
             self.at = start
             raise self.fail()
-        if name not in FUNCTIONS:
-            raise PathSyntaxError(f"{name} is not an intrinsic function")
+        if name[0] not in FUNCTIONS:
+            raise PathSyntaxError(f"{name[0]} is not an intrinsic function")
         arguments: list[Expression] = []
-        if not self.take(")"):
+        if not self.skip(")"):
             arguments.append(self.argument())
-            while self.take(","):
+            while self.skip(","):
                 arguments.append(self.argument())
-            if not self.take(")"):
+            if not self.skip(")"):
                 raise self.fail()
-        _check_arity(name, FUNCTIONS[name].arity, len(arguments))
-        return Call(self.text[start : self.at], name, tuple(arguments))
+        _check_arity(name[0], len(arguments))
+        return Call(self.text[start : self.at], name[0], tuple(arguments))
 
     def argument(self) -> Expression:
         self.spaces()
@@ -185,10 +160,8 @@ class _Parser:
             return self.quoted()
         if self.text.startswith("States.", self.at):
             return self.call()
-        if (word := self.token(_WORD)) is not None:
-            return Literal({"true": True, "false": False, "null": None}[word])
-        if (number := self.token(_NUMBER)) is not None:
-            return Literal(json.loads(number))
+        if literal := self.match(_WORD) or self.match(_NUMBER):
+            return Literal(json.loads(literal[0]))
         raise self.fail()
 
     def quoted(self) -> Literal:
@@ -227,11 +200,8 @@ class _Parser:
         return compile_path(self.text[start : self.at].rstrip())
 
 
-def _check_arity(name: str, arity: Arity, count: int) -> None:
-    least, most = arity
+def _check_arity(name: str, count: int) -> None:
+    least, most = FUNCTIONS[name].arity
     if count < least or (most is not None and count > most):
         bound = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
         raise PathSyntaxError(f"{name} takes {bound} arguments, not {count}")
-
-
-Evaluator = Callable[[Any, Environment], Any]

@@ -38,6 +38,7 @@ _VARIABLE = re.compile(r"[^\W\d]\w*")
 _INDEX = re.compile(r"-?\d+")
 _SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?(?:\s*:\s*(-?\d+))?")
 _LITERAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_WORDS = {"true": True, "false": False, "null": None}
 _WORD_OPERATOR = re.compile(r"=~|(?:in|nin|subsetof|anyof|noneof|size|sizeof|contains|empty|type|matches)\b", re.I)
 """Operators of Jayway's filters that the specification of the language does not have."""
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -59,36 +60,54 @@ def compile_path(text: str) -> Path:
     named = _VARIABLE.match(text, 1)
     parser = _Parser(text, named.end() if named else 2 if context else 1)
     steps = parser.steps()
-    if parser.at != len(text):
-        raise PathSyntaxError(f"cannot be read from character {parser.at + 1} on: '{text[parser.at :]}'")
+    parser.end()
     return Path(text, tuple(steps), context, named.group() if named else None)
 
 
-class _Parser:
-    """Recursive descent over a path; `at` is the next character."""
+class Scanner:
+    """A text that is read from the left; `at` is the next character."""
 
-    def __init__(self, text: str, at: int) -> None:
+    space = re.compile(" *")
+
+    def __init__(self, text: str, at: int = 0) -> None:
         self.text = text
         self.at = at
 
     def fail(self) -> PathSyntaxError:
+        """Return the error for what is next."""
         return PathSyntaxError(f"cannot be read from character {self.at + 1} on: '{self.text[self.at :]}'")
 
+    def end(self) -> None:
+        """Raise PathSyntaxError unless all was read."""
+        if self.at != len(self.text):
+            raise self.fail()
+
     def take(self, token: str) -> bool:
+        """Read a token; return whether it is next."""
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True
         return False
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Read what a pattern matches next."""
         match = pattern.match(self.text, self.at)
         if match:
             self.at = match.end()
         return match
 
     def spaces(self) -> None:
-        while self.at < len(self.text) and self.text[self.at] == " ":
-            self.at += 1
+        """Read spaces."""
+        self.match(self.space)
+
+    def skip(self, token: str) -> bool:
+        """Read spaces and a token; return whether the token is next."""
+        self.spaces()
+        return self.take(token)
+
+
+class _Parser(Scanner):
+    """Recursive descent over a path."""
 
     def steps(self) -> list[Step]:
         steps: list[Step] = []
@@ -117,8 +136,7 @@ class _Parser:
     def bracket(self) -> Step:
         self.spaces()
         step = self.selector()
-        self.spaces()
-        if not self.take("]"):
+        if not self.skip("]"):
             raise self.fail()
         return step
 
@@ -127,8 +145,7 @@ class _Parser:
             return Many("*", children)
         if self.take("?("):
             test = self.either()
-            self.spaces()
-            if not self.take(")"):
+            if not self.skip(")"):
                 raise self.fail()
             return Many("?", functools.partial(filtered, test))
         slice_ = self.match(_SLICE)
@@ -138,11 +155,9 @@ class _Parser:
                 raise self.fail()
             return Many(slice_.group(), functools.partial(sliced, slice(start, stop, step)))
         members = [self.member()]
-        self.spaces()
-        while self.take(","):
+        while self.skip(","):
             self.spaces()
             members.append(self.member())
-            self.spaces()
         return members[0] if len(members) == 1 else Many(",", functools.partial(union, tuple(members)))
 
     def member(self) -> Name | Index:
@@ -160,17 +175,13 @@ class _Parser:
         terms = [self.both()]
         while self.skip("||"):
             terms.append(self.both())
-        return terms[0] if len(terms) == 1 else lambda here, root: any(term(here, root) for term in terms)
+        return lambda here, root: any(term(here, root) for term in terms)
 
     def both(self) -> Callable[[Any, Any], bool]:
         terms = [self.comparison()]
         while self.skip("&&"):
             terms.append(self.comparison())
-        return terms[0] if len(terms) == 1 else lambda here, root: all(term(here, root) for term in terms)
-
-    def skip(self, token: str) -> bool:
-        self.spaces()
-        return self.take(token)
+        return lambda here, root: all(term(here, root) for term in terms)
 
     def comparison(self) -> Callable[[Any, Any], bool]:
         if self.skip("!"):
@@ -191,21 +202,16 @@ class _Parser:
 
     def operand(self) -> Callable[[Any, Any], Any]:
         self.spaces()
-        if self.take("@"):
+        if (at_node := self.take("@")) or self.take("$"):
             start, inner = self.at, self.steps()
-            here_path = Path("$" + self.text[start : self.at], tuple(inner))
-            return lambda here, _root: here_path.find(here)
-        if self.take("$"):
-            start, inner = self.at, self.steps()
-            root_path = Path("$" + self.text[start : self.at], tuple(inner))
-            return lambda _here, root: root_path.find(root)
+            path = Path("$" + self.text[start : self.at], tuple(inner))
+            return lambda here, root: path.find(here if at_node else root)
         if match := self.match(_QUOTED):
             text = match.group(1) if match.group(1) is not None else match.group(2)
             return lambda _here, _root: text
         if match := self.match(_LITERAL):
             word = match.group()
-            value = {"true": True, "false": False, "null": None}.get(word, MISSING)
-            if value is MISSING:
-                value = float(word) if any(c in word for c in ".eE") else int(word)
+            number = float if set(word) & set(".eE") else int
+            value = _WORDS[word] if word in _WORDS else number(word)
             return lambda _here, _root: value
         raise self.fail()

@@ -9,29 +9,35 @@ same seed gives the same result. Bounds: AWS Step Functions Developer Guide, "In
 import base64
 import binascii
 import hashlib
+import inspect
 import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from states_language.clock import uuid4
-from states_language.values import compact, parse_json, same
+from states_language.values import MISSING, compact, parse_json, same
 
-Arity = tuple[int, int | None]
 Random = Callable[[], float]
 
 LONGEST_TEXT = 10_000
 LONGEST_RANGE = 1000
 
 
-@dataclass(frozen=True)
 class Function:
-    """One intrinsic function: its least and most number of arguments, and its implementation."""
+    """One intrinsic function: its least and most number of arguments, and its implementation, which gets them."""
 
-    arity: Arity
-    apply: Callable[[list[Any], Random], Any]
+    def __init__(self, apply: Callable[..., Any], *, draws: bool = False) -> None:
+        parameters = list(inspect.signature(apply).parameters.values())[draws:]
+        least = sum(each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty for each in parameters)
+        is_open = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+        self.arity: tuple[int, int | None] = (least, None if is_open else len(parameters))
+        self._apply, self._draws = apply, draws
+
+    def apply(self, arguments: list[Any], random: Random) -> Any:
+        """Return the function's result; raises ValueError for arguments that it refuses."""
+        return self._apply(random, *arguments) if self._draws else self._apply(*arguments)
 
 
 _SORTED = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_keys=True)
@@ -64,15 +70,14 @@ def _whole(value: Any) -> int:
     return whole
 
 
-def _add(arguments: list[Any], _random: Random) -> int:
-    return _whole(_whole(arguments[0]) + _whole(arguments[1]))
+def _add(left: Any, right: Any) -> int:
+    return _whole(_whole(left) + _whole(right))
 
 
 _PLACE = re.compile(r"\\(.)|(\{\})|([{}])", re.DOTALL)
 
 
-def _format(arguments: list[Any], _random: Random) -> str:
-    values = iter(arguments[1:])
+def _format(template: Any, *values: Any) -> str:
     used = 0
 
     def fill(place: re.Match[str]) -> str:
@@ -82,11 +87,11 @@ def _format(arguments: list[Any], _random: Random) -> str:
         if place.group(3) is not None:
             raise ValueError("a { or } that is not a placeholder is written \\{ or \\}")
         used += 1
-        return _shown(next(values, None)) if used < len(arguments) else ""
+        return _shown(values[used - 1]) if used <= len(values) else ""
 
-    text = _PLACE.sub(fill, _text(arguments[0]))
-    if used != len(arguments) - 1:
-        raise ValueError(f"{used} placeholders for {len(arguments) - 1} values")
+    text = _PLACE.sub(fill, _text(template))
+    if used != len(values):
+        raise ValueError(f"{used} placeholders for {len(values)} values")
     return text
 
 
@@ -101,8 +106,8 @@ def _shown(value: Any) -> str:
     return compact(value)
 
 
-def _string_to_json(arguments: list[Any], _random: Random) -> Any:
-    text = _text(arguments[0])
+def _string_to_json(value: Any) -> Any:
+    text = _text(value)
     if not text.strip():
         return None
     try:
@@ -111,15 +116,15 @@ def _string_to_json(arguments: list[Any], _random: Random) -> Any:
         raise ValueError(f"'{text}' is not JSON") from None
 
 
-def _partition(arguments: list[Any], _random: Random) -> list[Any]:
-    elements, size = _array(arguments[0]), _whole(arguments[1])
+def _partition(array: Any, chunk: Any) -> list[Any]:
+    elements, size = _array(array), _whole(chunk)
     if size < 1:
         raise ValueError("the size of a chunk is a positive integer")
     return [elements[at : at + size] for at in range(0, len(elements), size)]
 
 
-def _range(arguments: list[Any], _random: Random) -> list[int]:
-    first, last, step = map(_whole, arguments)
+def _range(start: Any, end: Any, by: Any) -> list[int]:
+    first, last, step = map(_whole, (start, end, by))
     if step == 0:
         raise ValueError("the step is not zero")
     numbers = range(first, last + (1 if step > 0 else -1), step)
@@ -128,16 +133,16 @@ def _range(arguments: list[Any], _random: Random) -> list[int]:
     return list(numbers)
 
 
-def _item(arguments: list[Any], _random: Random) -> Any:
-    elements, index = _array(arguments[0]), _whole(arguments[1])
+def _item(array: Any, place: Any) -> Any:
+    elements, index = _array(array), _whole(place)
     if not 0 <= index < len(elements):
         raise ValueError(f"index {index} is out of bounds for an array of {len(elements)}")
     return elements[index]
 
 
-def _unique(arguments: list[Any], _random: Random) -> list[Any]:
+def _unique(array: Any) -> list[Any]:
     kept: dict[str, Any] = {}
-    for element in _array(arguments[0]):
+    for element in _array(array):
         kept.setdefault(_SORTED.encode(_plain(element)), element)
     return list(kept.values())
 
@@ -151,34 +156,32 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _contains(arguments: list[Any], _random: Random) -> bool:
-    return any(same(element, arguments[1]) for element in _array(arguments[0]))
+def _contains(array: Any, value: Any) -> bool:
+    return any(same(element, value) for element in _array(array))
 
 
-def _encode(arguments: list[Any], _random: Random) -> str:
-    return base64.b64encode(_text(arguments[0], LONGEST_TEXT).encode()).decode("ascii")
+def _encode(text: Any) -> str:
+    return base64.b64encode(_text(text, LONGEST_TEXT).encode()).decode("ascii")
 
 
-def _decode(arguments: list[Any], _random: Random) -> str:
+def _decode(text: Any) -> str:
     try:
-        return base64.b64decode(_text(arguments[0], LONGEST_TEXT), validate=True).decode()
+        return base64.b64decode(_text(text, LONGEST_TEXT), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise ValueError(f"'{arguments[0]}' is not Base64 of UTF-8") from None
+        raise ValueError(f"'{text}' is not Base64 of UTF-8") from None
 
 
 ALGORITHMS = {"MD5": "md5", "SHA-1": "sha1", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
 
 
-def _hash(arguments: list[Any], _random: Random) -> str:
-    data, algorithm = arguments
-    if algorithm not in ALGORITHMS:
+def _hash(data: Any, algorithm: Any) -> str:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise ValueError(f"the algorithm is one of {', '.join(ALGORITHMS)}, not {compact(algorithm)}")
     text = _text(data if isinstance(data, str) else compact(data), LONGEST_TEXT)
     return hashlib.new(ALGORITHMS[algorithm], text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _merge(arguments: list[Any], _random: Random) -> dict[str, Any]:
-    left, right, deep = arguments
+def _merge(left: Any, right: Any, deep: Any) -> dict[str, Any]:
     if not isinstance(left, dict) or not isinstance(right, dict):
         raise ValueError("two JSON objects are expected")
     if deep is not False:
@@ -186,11 +189,11 @@ def _merge(arguments: list[Any], _random: Random) -> dict[str, Any]:
     return {**left, **right}
 
 
-def _random_number(arguments: list[Any], random: Random) -> int:
-    first, end = _whole(arguments[0]), _whole(arguments[1])
+def _random_number(random: Random, start: Any, stop: Any, seed: Any = MISSING) -> int:
+    first, end = _whole(start), _whole(stop)
     if end <= first:
         raise ValueError("the end is greater than the start")
-    chance = scrambled(_whole(arguments[2])) if len(arguments) == 3 else random()
+    chance = random() if seed is MISSING else scrambled(_whole(seed))
     return first + int(chance * (end - first))
 
 
@@ -203,30 +206,30 @@ def scrambled(seed: int) -> float:
     return bits / (1 << 53)
 
 
-def _split(arguments: list[Any], _random: Random) -> list[str]:
-    text, separators = map(_text, arguments)
+def _split(value: Any, signs: Any) -> list[str]:
+    text, separators = _text(value), _text(signs)
     if not separators:
         return [text]
     return [part for part in re.split("[" + re.escape(separators) + "]", text) if part]
 
 
 FUNCTIONS: dict[str, Function] = {
-    "States.Format": Function((1, None), _format),
-    "States.StringToJson": Function((1, 1), _string_to_json),
-    "States.JsonToString": Function((1, 1), lambda arguments, _: compact(arguments[0])),
-    "States.Array": Function((0, None), lambda arguments, _: arguments),
-    "States.ArrayPartition": Function((2, 2), _partition),
-    "States.ArrayContains": Function((2, 2), _contains),
-    "States.ArrayRange": Function((3, 3), _range),
-    "States.ArrayGetItem": Function((2, 2), _item),
-    "States.ArrayLength": Function((1, 1), lambda arguments, _: len(_array(arguments[0]))),
-    "States.ArrayUnique": Function((1, 1), _unique),
-    "States.Base64Encode": Function((1, 1), _encode),
-    "States.Base64Decode": Function((1, 1), _decode),
-    "States.Hash": Function((2, 2), _hash),
-    "States.JsonMerge": Function((3, 3), _merge),
-    "States.MathRandom": Function((2, 3), _random_number),
-    "States.MathAdd": Function((2, 2), _add),
-    "States.StringSplit": Function((2, 2), _split),
-    "States.UUID": Function((0, 0), lambda _, random: uuid4(random)),
+    "States.Format": Function(_format),
+    "States.StringToJson": Function(_string_to_json),
+    "States.JsonToString": Function(lambda value: compact(value)),
+    "States.Array": Function(lambda *elements: list(elements)),
+    "States.ArrayPartition": Function(_partition),
+    "States.ArrayContains": Function(_contains),
+    "States.ArrayRange": Function(_range),
+    "States.ArrayGetItem": Function(_item),
+    "States.ArrayLength": Function(lambda array: len(_array(array))),
+    "States.ArrayUnique": Function(_unique),
+    "States.Base64Encode": Function(_encode),
+    "States.Base64Decode": Function(_decode),
+    "States.Hash": Function(_hash),
+    "States.JsonMerge": Function(_merge),
+    "States.MathRandom": Function(_random_number, draws=True),
+    "States.MathAdd": Function(_add),
+    "States.StringSplit": Function(_split),
+    "States.UUID": Function(uuid4, draws=True),
 }
