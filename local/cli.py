@@ -13,6 +13,8 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from local.checkout import require_checkout
@@ -104,23 +106,9 @@ def _add(name: str, subparsers: Any) -> None:
         module = importlib.import_module(VERBS[name].module)
     finally:
         gc.enable()
-    described = _Described(subparsers, VERBS[name].help)
-    if hasattr(module, "VERBS"):
-        module.add(described, name)
-    else:
-        module.add(described)
-
-
-class _Described:
-    """Subparsers that say of a verb what the list of verbs does; a completion offers no verb that says nothing."""
-
-    def __init__(self, subparsers: Any, words: str) -> None:
-        self._subparsers = subparsers
-        self._words = words
-
-    def add_parser(self, name: str, **more: Any) -> Any:
-        """As that of the subparsers."""
-        return self._subparsers.add_parser(name, help=self._words, **more)
+    # A verb is added with what the list of verbs says of it: a completion offers no verb that says nothing.
+    described = SimpleNamespace(add_parser=partial(subparsers.add_parser, help=VERBS[name].help))
+    module.add(described, *([name] if hasattr(module, "VERBS") else []))
 
 
 def parser_of(names: Collection[str]) -> argparse.ArgumentParser:

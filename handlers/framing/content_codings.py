@@ -6,7 +6,7 @@ has flushed is returned at once; what stands before damage is returned before th
 
 import zlib
 from collections.abc import Iterator
-from typing import Literal, Protocol
+from typing import Literal
 
 Coding = Literal["", "gzip", "deflate"]
 # Section 8.4.1.3: "A recipient SHOULD consider 'x-gzip' to be equivalent to 'gzip'."
@@ -28,16 +28,6 @@ class Unfinished(Exception):
     """A compressed body has ended before its end."""
 
 
-class BodyDecoder(Protocol):
-    """Removes the coding of one body."""
-
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What `data` adds to the body, in pieces; raises Corrupt once all before the damage was returned."""
-
-    def close(self) -> None:
-        """Raises Unfinished where the body cannot end here."""
-
-
 def coding(header: str | None) -> Coding:
     """The coding that a Content-Encoding header names, "" where there is none; raises UnknownCoding."""
     named = [
@@ -50,21 +40,8 @@ def coding(header: str | None) -> Coding:
     return _CODINGS[named[0]]
 
 
-def body_decoder(coding: Coding, most_bytes: int) -> BodyDecoder:
-    """The decoder that removes `coding` from one body."""
-    return _Compressed(coding, most_bytes) if coding else _Plain()
-
-
-class _Plain:
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        yield data
-
-    def close(self) -> None:
-        pass
-
-
-class _Compressed:
-    """A body of one deflate stream, or of as many gzip members as come."""
+class BodyDecoder:
+    """Removes the coding of one body: of one deflate stream, or of as many gzip members as come."""
 
     def __init__(self, coding: Coding, most_bytes: int) -> None:
         self._coding = coding
@@ -72,10 +49,15 @@ class _Compressed:
         self._stream: zlib._Decompress | None = None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
+        """What `data` adds to the body, in pieces; raises Corrupt once all before the damage was returned."""
+        if not self._coding:
+            yield data
+            return
         for start in range(0, len(data), _STEP_BYTES):
             yield from self._step(data[start : start + _STEP_BYTES])
 
     def close(self) -> None:
+        """Raises Unfinished where the body cannot end here."""
         # A body without a byte is what an upstream sends that compresses and has nothing to say.
         if self._stream is not None and not self._stream.eof:
             raise Unfinished("the compressed body ended before its end")

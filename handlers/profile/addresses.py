@@ -162,7 +162,7 @@ def fill(address: str, stream_id: str) -> str:
     """`address` with its placeholders replaced; raises ProfileError where the path needs a name that the id lacks."""
     parts = urlsplit(address)
     need_name(parts.path, stream_id)
-    path, query = (fill_in(part, stream_id, _one_piece) for part in (parts.path, parts.query))
+    path, query = (fill_in(part, stream_id, quoted) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
@@ -173,14 +173,15 @@ def need_name(text: str, stream_id: str) -> None:
         raise ProfileError(f"the stream id {stream_id!r} needs a name after a colon, as in '{profile}:orders'")
 
 
-def _one_piece(value: str) -> str:
+def quoted(value: str) -> str:
+    """`value` as one piece of the path or of the query of an address."""
     return quote(value, safe="")
 
 
 def with_query(address: str, name: str, value: str) -> str:
     """`address` with the query parameter `name` set to `value`, in place of one that it has already."""
     parts = urlsplit(address)
-    encoded = quote(name, safe="")
+    encoded = quoted(name)
     kept = [pair for pair in parts.query.split("&") if pair and pair.partition("=")[0] not in (name, encoded)]
-    query = "&".join([*kept, f"{encoded}={quote(value, safe='')}"])
+    query = "&".join([*kept, f"{encoded}={quoted(value)}"])
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))

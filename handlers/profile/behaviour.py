@@ -24,10 +24,10 @@ from handlers.framing.events import (
 )
 from handlers.framing.marks import Kind, Marks
 from handlers.profile import addresses
-from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, with_query
+from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, quoted, with_query
 from handlers.profile.checked_fields import FIELD_VALUE, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
-from handlers.profile.secret_references import Reference, Secrets, filled, quoted, references
+from handlers.profile.secret_references import Reference, Secrets, filled, references
 from handlers.profile.sections import Meaning
 
 if TYPE_CHECKING:

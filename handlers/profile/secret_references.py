@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
-from urllib.parse import quote
 
 from handlers.profile.addresses import ProfileError
 
@@ -72,11 +71,6 @@ def is_bare(name: str, text: str) -> bool:
 def filled(text: str, secrets: Secrets, spell: Callable[[str], str] = str) -> str:
     """`text` with every reference replaced by its value as `spell` spells it."""
     return _REFERENCE.sub(lambda match: spell(secrets[_reference(match)]), text)
-
-
-def quoted(value: str) -> str:
-    """`value` as it stands in the query of an address."""
-    return quote(value, safe="")
 
 
 def without(text: str) -> str:

@@ -141,9 +141,8 @@ class Upstream:
                     # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
                     headers["content-encoding"] = codings
                 self._inbox.put(Opened(response.status, headers))
-                body = content_codings.body_decoder(
-                    content_codings.coding(headers.get("content-encoding")), self._chunk_bytes
-                )
+                coding = content_codings.coding(headers.get("content-encoding"))
+                body = content_codings.BodyDecoder(coding, self._chunk_bytes)
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
                 while data := response.read1(self._chunk_bytes):
                     for piece in body.pieces(data):
@@ -169,57 +168,57 @@ class Upstream:
                 raise _ClosedHere
 
 
+# What ends a connection that stood, the first that fits: the error, the reason, and in words; None for the error's own.
+_ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str | None], ...] = (
+    ((AddressRefused, RedirectRefused, content_codings.UnknownCoding), "rejected", None),
+    (TooSlow, "stalled", None),
+    ((BadAnswer, content_codings.Corrupt), "protocol", None),
+    (content_codings.Unfinished, "truncated", None),
+    (http.client.LineTooLong, "protocol", "a line of the answer's head is too long"),
+    ((exceptions.IncompleteRead, http.client.IncompleteRead), "truncated", "the body ended before its end"),
+    (ssl.SSLError, "tls", "TLS failed"),
+    (http.client.RemoteDisconnected, "reset", "the connection was closed without an answer"),
+)
+
+
 def explain(error: BaseException, stall_after_s: float) -> Closed:
     """Why the connection ended; `reason` is one word that code may compare, `detail` a phrase for people."""
     causes = list(_causes(error))
-    if isinstance(error, exceptions.ReadTimeoutError):
-        return Closed("stalled", f"no byte came for {stall_after_s:g} s")
-    if isinstance(error, exceptions.NameResolutionError):
-        return Closed("unreachable", "the host's name cannot be resolved")
-    if isinstance(error, exceptions.NewConnectionError):
-        return _not_connected(causes)
-    if isinstance(error, exceptions.ConnectTimeoutError):
-        return Closed("unreachable", "the connection was not accepted in time")
-    for cause in causes:
-        closed = _explain_cause(cause)
-        if closed is not None:
-            return closed
-    return Closed("protocol", f"the answer is not valid HTTP ({type(error).__name__})")
+    match error:
+        case exceptions.ReadTimeoutError():
+            return Closed("stalled", f"no byte came for {stall_after_s:g} s")
+        case exceptions.NameResolutionError():
+            return Closed("unreachable", "the host's name cannot be resolved")
+        case exceptions.NewConnectionError():
+            return _not_connected(causes)
+        case exceptions.ConnectTimeoutError():
+            return Closed("unreachable", "the connection was not accepted in time")
+    ends = (closed for cause in causes if (closed := _explain_cause(cause)) is not None)
+    return next(ends, Closed("protocol", f"the answer is not valid HTTP ({type(error).__name__})"))
 
 
 def _explain_cause(cause: BaseException) -> Closed | None:
-    if isinstance(cause, AddressRefused | RedirectRefused | content_codings.UnknownCoding):
-        return Closed("rejected", str(cause))
-    if isinstance(cause, TooSlow):
-        return Closed("stalled", str(cause))
-    if isinstance(cause, BadAnswer | content_codings.Corrupt):
-        return Closed("protocol", str(cause))
-    if isinstance(cause, content_codings.Unfinished):
-        return Closed("truncated", str(cause))
-    if isinstance(cause, http.client.LineTooLong):
-        return Closed("protocol", "a line of the answer's head is too long")
-    if isinstance(cause, exceptions.IncompleteRead | http.client.IncompleteRead):
-        return Closed("truncated", "the body ended before its end")
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Closed("tls", f"the upstream's certificate cannot be trusted: {cause.verify_message}")
-    if isinstance(cause, ssl.SSLError):
-        return Closed("tls", "TLS failed")
-    if isinstance(cause, http.client.RemoteDisconnected):
-        return Closed("reset", "the connection was closed without an answer")
+    for kind, reason, words in _ENDS:
+        if isinstance(cause, kind):
+            return Closed(reason, str(cause) if words is None else words)
     if isinstance(cause, TimeoutError) and cause.errno is None:
         return Closed("stalled", "no byte came in time")
-    if isinstance(cause, OSError) and cause.errno is not None:
-        return Closed("reset", errno.errorcode.get(cause.errno, "an error of the network"))
-    return None
+    return _network(cause, "reset")
 
 
 def _not_connected(causes: list[BaseException]) -> Closed:
-    for cause in causes:
-        if isinstance(cause, ConnectionRefusedError):
-            return Closed("refused", "nothing listens at the address")
-        if isinstance(cause, OSError) and cause.errno is not None:
-            return Closed("unreachable", errno.errorcode.get(cause.errno, "an error of the network"))
-    return Closed("unreachable", "the connection could not be made")
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return Closed("refused", "nothing listens at the address")
+    ends = (closed for cause in causes if (closed := _network(cause, "unreachable")) is not None)
+    return next(ends, Closed("unreachable", "the connection could not be made"))
+
+
+def _network(cause: BaseException, reason: str) -> Closed | None:
+    if not isinstance(cause, OSError) or cause.errno is None:
+        return None
+    return Closed(reason, errno.errorcode.get(cause.errno, "an error of the network"))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -10,10 +10,10 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from local.streams import asking
 from local.streams.asking import DONE, path_of
@@ -24,14 +24,8 @@ from local.user_error import UserError
 FORMATS = ("text", "ndjson", "parquet")
 
 
-class Writer(Protocol):
-    """What takes pages of events."""
-
-    def write(self, events: list[dict[str, Any]]) -> None:
-        """Takes a page."""
-
-    def close(self) -> None:
-        """Ends the file."""
+# Takes a page of events.
+Write = Callable[[list[dict[str, Any]]], Any]
 
 
 def add(subparsers: Any) -> None:
@@ -84,9 +78,10 @@ def _export(arguments: argparse.Namespace, kind: str) -> int:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     count = 0
     try:
-        with _writer(part, kind) as writer, _progress(arguments) as advance:
+        writer = _parquet(part) if kind == "parquet" else _lines(part, kind)
+        with writer as write, _progress(arguments) as advance:
             for page in _pages(arguments):
-                writer.write(page)
+                write(page)
                 count += len(page)
                 advance(count, page[-1]["received_at"] if page else None)
         os.replace(part, target)
@@ -98,61 +93,38 @@ def _export(arguments: argparse.Namespace, kind: str) -> int:
 
 
 @contextlib.contextmanager
-def _writer(part: Path, kind: str) -> Iterator[Writer]:
-    writer: Writer = _Parquet(part) if kind == "parquet" else _Lines(part, kind)
-    try:
-        yield writer
-    finally:
-        writer.close()
+def _lines(part: Path, kind: str) -> Iterator[Write]:
+    with part.open("w", encoding="utf-8") as file:
+        yield lambda events: file.writelines(f"{text_of(event, kind)}\n" for event in events)
 
 
-class _Lines:
-    def __init__(self, part: Path, kind: str) -> None:
-        self._file = part.open("w", encoding="utf-8")
-        self._kind = kind
-
-    def write(self, events: list[dict[str, Any]]) -> None:
-        for event in events:
-            self._file.write(f"{text_of(event, self._kind)}\n")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _Parquet:
+@contextlib.contextmanager
+def _parquet(part: Path) -> Iterator[Write]:
     """A row group a page; a body of text is in `data`, one of bytes in `bytes`."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise UserError(
+            "--format parquet needs the Python package pyarrow, which is not installed: `pip install pyarrow`, or "
+            "in a checkout `pip install --editable '.[parquet]'`."
+        ) from None
+    texts = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter")
+    fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
+    fields += [(name, pyarrow.string()) for name in texts] + [("bytes", pyarrow.binary())]
+    schema = pyarrow.schema(fields)
 
-    def __init__(self, part: Path) -> None:
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ModuleNotFoundError:
-            raise UserError(
-                "--format parquet needs the Python package pyarrow, which is not installed: `pip install pyarrow`, or "
-                "in a checkout `pip install --editable '.[parquet]'`."
-            ) from None
-        texts = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter")
-        fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
-        fields += [(name, pyarrow.string()) for name in texts] + [("bytes", pyarrow.binary())]
-        self._schema = pyarrow.schema(fields)
-        self._table = pyarrow.Table
-        self._file = parquet.ParquetWriter(part, self._schema, compression="zstd")
+    def row(event: dict[str, Any]) -> dict[str, Any]:
+        received_at = datetime.fromisoformat(event["received_at"]) if event["received_at"] else None
+        data = base64.b64decode(event["data_base64"]) if "data_base64" in event else None
+        return event | {"received_at": received_at, "bytes": data}
 
-    def write(self, events: list[dict[str, Any]]) -> None:
-        if not events:
-            return
-        rows = [
-            event
-            | {
-                "received_at": datetime.fromisoformat(event["received_at"]) if event["received_at"] else None,
-                "bytes": base64.b64decode(event["data_base64"]) if "data_base64" in event else None,
-            }
-            for event in events
-        ]
-        self._file.write_table(self._table.from_pylist(rows, schema=self._schema))
+    def write(events: list[dict[str, Any]]) -> None:
+        if events:
+            file.write_table(pyarrow.Table.from_pylist([row(event) for event in events], schema=schema))
 
-    def close(self) -> None:
-        self._file.close()
+    with parquet.ParquetWriter(part, schema, compression="zstd") as file:
+        yield write
 
 
 @contextlib.contextmanager

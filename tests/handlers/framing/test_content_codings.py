@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.content_codings import Coding, Corrupt, Unfinished, UnknownCoding, body_decoder, coding
+from handlers.framing.content_codings import BodyDecoder, Coding, Corrupt, Unfinished, UnknownCoding, coding
 
 MOST = 1000
 WBITS = {"gzip": 31, "zlib": 15, "raw": -15}
@@ -35,7 +35,7 @@ def cut(data: bytes, cuts: list[int]) -> Iterator[bytes]:
 )
 def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list[bytes], cuts: list[int]) -> None:
     """Both forms of deflate and gzip; no piece is longer than it may be."""
-    decoder = body_decoder(CODINGS[wire], MOST)
+    decoder = BodyDecoder(CODINGS[wire], MOST)
     pieces = [piece for data in cut(b"".join(flushed(parts, WBITS[wire])), cuts) for piece in decoder.pieces(data)]
     decoder.close()
     assert b"".join(pieces) == b"".join(parts)
@@ -46,7 +46,7 @@ def test_what_comes_out_is_what_went_in_however_it_is_cut(wire: str, parts: list
 @given(parts=st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=4))
 def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> None:
     """Nothing waits for the next bytes, also where a part is exactly as long as a piece may be."""
-    decoder = body_decoder(CODINGS[wire], MOST)
+    decoder = BodyDecoder(CODINGS[wire], MOST)
     for part, data in zip([*parts, b"x" * MOST], flushed([*parts, b"x" * MOST], WBITS[wire]), strict=False):
         assert b"".join(decoder.pieces(data)) == part
 
@@ -56,7 +56,7 @@ def test_each_flush_is_handed_over_at_once(wire: str, parts: list[bytes]) -> Non
 )
 def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> None:
     """Several members are one body."""
-    decoder = body_decoder("gzip", MOST)
+    decoder = BodyDecoder("gzip", MOST)
     data = b"".join(gzip.compress(part) for part in parts)
     assert b"".join(piece for some in cut(data, cuts) for piece in decoder.pieces(some)) == b"".join(parts)
     decoder.close()
@@ -64,7 +64,7 @@ def test_gzip_members_follow_each_other(parts: list[bytes], cuts: list[int]) -> 
 
 def test_a_bomb_comes_in_pieces_that_somebody_must_take() -> None:
     """A thousand times its size is never made at once: each piece is made when the one before is taken."""
-    pieces = body_decoder("gzip", MOST).pieces(gzip.compress(b"\n" * 10_000_000))
+    pieces = BodyDecoder("gzip", MOST).pieces(gzip.compress(b"\n" * 10_000_000))
     assert [len(next(pieces)) for _ in range(5)] == [MOST] * 5
     assert 5 * MOST + sum(len(piece) for piece in pieces) == 10_000_000
 
@@ -73,7 +73,7 @@ def test_a_bomb_comes_in_pieces_that_somebody_must_take() -> None:
 def test_what_stands_before_damage_comes_before_the_error(wire: str) -> None:
     """Flushed parts in the same read as the damage are not lost with it."""
     first, second, _ = flushed([b"one\n" * 1000, b"two\n"], WBITS[wire])
-    decoder = body_decoder(CODINGS[wire], MOST)
+    decoder = BodyDecoder(CODINGS[wire], MOST)
     pieces: list[bytes] = []
     with pytest.raises(Corrupt) as caught:
         pieces.extend(decoder.pieces(first + second + b"\xff" * 20))
@@ -86,7 +86,7 @@ def test_what_follows_the_end_is_no_part_of_a_body() -> None:
     goes_on = "the body goes on after its compressed data ended"
     no_member = "the body is not compressed as its header says"
     for wire, why in (("gzip", no_member), ("zlib", goes_on), ("raw", goes_on)):
-        decoder = body_decoder(CODINGS[wire], MOST)
+        decoder = BodyDecoder(CODINGS[wire], MOST)
         data = b"".join(flushed([b"one"], WBITS[wire]))
         assert b"".join(decoder.pieces(data)) == b"one"
         with pytest.raises(Corrupt, match=why):
@@ -98,7 +98,7 @@ def test_a_wrong_checksum_is_damage() -> None:
     data = bytearray(gzip.compress(b"one"))
     data[-8] ^= 1
     with pytest.raises(Corrupt):
-        list(body_decoder("gzip", MOST).pieces(bytes(data)))
+        list(BodyDecoder("gzip", MOST).pieces(bytes(data)))
 
 
 @pytest.mark.parametrize("wire", WBITS)
@@ -106,7 +106,7 @@ def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
     """At every place before its end; a body without a byte is only empty."""
     data = b"".join(flushed([b"one"], WBITS[wire]))
     for end in range(len(data) + 1):
-        decoder = body_decoder(CODINGS[wire], MOST)
+        decoder = BodyDecoder(CODINGS[wire], MOST)
         list(decoder.pieces(data[:end]))
         if 0 < end < len(data):
             with pytest.raises(Unfinished):
@@ -118,7 +118,7 @@ def test_a_body_that_ends_too_early_is_unfinished(wire: str) -> None:
 @given(data=st.binary(max_size=200), named=st.sampled_from(["gzip", "deflate"]))
 def test_no_bytes_break_it(data: bytes, named: Coding) -> None:
     """Anything is a body, damage or the beginning of a body."""
-    decoder = body_decoder(named, MOST)
+    decoder = BodyDecoder(named, MOST)
     try:
         list(decoder.pieces(data))
         decoder.close()
@@ -145,6 +145,6 @@ def test_other_codings_are_refused(header: str) -> None:
 
 def test_a_body_without_a_coding_is_as_it_comes() -> None:
     """One piece for one read."""
-    decoder = body_decoder("", MOST)
+    decoder = BodyDecoder("", MOST)
     assert list(decoder.pieces(b"x" * 5000)) == [b"x" * 5000]
     decoder.close()
