@@ -28,6 +28,12 @@ from handlers.connection.backoff import Rest
 _CALM = ("", "taken_over", "stopped", "ended")
 # What the machine wrote down at an end that a connection's own record explains, or that is no error.
 _EXPLAINED = ("", "StreamEnded", "StreamRejected")
+# All members in their order; an execution's error has nothing in those that only a connection has.
+_MEMBERS = (
+    *("message", "cause", "http_status", "detail", "at", "since", "failures", "lane", "fence"),
+    *("tried_again_at", "tried_again_by", "final_at", "over_at"),
+)
+_NOTHING: dict[str, Any] = dict.fromkeys(_MEMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +53,14 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     lease = connections.lease
     if lease.ending not in _EXPLAINED:
         words = f"{status_words.of_execution(lease)}; not tried again: {status_words.NOT_AGAIN}"
-        return {
-            **_shown(lease.ending, words, lease.ended_at_ms),
-            "detail": status_words.ending_detail(lease) or None,
-            "since": at(lease.ended_at_ms),
-        }
-    number = next((n for n, one in _numbered(connections) if connections.cause(one) not in _CALM), None)
+        said = {"message": words, "cause": lease.ending, "detail": status_words.ending_detail(lease) or None}
+        return _NOTHING | said | {"at": at(lease.ended_at_ms), "since": at(lease.ended_at_ms), "failures": 1}
+    numbered = reversed(list(enumerate(connections.all)))
+    number = next((n for n, one in numbered if connections.cause(one) not in _CALM), None)
     if number is None:
         return None
     one = connections.all[number]
-    cause, failed_ms = connections.cause(one), _failed_ms(one)
+    cause = connections.cause(one)
     phrase = status_words.of_connection(cause, one)
     row = _row(connections, number)
     answers = [answered_ms for later in connections.all[number + 1 :] if (answered_ms := _answered_ms(later))]
@@ -68,9 +72,11 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     if over_ms is not None:
         at_ms, by_ms, final_ms, words = None, None, None, f"over since {at(over_ms)}"
     return {
-        **_shown(cause, f"{phrase}; {words}" if words else phrase, failed_ms),
+        "message": f"{phrase}; {words}" if words else phrase,
+        "cause": cause,
         "http_status": one.http_status,
         "detail": status_words.detail(one) or None,
+        "at": at(_failed_ms(one)),
         "since": at(_failed_ms(row[0])),
         "failures": len(row),
         "lane": one.lane,
@@ -125,10 +131,6 @@ def _row(connections: Connections, number: int) -> list[Connection]:
     return connections.all[first : number + 1]
 
 
-def _numbered(connections: Connections) -> list[tuple[int, Connection]]:
-    return list(reversed(list(enumerate(connections.all))))
-
-
 def _failed_ms(one: Connection) -> int:
     """When it ended: one that was never answered when it wrote that down."""
     if one.closed_ms is not None:
@@ -139,22 +141,3 @@ def _failed_ms(one: Connection) -> int:
 def _answered_ms(one: Connection) -> int | None:
     """When the upstream answered it with the stream, or with the stream's end; None where it did neither."""
     return _failed_ms(one) if one.opened_ms is None and one.ended_by == "ended" else one.opened_ms
-
-
-def _shown(cause: str, message: str, at_ms: int) -> dict[str, Any]:
-    """All fields, with nothing in those that only a connection has."""
-    return {
-        "message": message,
-        "cause": cause,
-        "http_status": None,
-        "detail": None,
-        "at": at(at_ms),
-        "since": None,
-        "failures": 1,
-        "lane": None,
-        "fence": None,
-        "tried_again_at": None,
-        "tried_again_by": None,
-        "final_at": None,
-        "over_at": None,
-    }

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from handlers.api.problems import Problem
@@ -38,29 +38,46 @@ HEADERS = {
 }
 
 
+class Route(NamedTuple):
+    """What a route does, the schema of its answer ("" for one that is not described further), and its status."""
+
+    summary: str
+    schema: str = ""
+    status: int = 200
+
+
+_STREAM = "/connections/{streamId}"
 ROUTES = {
-    "GET /": "this list",
-    "GET /openapi.json": "a description of this API, OpenAPI 3.1",
-    "POST /connections/{streamId}": "starts the stream, or says that it runs already",
-    "GET /connections": "all streams that were ever started, with their status",
-    "GET /connections/{streamId}": "the status of the stream",
-    "GET /connections/{streamId}/events": "its stored events, as JSON, NDJSON or an event stream",
-    "GET /connections/{streamId}/gaps": "the gaps in what was received, with their causes",
-    "GET /connections/{streamId}/timeline": "the connections of its lanes in the last hour, and the gaps",
-    "GET /connections/{streamId}/machine": "the graph of its state machine, and the current states",
-    "GET /connections/{streamId}/cost": "about what it has cost since it was started",
-    "GET /connections/{streamId}/latest": "the position behind which its newest events lie",
-    "GET /connections/{streamId}/dead-letters": "its messages in the dead-letter queue, which stay there",
-    "GET /console": "a page to see and operate streams, for a browser",
-    "GET /console/{file}": "the files of that page",
-    "POST /connections/{streamId}/redrive": "puts its messages of the dead-letter queue back, as far as they can be",
-    "DELETE /connections/{streamId}": "stops the stream",
+    "GET /": Route("this list", "Index"),
+    "GET /openapi.json": Route("a description of this API, OpenAPI 3.1"),
+    f"POST {_STREAM}": Route("starts the stream, or says that it runs already", "Started"),
+    "GET /connections": Route("all streams that were ever started, with their status", "Streams"),
+    f"GET {_STREAM}": Route("the status of the stream", "Stream"),
+    f"GET {_STREAM}/events": Route("its stored events, as JSON, NDJSON or an event stream", "Events"),
+    f"GET {_STREAM}/gaps": Route("the gaps in what was received, with their causes", "Gaps"),
+    f"GET {_STREAM}/timeline": Route("the connections of its lanes in the last hour, and the gaps", "Timeline"),
+    f"GET {_STREAM}/machine": Route("the graph of its state machine, and the current states", "Machine"),
+    f"GET {_STREAM}/cost": Route("about what it has cost since it was started", "Cost"),
+    f"GET {_STREAM}/latest": Route("the position behind which its newest events lie", "Latest"),
+    f"GET {_STREAM}/dead-letters": Route("its messages in the dead-letter queue, which stay there", "DeadLetters"),
+    "GET /console": Route("a page to see and operate streams, for a browser"),
+    "GET /console/{file}": Route("the files of that page"),
+    f"POST {_STREAM}/redrive": Route(
+        "puts its messages of the dead-letter queue back, as far as they can be", "Redriven"
+    ),
+    f"DELETE {_STREAM}": Route("stops the stream", "Stopped", 202),
 }
 
 
 def index(profiles: Iterable[str]) -> dict[str, Any]:
     """The answer of `GET /`; a stream id is a profile's name, or the name, a colon and any text."""
-    return {"service": "streamkeeper", "routes": ROUTES, "profiles": sorted(profiles), "documentation": "docs/api.md"}
+    summaries = {name: route.summary for name, route in ROUTES.items()}
+    return {
+        "service": "streamkeeper",
+        "routes": summaries,
+        "profiles": sorted(profiles),
+        "documentation": "docs/api.md",
+    }
 
 
 def methods(path: str) -> list[str]:

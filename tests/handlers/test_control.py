@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from handlers.api import routes
-from handlers.api.openapi.document import ANSWERS
 from handlers.api.queries import INSTANT_IS
+from handlers.api.routes import ROUTES
 from handlers.connection.effects import Claim, Progress, RecordLoss
 from handlers.connection.inputs import LOG
 from handlers.connection.steps import Invocation
@@ -80,7 +80,7 @@ def asked(function: ModuleType, method: str, stream_id: Any = "demo", **more: An
         headers["Allow"] = ", ".join(routes.methods(resource))
     assert answer["headers"] == headers
     if status < 400:
-        problems.conforms(body, ANSWERS[f"{method} {resource}"][0])
+        problems.conforms(body, ROUTES[f"{method} {resource}"].schema)
         return status, body
     return status, problems.read(status, body)
 

@@ -16,25 +16,6 @@ VERSION = "3.1.0"
 # What handlers/profile/addresses.py takes: no part between colons is one dot or two.
 _NO_DOTS = r"(?!\.{1,2}(:|$))"
 STREAM_ID = rf"^{_NO_DOTS}[A-Za-z0-9._-]{{1,64}}(:{_NO_DOTS}[^\x00-\x1f\x7f-\x9f\ufffd-\uffff:]*)*$"
-# By route: the schema of the answer, "" for an object that is not described further, and its status.
-ANSWERS = {
-    "GET /": ("Index", 200),
-    "GET /openapi.json": ("", 200),
-    "POST /connections/{streamId}": ("Started", 200),
-    "GET /connections": ("Streams", 200),
-    "GET /connections/{streamId}": ("Stream", 200),
-    "GET /connections/{streamId}/events": ("Events", 200),
-    "GET /connections/{streamId}/gaps": ("Gaps", 200),
-    "DELETE /connections/{streamId}": ("Stopped", 202),
-    "GET /connections/{streamId}/timeline": ("Timeline", 200),
-    "GET /connections/{streamId}/machine": ("Machine", 200),
-    "GET /connections/{streamId}/cost": ("Cost", 200),
-    "GET /connections/{streamId}/latest": ("Latest", 200),
-    "GET /connections/{streamId}/dead-letters": ("DeadLetters", 200),
-    "POST /connections/{streamId}/redrive": ("Redriven", 200),
-    "GET /console": ("", 200),
-    "GET /console/{file}": ("", 200),
-}
 _LISTINGS = {
     "GET /connections": status.LISTING,
     "GET /connections/{streamId}/events": event_pages.LISTING,
@@ -49,9 +30,9 @@ _TAGGED = {"ETag": {"description": "The same for the same answer.", "required": 
 def document(base: str = "") -> dict[str, Any]:
     """The document; `base` is what stands before each path, such as /prod."""
     paths: dict[str, dict[str, Any]] = {}
-    for route, summary in routes.ROUTES.items():
-        method, _, path = route.partition(" ")
-        paths.setdefault(path, {})[method.lower()] = _operation(route, summary)
+    for name, route in routes.ROUTES.items():
+        method, _, path = name.partition(" ")
+        paths.setdefault(path, {})[method.lower()] = _operation(method, path, route)
     return {
         "openapi": VERSION,
         "info": {
@@ -80,11 +61,10 @@ def document(base: str = "") -> dict[str, Any]:
     }
 
 
-def _operation(route: str, summary: str) -> dict[str, Any]:
-    method, _, path = route.partition(" ")
-    schema, status = ANSWERS[route]
+def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
+    summary, schema, status = route.summary[:1].upper() + route.summary[1:], route.schema, route.status
     has_stream = "{streamId}" in path
-    listing = _LISTINGS.get(route)
+    listing = _LISTINGS.get(f"{method} {path}")
     refusals = [*_ALWAYS, *(_OF_STREAM if has_stream else ()), *(_OF_START if schema == "Started" else ())]
     refusals += [400] if listing is not None else []
     parameters = [_stream_id()] if has_stream else []
@@ -100,7 +80,7 @@ def _operation(route: str, summary: str) -> dict[str, Any]:
     if path.endswith("/events"):
         parameters.append(_last_event_id())
         content |= {kind: {"schema": {"type": "string"}} for kind in (event_pages.NDJSON, event_pages.EVENT_STREAM)}
-    responses: dict[str, Any] = {str(status): {"description": summary[:1].upper() + summary[1:], "content": content}}
+    responses: dict[str, Any] = {str(status): {"description": summary, "content": content}}
     if method == "GET":
         parameters.append(_if_none_match())
         responses[str(status)]["headers"] = _TAGGED
@@ -109,7 +89,7 @@ def _operation(route: str, summary: str) -> dict[str, Any]:
     name = "".join(part.strip("{}").capitalize() for part in path.replace(".", "/").split("/"))
     return {
         "operationId": f"{method.lower()}{name or 'Index'}",
-        "summary": summary[:1].upper() + summary[1:],
+        "summary": summary,
         "parameters": parameters,
         "responses": responses,
     }
