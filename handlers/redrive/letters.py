@@ -1,13 +1,13 @@
 """Reads what dead-letter messages say: an event, a stream that ended, or neither.
 
 handlers/store/overflow.py writes the first kind, in parts where it must, and the machine the second. Pure.
-Invariant: an event is returned only where every byte of it is there; any other text is a `Remaining` with a reason.
+Invariant: an event is returned only where every byte of it is there; any other text is a letter with a problem.
 """
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.api import status_words
@@ -25,37 +25,22 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What one message says, or the parts of one together; `reason` is why it was sent."""
+    """What one message says, or the parts of one together; `reason` is why it was sent.
+
+    It holds a whole `event` that could not be stored, and the token of the connection that had it; or it is of a stream
+    that was rejected, or could not be claimed; or it has a `problem`, for which it cannot be put back. `key` is the
+    event's, "" where it is of none. `is_part` is whether parts of the event have not come: they were deleted when it
+    was stored, or are lost.
+    """
 
     messages: tuple[Message, ...]
     stream_id: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EventLetter(Letter):
-    """A whole event, which could not be stored; `fence` is the token of the connection that had it."""
-
-    fence: int
-    event: StreamEvent
-
-
-@dataclass(frozen=True, slots=True)
-class EndLetter(Letter):
-    """A stream that was rejected, or could not be claimed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remaining(Letter):
-    """What cannot be put back; `problem` says why. `key` is the event's, "" where there is none."""
-
-    problem: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Incomplete(Remaining):
-    """An event of which parts have not come: they were deleted when it was stored, or are lost."""
+    key: str = ""
+    problem: str = ""
+    fence: int = 0
+    event: StreamEvent | None = None
+    is_part: bool = False
 
 
 NOT_OURS = "it is not a message of Streamkeeper's"
@@ -63,37 +48,21 @@ NOT_OURS = "it is not a message of Streamkeeper's"
 MOST_PARTS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _About:
+def _about(fields: dict[str, Any]) -> Letter:
     """What each message of an event says of it."""
-
-    stream_id: str
-    fence: int
-    key: str
-    reason: str
-
-    @classmethod
-    def read(cls, fields: dict[str, Any]) -> "_About":
-        stream_id, key, reason = (_text(fields[name]) for name in ("stream", "key", "reason"))
-        if not (stream_id and key):
-            raise ValueError
-        return cls(stream_id, int(fields["fence"]), key, reason)
-
-
-@dataclass(slots=True)
-class _Parts:
-    """The parts of one event that have come, by their number."""
-
-    count: int
-    pieces: dict[int, bytes] = field(default_factory=dict)
-    messages: list[Message] = field(default_factory=list)
+    stream_id, key, reason = (_text(fields[name]) for name in ("stream", "key", "reason"))
+    if not (stream_id and key):
+        raise ValueError
+    return Letter((), stream_id, reason, key, fence=int(fields["fence"]))
 
 
 class Reader:
     """Reads messages in any order; what has parts is returned when the last of them has come."""
 
     def __init__(self) -> None:
-        self._parts: dict[tuple[_About, int], _Parts] = {}
+        # The parts of each event that have come by their numbers, each with its messages.
+        self._parts: dict[tuple[Letter, int], dict[int, bytes]] = {}
+        self._messages: dict[tuple[Letter, int], tuple[Message, ...]] = {}
 
     def read(self, message: Message) -> Letter | None:
         """What the message says; None where other parts are still to come."""
@@ -104,45 +73,43 @@ class Reader:
             if "sink" in fields:
                 return _undelivered(message, fields)
             if "event" in fields:
-                return _event([message], _About.read(fields), fields["event"])
+                return _event((message,), _about(fields), fields["event"])
             return self._part(message, fields)
         except _MALFORMED:
-            return Remaining((message,), "", "", NOT_OURS, "")
+            return Letter((message,), "", "", problem=NOT_OURS)
 
     def incomplete(self) -> Iterator[Letter]:
         """What is left of events of which a part has not come."""
         for (about, count), parts in self._parts.items():
-            missing = count - len(parts.pieces)
-            lacks = f"{missing} {'is' if missing == 1 else 'are'} not in the queue"
-            problem = f"of its {count} parts {lacks}"
-            yield Incomplete(tuple(parts.messages), about.stream_id, about.reason, problem, about.key)
+            missing = count - len(parts)
+            problem = f"of its {count} parts {missing} {'is' if missing == 1 else 'are'} not in the queue"
+            yield replace(about, messages=self._messages[about, count], problem=problem, is_part=True)
 
     def _part(self, message: Message, fields: dict[str, Any]) -> Letter | None:
-        about, number, count = _About.read(fields), int(fields["part"]), int(fields["parts"])
+        about, number, count = _about(fields), int(fields["part"]), int(fields["parts"])
         piece = base64.b64decode(fields["event_base64"], validate=True)
         if not 1 <= number <= count <= MOST_PARTS:
             raise ValueError
-        parts = self._parts.setdefault((about, count), _Parts(count))
-        parts.pieces[number] = piece
-        parts.messages.append(message)
-        if len(parts.pieces) < count:
+        parts = self._parts.setdefault((about, count), {})
+        parts[number] = piece
+        messages = self._messages[about, count] = (*self._messages.get((about, count), ()), message)
+        if len(parts) < count:
             return None
-        del self._parts[about, count]
+        del self._parts[about, count], self._messages[about, count]
         try:
-            content = json.loads(b"".join(parts.pieces[n] for n in range(1, count + 1)))
-            return _event(parts.messages, about, content)
+            return _event(messages, about, json.loads(b"".join(parts[n] for n in range(1, count + 1))))
         except _MALFORMED:
-            return Remaining(tuple(parts.messages), "", "", NOT_OURS, "")
+            return Letter(messages, "", "", problem=NOT_OURS)
 
 
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
-def _event(messages: Iterable[Message], about: _About, content: dict[str, Any]) -> Letter:
+def _event(messages: tuple[Message, ...], about: Letter, content: dict[str, Any]) -> Letter:
     if "size_bytes" in content:
         kept = len(base64.b64decode(content["head"]))
         problem = f"of its {int(content['size_bytes'])} bytes the first {kept} were kept alone"
-        return Remaining(tuple(messages), about.stream_id, about.reason, problem, about.key)
+        return replace(about, messages=messages, problem=problem)
     data: str | bytes = _text(content["data"])
     if content["encoding"] == "base64":
         data = base64.b64decode(data, validate=True)
@@ -150,19 +117,17 @@ def _event(messages: Iterable[Message], about: _About, content: dict[str, Any]) 
         raise ValueError
     own_id, name = (None if content[one] is None else _text(content[one]) for one in ("id", "name"))
     event = StreamEvent(about.key, data, own_id, name, None, int(content["received_at_ms"]))
-    return EventLetter(tuple(messages), about.stream_id, about.reason, about.fence, event)
+    return replace(about, messages=messages, event=event)
 
 
 def _undelivered(message: Message, fields: dict[str, Any]) -> Letter:
     stream_id, sink, key, reason = (_text(fields[name]) for name in ("stream", "sink", "key", "reason"))
-    return Remaining((message,), stream_id, reason, f"it was not delivered to {sink}; the table has it", key)
+    return Letter((message,), stream_id, reason, key, f"it was not delivered to {sink}; the table has it")
 
 
 def _end(message: Message, fields: dict[str, Any]) -> Letter:
     stream_id, reason = _text(fields["stream"]), f"{fields['error']}: {status_words.of_cause(_text(fields['cause']))}"
-    if not stream_id:
-        return Remaining((message,), "", reason, "it names no stream", "")
-    return EndLetter((message,), stream_id, reason)
+    return Letter((message,), stream_id, reason, problem="" if stream_id else "it names no stream")
 
 
 def _text(value: object) -> str:

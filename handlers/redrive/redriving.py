@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from handlers.aws.error_translation import translate_errors
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
-from handlers.redrive.letters import EndLetter, EventLetter, Incomplete, Letter, Message, Reader, Remaining
+from handlers.redrive.letters import Letter, Message, Reader
 from handlers.redrive.restore import KNOWN, Events, NotStored
 from handlers.store.leases import Leases
 from handlers.store.stream_records import Layout, StreamRecords
@@ -110,7 +110,7 @@ class Outcome:
         letter = self.letter
         return {
             "stream": letter.stream_id,
-            "key": key_of(letter) or None,
+            "key": letter.key or None,
             "reason": letter.reason,
             "messages": [message.id for message in letter.messages],
             "outcome": self.outcome,
@@ -161,26 +161,17 @@ class Redrive:
         return outcome
 
     def _act(self, letter: Letter) -> Outcome:
-        if isinstance(letter, EventLetter):
-            layout = self._stage.layout(letter.stream_id)
-            return Outcome(
-                letter,
-                self._stage.events.outcome(
-                    letter.stream_id,
-                    letter.fence,
-                    letter.event,
-                    layout.partitions,
-                    order=layout.order,
-                    dry_run=self._dry_run,
-                ),
+        events, stream_id = self._stage.events, letter.stream_id
+        if letter.event is not None:
+            partitions, order = self._stage.layout(stream_id)
+            found = events.outcome(
+                stream_id, letter.fence, letter.event, partitions, order=order, dry_run=self._dry_run
             )
-        if isinstance(letter, EndLetter):
+            return Outcome(letter, found)
+        if not letter.problem:
             return self._start(letter)
-        assert isinstance(letter, Remaining)
-        if isinstance(letter, Incomplete):
-            partitions = self._stage.layout(letter.stream_id).partitions
-            if self._stage.events.has(letter.stream_id, letter.key, partitions):
-                return Outcome(letter, KNOWN)
+        if letter.is_part and events.has(stream_id, letter.key, self._stage.layout(stream_id).partitions):
+            return Outcome(letter, KNOWN)
         return Outcome(letter, LEFT, letter.problem)
 
     def _start(self, letter: Letter) -> Outcome:
@@ -202,13 +193,6 @@ class Redrive:
 
 def _is_wanted(letter: Letter, wanted: frozenset[str] | None) -> bool:
     return wanted is None or letter.stream_id in wanted
-
-
-def key_of(letter: Letter) -> str:
-    """The key of the event that a letter is of, "" where it is of none."""
-    if isinstance(letter, EventLetter):
-        return letter.event.key
-    return letter.key if isinstance(letter, Remaining) else ""
 
 
 def redriven(stage: Stage, stream_id: str) -> dict[str, Any]:

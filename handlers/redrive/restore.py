@@ -48,7 +48,6 @@ class Events:
         self._dynamodb = dynamodb
         self._table = table
         self._objects = objects
-        self._logs = LogMarks(dynamodb, table, objects)
 
     def outcome(
         self,
@@ -96,7 +95,7 @@ class Events:
         return STORED
 
     def _outcome_in_log(self, stream_id: str, event: StreamEvent, *, dry_run: bool) -> str:
-        found = self._logs.find(stream_id, event.key)
+        found = self._find(stream_id, event.key)
         if found is None:
             raise NotStored("the log of its stream has no mark of it: the upstream is asked for it again")
         mark, there = found
@@ -106,14 +105,14 @@ class Events:
             return KNOWN
         if len(pack([event], bodies=False)) > MAX_SEGMENT_BYTES:
             raise NotStored("its id and its name are too large for a segment")
-        if not dry_run and not self._logs.replace(stream_id, mark, event):
+        if not dry_run and not self._replace(stream_id, mark, event):
             return self._outcome_in_log(stream_id, event, dry_run=dry_run)
         return STORED
 
     def has(self, stream_id: str, key: str, partitions: int) -> bool:
         """Whether an event, not a mark, stands under the key."""
         if partitions == LOG:
-            found = self._logs.find(stream_id, key)
+            found = self._find(stream_id, key)
             return found is not None and found[1].dead_letter is None
         there = self._read(stream_id, key, partitions)
         return there is not None and "dead_letter" not in there
@@ -123,16 +122,9 @@ class Events:
         item: Item | None = self._dynamodb.get_item(TableName=self._table, Key=place, ConsistentRead=True).get("Item")
         return item
 
+    # --- the marks of a log -------------------------------------------------------------------------------------------
 
-class LogMarks:
-    """The events table and the bucket."""
-
-    def __init__(self, dynamodb: Any, table: str, objects: Objects) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
-        self._objects = objects
-
-    def find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
+    def _find(self, stream_id: str, key: str) -> tuple[Item, StoredEvent] | None:
         """The segment and the event, or its mark, with this key; None where the log has none. The newest is first."""
         place: dict[str, Item] = {}
         while True:
@@ -153,7 +145,7 @@ class LogMarks:
                 return None
             place = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
-    def replace(self, stream_id: str, mark: Item, event: StreamEvent) -> bool:
+    def _replace(self, stream_id: str, mark: Item, event: StreamEvent) -> bool:
         """Whether the event is in the log now in place of the mark; False where the mark is gone."""
         segment = segment_of(mark)
         item = segment_item(stream_id, segment, [event], 0, data := pack([event]))

@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive, key_of
+from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
 from handlers.redrive.restore import KNOWN
 from local.printable import printable
 from local.redrive.stage import here
@@ -22,7 +22,7 @@ from local.user_error import UserError
 
 def line(result: Outcome, *, dry_run: bool) -> str:
     """The outcome for a person."""
-    letter, key = result.letter, key_of(result.letter)
+    letter, key = result.letter, result.letter.key
     what = f"{letter.stream_id or '?'}{f', event {key}' if key else ''} ({letter.reason or 'no reason'})"
     would = dry_run and result.outcome not in (LEFT, KNOWN, RUNS)
     verb = f"would be {result.outcome}" if would else result.outcome

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.redrive.letters import EndLetter, EventLetter, Letter, Message, Reader, Remaining
+from handlers.redrive.letters import Letter, Message, Reader
 from handlers.store import overflow
 from tests.examples import examples
 
@@ -42,7 +42,6 @@ def test_an_event_is_read_as_it_was_sent(event: StreamEvent, stream: str, fence:
     large = event._replace(data=event.data[:8] * times)
     bodies = overflow.messages(stream, fence, large, reason)
     (letter,) = read(random.Random(fence).sample(bodies, len(bodies)))
-    assert isinstance(letter, EventLetter)
     assert (letter.stream_id, letter.fence, letter.reason, letter.event) == (stream, fence, reason, large)
     assert sorted(message.body for message in letter.messages) == sorted(bodies)
 
@@ -51,7 +50,7 @@ def test_a_part_that_came_twice_is_of_the_same_event() -> None:
     """SQS may deliver a message twice, and a function may send one twice: both are deleted."""
     first, *rest = overflow.messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, first, *rest])
-    assert isinstance(letter, EventLetter)
+    assert letter.event == LARGE
     assert [message.id for message in letter.messages] == ["m0", "m1", "m2", "m3"]
 
 
@@ -59,7 +58,6 @@ def test_an_event_whose_part_is_missing_is_left() -> None:
     """It says which, and nothing of it is stored."""
     first, _, last = overflow.messages("demo", 1, LARGE, "too large")
     (letter,) = read([first, last])
-    assert isinstance(letter, Remaining)
     told = (letter.stream_id, letter.key, letter.reason, letter.problem)
     assert told == ("demo", "k", "too large", "of its 3 parts 1 is not in the queue")
     assert [message.id for message in letter.messages] == ["m0", "m1"]
@@ -69,7 +67,6 @@ def test_of_what_was_too_long_nothing_is_put_back() -> None:
     """There is no more of it than its beginning."""
     event = StreamEvent("7", Oversize(5_000_000, "ab" * 32, b"\0" * 65_536), "7", None, None, 5)
     (letter,) = read(overflow.messages("demo", 1, event, "longer than max_frame_bytes: 5000000 bytes"))
-    assert isinstance(letter, Remaining)
     assert (letter.key, letter.problem) == ("7", "of its 5000000 bytes the first 65536 were kept alone")
 
 
@@ -77,10 +74,8 @@ def test_what_the_machine_sends_is_a_stream_that_ended() -> None:
     """With the error and its cause as the reason; a request that named no stream starts nothing."""
     sent = {"stream": "demo:a", "execution": "arn", "error": "StreamRejected", "cause": "HTTP status 403"}
     first, second = read([json.dumps(sent), json.dumps(sent | {"stream": ""})])
-    assert isinstance(first, EndLetter)
     assert (first.stream_id, first.reason) == ("demo:a", "StreamRejected: HTTP status 403")
-    assert isinstance(second, Remaining)
-    assert second.problem == "it names no stream"
+    assert (first.problem, second.problem, first.event) == ("", "it names no stream", None)
 
 
 def test_of_a_functions_error_the_reason_is_its_message() -> None:
@@ -120,7 +115,6 @@ ABOUT = {"stream": "demo", "fence": 1, "reason": "r", "key": "k"}
 def test_anything_else_is_left(body: str) -> None:
     """Nobody's message breaks the command, and none is deleted for it."""
     (letter,) = read([body])
-    assert isinstance(letter, Remaining)
     assert letter.problem == "it is not a message of Streamkeeper's"
 
 
@@ -131,4 +125,4 @@ def test_any_value_is_left(value: object) -> None:
     for message in ours:
         for name in message:
             (letter,) = read([json.dumps(message | {name: value})])
-            assert isinstance(letter, Remaining | EventLetter)
+            assert letter.problem or letter.event is not None
