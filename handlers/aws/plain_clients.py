@@ -13,7 +13,6 @@ import random
 import re
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -29,20 +28,17 @@ _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,100})</Code>")
 
 
-class PlainS3:
-    """S3 in one region. `url` is an endpoint whose paths begin with the bucket; with {bucket} it names one by its host.
-
-    A request is sent `tries` times at most.
-    """
+class _Plain:
+    """A service at one endpoint, over one connection."""
 
     def __init__(
         self,
         url: str,
         signer: Signer,
         *,
-        tries: int,
         connect_timeout_s: float,
         read_timeout_s: float,
+        tries: int = 1,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._url = url.rstrip("/")
@@ -51,6 +47,27 @@ class PlainS3:
         self._sleep = sleep
         timeout = urllib3.Timeout(connect=connect_timeout_s, read=read_timeout_s)
         self._http = urllib3.PoolManager(num_pools=1, maxsize=1, ssl_context=tls(), timeout=timeout, retries=False)
+
+    def close(self) -> None:
+        """Closes the connection that nobody uses."""
+        self._http.clear()
+
+    def _signed(
+        self, method: str, host: str, path: str, body_sha256: str, headers: dict[str, str] | None = None
+    ) -> dict[str, str]:
+        """The headers of a request to that path, as its signature has it."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        signed = self._signer.dated({"host": host, **(headers or {})}, stamp)
+        signed["authorization"] = self._signer.authorization(method, path, signed, body_sha256, stamp)
+        del signed["host"]  # it is sent in any case
+        return signed
+
+
+class PlainS3(_Plain):
+    """S3 in one region. `url` is an endpoint whose paths begin with the bucket; with {bucket} it names one by its host.
+
+    A request is sent `tries` times at most.
+    """
 
     takes_text = True  # as a body, which it encodes piece by piece
 
@@ -61,10 +78,6 @@ class PlainS3:
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
         """As boto3's, with the content alone."""
         return {"Body": io.BytesIO(self._send("GetObject", "GET", Bucket, Key, b""))}
-
-    def close(self) -> None:
-        """Closes the connections that nobody uses."""
-        self._http.clear()
 
     def _send(self, operation: str, method: str, bucket: str, key: str, body: str | bytes) -> bytes:
         """The content of the answer; raises ClientError or another BotoCoreError."""
@@ -82,7 +95,9 @@ class PlainS3:
                 continue
             if answer.status == 200:
                 return answer.data
-            failure = _refused(operation, answer, retry)
+            code = _CODE.search(answer.data)
+            name = code[1].decode() if code else str(answer.status)
+            failure = _refused(operation, answer, name, "x-amz-request-id", {"RetryAttempts": retry})
             if answer.status not in _TRANSIENT:
                 break
         raise failure
@@ -94,10 +109,7 @@ class PlainS3:
         # "Create a canonical request": of S3 alone the path is encoded once.
         path = quote(f"/{key}" if is_by_host else f"/{bucket}/{key}", safe="/~")
         url = self._url.replace("{bucket}", bucket)
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        headers = self._signer.dated({"host": urlsplit(url).netloc, "x-amz-content-sha256": sha256}, stamp)
-        headers["authorization"] = self._signer.authorization(method, path, headers, sha256, stamp)
-        del headers["host"]  # it is sent in any case
+        headers = self._signed(method, urlsplit(url).netloc, path, sha256, {"x-amz-content-sha256": sha256})
         pieces = None
         if method == "PUT":
             headers["content-length"] = str(size_bytes)
@@ -105,74 +117,49 @@ class PlainS3:
         return self._http.request(method, url + path, headers=headers, body=pieces, redirect=False)
 
 
-def _refused(operation: str, answer: urllib3.BaseHTTPResponse, retries: int) -> Any:
-    """botocore's error for an answer that is not a success."""
-    from botocore.exceptions import ClientError
-
-    code = _CODE.search(answer.data)
-    metadata = {
-        "RequestId": answer.headers.get("x-amz-request-id", ""),
-        "HTTPStatusCode": answer.status,
-        "RetryAttempts": retries,
-    }
-    error = {"Code": code[1].decode() if code else str(answer.status), "Message": ""}
-    return ClientError({"Error": error, "ResponseMetadata": metadata}, operation)
-
-
-class PlainLambda:
+class PlainLambda(_Plain):
     """Lambda at one endpoint."""
-
-    def __init__(self, url: str, signer: Signer, *, connect_timeout_s: float, read_timeout_s: float) -> None:
-        self._url = url.rstrip("/")
-        self._signer = signer
-        timeout = urllib3.Timeout(connect=connect_timeout_s, read=read_timeout_s)
-        self._http = urllib3.PoolManager(num_pools=1, maxsize=1, ssl_context=tls(), timeout=timeout, retries=False)
 
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         """As boto3's: the name may be an ARN; raises ClientError or another BotoCoreError."""
         path = f"/2015-03-31/functions/{quote(FunctionName, safe='')}/invocations"
+        # "Create a canonical request": "each path segment must be URI-encoded twice (except for Amazon S3 …)".
+        twice = quote(path, safe="/~")
+        headers = self._signed("POST", urlsplit(self._url).netloc, twice, hashlib.sha256(Payload).hexdigest())
         try:
-            answer = self._http.request("POST", self._url + path, headers=self._headers(path, Payload), body=Payload)
+            answer = self._http.request("POST", self._url + path, headers=headers, body=Payload)
         except urllib3.exceptions.HTTPError as error:
             raise not_answered(self._url, error) from None
         if answer.status != 200:
-            raise _not_invoked(answer)
+            code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
+            raise _refused("Invoke", answer, code, "x-amzn-requestid")
         said = {"Payload": io.BytesIO(answer.data)}
         failed = answer.headers.get("x-amz-function-error")
         return said if failed is None else said | {"FunctionError": failed}
 
-    def close(self) -> None:
-        """Closes the connection."""
-        self._http.clear()
 
-    def _headers(self, path: str, body: bytes) -> dict[str, str]:
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        headers = self._signer.dated({"host": urlsplit(self._url).netloc}, stamp)
-        # "Create a canonical request": "each path segment must be URI-encoded twice (except for Amazon S3 …)".
-        twice = quote(path, safe="/~")
-        headers["authorization"] = self._signer.authorization("POST", twice, headers, sha256(body).hexdigest(), stamp)
-        del headers["host"]  # it is sent in any case
-        return headers
-
-
-def _not_invoked(answer: urllib3.BaseHTTPResponse) -> Any:
+def _refused(
+    operation: str, answer: urllib3.BaseHTTPResponse, code: str, id_header: str, more: dict[str, int] | None = None
+) -> Any:
     """botocore's error for an answer that is not a success."""
     from botocore.exceptions import ClientError
 
-    code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
-    metadata = {"RequestId": answer.headers.get("x-amzn-requestid", ""), "HTTPStatusCode": answer.status}
-    return ClientError({"Error": {"Code": code, "Message": ""}, "ResponseMetadata": metadata}, "Invoke")
+    metadata = {"RequestId": answer.headers.get(id_header, ""), "HTTPStatusCode": answer.status, **(more or {})}
+    return ClientError({"Error": {"Code": code, "Message": ""}, "ResponseMetadata": metadata}, operation)
 
 
 def not_answered(url: str, error: urllib3.exceptions.HTTPError) -> Any:
     """botocore's error for one of the transport; imported when there is one, for most functions never have any."""
     from botocore import exceptions
 
-    # Of these the first is a kind of the second.
-    if isinstance(error, urllib3.exceptions.NewConnectionError):
-        return exceptions.EndpointConnectionError(endpoint_url=url)
-    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
-        return exceptions.ConnectTimeoutError(endpoint_url=url)
-    if isinstance(error, urllib3.exceptions.ReadTimeoutError):
-        return exceptions.ReadTimeoutError(endpoint_url=url)
-    return exceptions.ConnectionClosedError(endpoint_url=url)
+    match error:
+        # The first is a kind of the second.
+        case urllib3.exceptions.NewConnectionError():
+            kind = exceptions.EndpointConnectionError
+        case urllib3.exceptions.ConnectTimeoutError():
+            kind = exceptions.ConnectTimeoutError
+        case urllib3.exceptions.ReadTimeoutError():
+            kind = exceptions.ReadTimeoutError
+        case _:
+            kind = exceptions.ConnectionClosedError
+    return kind(endpoint_url=url)
