@@ -1,19 +1,9 @@
 """The control API: shows a stream, its events or all streams, and records the request to stop one.
 
-    GET    /                                what there is
-    GET    /openapi.json                    a description of it, OpenAPI 3.1
-    GET    /connections                     all streams that were ever started, a page at a time
-    GET    /connections/{streamId}          the status of a stream
-    GET    /connections/{streamId}/events   its events, a page at a time
-    GET    /connections/{streamId}/gaps     its gaps, a page at a time
-    GET    /connections/{streamId}/...      what the page shows besides (handlers/api/views.py)
-    GET    /console, /console/{file}        the page
-    POST   /connections/{streamId}/redrive  puts its dead-letter messages back
-    DELETE /connections/{streamId}          asks for its stop
-
-The events are those of API Gateway's Lambda proxy. The client and the logger are made once, at the cold start, where a
-bad environment fails it. Invariants: a GET writes nothing; a DELETE writes the stop request and nothing else, so it may
-be repeated, and a redrive puts each event back once; no answer quotes what AWS said.
+`handlers/api/routes.py` names the routes; the events are those of API Gateway's Lambda proxy. The client and the logger
+are made once, at the cold start, where a bad environment fails it. Invariants: a GET writes nothing; a DELETE writes
+the stop request and nothing else, so it may be repeated, and a redrive puts each event back once; no answer quotes what
+AWS said.
 """
 
 import functools

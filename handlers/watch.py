@@ -1,15 +1,9 @@
 """Watches all streams: reports once a minute for how long each stream that should be connected is not.
 
-handlers/connection/lease.py says which stream should be connected, and since when one is not. These numbers need
-neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names those streams in a
-message to the alerts' topic (handlers/watching/alerts.py), asks Step Functions about them, and starts an execution for
-each that is orphaned (handlers/watching/orphan_recovery.py). What a run does not reach in its time, the next one does
-(handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many streams one run reaches.
-
-It also asks how many messages are in the dead-letter queue. "CloudWatch considers a queue to be active for up to six
-hours if it contains any messages, or if any action accesses it", and a queue that was not active has its metrics up to
-15 minutes late (SQS developer guide, "Monitoring Amazon SQS queues using CloudWatch"): the first message after a quiet
-day would come too late for its alarm.
+These numbers need neither Lambda's nor Step Functions' API, so they show their outages too. Then the function names
+those streams in a message to the alerts' topic (handlers/watching/alerts.py), asks Step Functions about them, and
+starts an execution for each that is orphaned (handlers/watching/orphan_recovery.py). What a run does not reach in its
+time, the next one does (handlers/watching/lease_rounds.py); `python -m bench.watch` measures how many one run reaches.
 
 Invariants: it writes nothing to the table; it reports its numbers in every run, also where there is no stream, because
 the alarm treats missing data as a breach, and before it asks anybody else, who may be slow.
@@ -153,7 +147,12 @@ def report_partial(reached: int) -> None:
 
 
 def count_dead_letters() -> int | None:
-    """About how many messages are in the dead-letter queue; None where it does not answer."""
+    """About how many messages are in the dead-letter queue; None where it does not answer.
+
+    Asking keeps the queue's metrics from being late: "CloudWatch considers a queue to be active for up to six hours if
+    it contains any messages, or if any action accesses it", and a queue that was not active has them up to 15 minutes
+    late (SQS developer guide, "Monitoring Amazon SQS queues using CloudWatch").
+    """
     name = "ApproximateNumberOfMessages"
     try:
         answer = client("sqs").get_queue_attributes(QueueUrl=settings.dead_letter_queue_url, AttributeNames=[name])

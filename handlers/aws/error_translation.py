@@ -1,9 +1,5 @@
 """Translates the errors of AWS's clients into the few that the callers act on.
 
-    ConditionFailed    the condition of a write did not hold
-    Refused            the item itself is not valid, where the caller expects that
-    StoreUnavailable   anything else, after the client's own retries
-
 Invariant: a message holds AWS's error code and the id of the request alone, for AWS's message may quote the data.
 """
 

@@ -1,10 +1,9 @@
 """Puts objects into S3, gets them, and invokes functions, where the environment says all that such a request needs.
 
-As boto3's clients, but without them: to import boto3 takes seconds of the smallest function, and its client of S3 takes
-24 MB of one that may have 128, and a text twice, once as it is and once as bytes. These have the calls that are made
-here, and raise botocore's errors. Invariants: an object is put whole or not at all, for its size and its SHA-256 are
-signed, and it is sent piece by piece; an invocation is sent once, for whoever invokes a function does not know whether
-it ran.
+These have the calls that are made here, and raise botocore's errors. boto3 takes seconds of the smallest function to
+import, its client of S3 24 MB of one that may have 128, and a text twice. Invariants: an object is put whole or not at
+all, for its size and its SHA-256 are signed, and it is sent piece by piece; an invocation is sent once, for whoever
+invokes a function does not know whether it ran.
 """
 
 import hashlib

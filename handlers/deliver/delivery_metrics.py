@@ -1,12 +1,8 @@
 """Makes the documents that the delivery prints, one for each stream and sink of a call: CloudWatch's embedded metrics.
 
 Their numbers are fields, which queries of the log find by stream and by sink. Which of them CloudWatch keeps as
-metrics, each at a price a month, the stage says as it does for connections (handlers/run/connection_metrics.py):
-
-    "stage"     those of all streams and sinks together that are not 0
-    "profile"   all of them for each profile and sink, 0 included
-    "stream"    all of them for each stream and sink, 0 included: for a stage of few streams
-
+metrics, each at a price a month, the stage says as it does for connections (handlers/run/connection_metrics.py): by
+"stage" those of all together that are not 0, else all of them of each profile or stream and sink, 0 included.
 Pure. Invariant: a document holds the names of a stream and a sink, and numbers; nothing that the upstream sent.
 """
 

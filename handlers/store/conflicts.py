@@ -1,16 +1,15 @@
 """Decides what follows where an event's key is known already: is it the same event, or another body under one key?
 
-A duplicate is refused by its key alone, so what lies there is read back, up to a hundred in a request. Bodies whose
-JSON is only spelled differently are the same. For another body the profile decides (`on_conflict`):
+A duplicate is refused by its key alone, so what lies there is read back. Bodies whose JSON is only spelled differently
+are the same. For another body the profile decides (`on_conflict`):
 
     first   the first stays, the later one is counted and not stored
     both    the later one is stored under a key of its own, "<key>#<SHA-256 of its name and body>"
 
 Whoever reads finds the key that both came under in `conflict_of`. A third delivery of either meets its own item, for
-the second key follows from key and content alone. Where an upstream itself sends an id of that form, what lies there
-has no `conflict_of` or another, so it is not taken for the same event, and a further key is made in the same way.
+the second key follows from key and content alone.
 
-It runs only where a key was refused. Invariant: no event is stored twice, and in `both` each content under a key once.
+Invariant: no event is stored twice, and in `both` each content under a key once.
 """
 
 import hashlib

@@ -4,12 +4,8 @@ One item (`SK` `lease`), so that one write renews the lease, saves the cursor an
 says all that a connection has to know. Of what the ledger says it holds as much as whoever opens next must know
 (`known`), up to the connection that it shows (`live`).
 
-    claim 7 finds       live: connection 6, seen until 12:00:05      known: what all before 6 have brought
-    7 is connected      live: connection 7                           known: what all before 7 have brought
-
 Pure. Invariants: reading what was written returns it; an attribute that cannot be read is as if it were absent, and
-`damage` names it, so that a person can mend it. For example a lease whose `started_at` is "yesterday" reads as one that
-nobody started.
+`damage` names it, so that a person can mend it.
 """
 
 from __future__ import annotations

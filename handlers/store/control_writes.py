@@ -1,9 +1,8 @@
 """Words the conditional writes of a stream's control record: what each sets, and on which condition.
 
 Every write may be sent twice (the client retries when an answer is lost) and may land late; each is made so that this
-changes nothing. For example a heartbeat that lands after the release of its connection, or after a newer one is
-connected, is refused. Pure. Invariants: the counters `fence`, `connected` and `released` only grow; an older connection
-never moves a cursor back.
+changes nothing. Pure. Invariants: the counters `fence`, `connected` and `released` only grow; an older connection never
+moves a cursor back.
 """
 
 from typing import NamedTuple

@@ -1,13 +1,9 @@
 """Writes the events of a stream to DynamoDB, each once, as many in one request as are waiting.
 
-It says what goes into one request, what is sent again and what no batch can carry; it never waits to fill a batch. An
-event of a batch is spelled as an INSERT: PartiQL with parameters, as the JSON text of a request. Nearly every event is
-a short text, whose statement is filled into a template: the statement of such an item with holes in the places that
-differ.
-
-Invariants: the first writer of an event wins; when `write` returns, each event is stored, was known already, or lies
-in the dead-letter queue, whole but where it was too long to be read; what is sent twice is stored once; an INSERT is
-that of the event's item, whichever way it was made.
+An event of a batch is spelled as an INSERT: PartiQL with parameters, as the JSON text of a request. Nearly every event
+is a short text, whose statement is filled into a template. Invariants: the first writer of an event wins; when `write`
+returns, each event is stored, was known already, or lies in the dead-letter queue, whole but where it was too long to
+be read; what is sent twice is stored once; an INSERT is that of the event's item, whichever way it was made.
 """
 
 import json

@@ -1,18 +1,11 @@
 """Keeps a group's lease and its members: each method is one conditional write, or one reading.
 
 The lease is an item as a stream's is (`PK` the group, `SK` `lease`), for the machine claims and releases both alike.
-Each function has its heartbeat in an attribute of its own, so that it is written, and found missing, by its name.
-
-    heartbeat:8f5a…   "3/1767225600000/1767225620000/12"     token 3, when, until when, 12 turns
-                 "3/1767225600000/1767225620000/12/2"   the same, and two streams are connected by nobody
-    dead:51c0…   "2/1767224900000/1767224920000/40"     the same of one that is marked as ended
-
-As `handlers/store/connection_store.py` does for a stream, every write may be sent twice and may land late; each is made
-so that this changes nothing: a heartbeat that lands after its function was marked as ended is refused.
+Each function has its heartbeat in an attribute of its own, so that it is written, and found missing, by its name:
+`heartbeat_value` spells it. Every write may be sent twice and may land late; each is made so that this changes nothing.
 
 Invariants: reading what was written returns it, and what cannot be read is as if it were not there; the token and the
-version only grow; a function that is marked as ended never heartbeats again. Any other answer of AWS raises
-`StoreUnavailable`, after the client's own retries.
+version only grow; a function that is marked as ended never heartbeats again.
 """
 
 from __future__ import annotations
@@ -41,7 +34,7 @@ def heartbeat_name(request_id: str, *, is_ended: bool = False) -> str:
 
 
 def heartbeat_value(heartbeat: GroupHeartbeat) -> Item:
-    """The value of that attribute."""
+    """The value of that attribute: token, when, until when, turns, and how many streams are away if any is."""
     away = f"/{heartbeat.away}" if heartbeat.away else ""
     return {"S": f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}/{heartbeat.turns}{away}"}
 

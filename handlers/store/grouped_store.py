@@ -3,15 +3,10 @@
 What differs, and nothing else does: the lease in each reply is composed of the stream's record and the group's lease
 (`handlers/group/group_lease.py`); a heartbeat is answered from what is known, and written where a cursor or a stream
 that is behind is due; a claim asks for the group's right, not for the execution's; and a turn is taken from a dead
-function only once that is ended. So the manager, its loop and the requests of a step are those of a stream alone.
-
-    Heartbeat(cursor "7", seen 12:00:05)   nothing is written; "7" waits, and goes with the next write of the record
-    heartbeat at 12:00:05                       says so for all its streams, each by the lag that its record has
+function only once that is ended.
 
 The requests of several streams are made by several threads, those of one stream one after the other. Invariants:
-nothing that waits is forgotten before it is written; a heartbeat says of no stream that it was good for longer than its
-manager has said, whatever became of the write that says by how much; no stream is renewed by a heartbeat that is too
-old.
+nothing that waits is forgotten before it is written; no stream is renewed by a heartbeat that is too old.
 """
 
 from __future__ import annotations

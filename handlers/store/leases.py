@@ -1,20 +1,12 @@
-"""Lists the streams and reads their leases, by pages and batches: what a look at all streams costs is decided here.
+"""Lists the streams and reads their leases, by pages and batches: what a check of all streams costs is decided here.
 
-The index `by-record` has the records of the control table by their sort keys: its partition `lease` has every stream,
-in the order of the ids, and of each whether an execution holds it. So a page of streams is one request, wherever it
-begins, and of a stream that nobody holds only the entry is read. A lease itself has a heartbeat every few seconds,
-which an index would have to copy, so leases are read from the table, 100 in a request. For example, of 100,000 streams
-of which 2,000 are held
-
-    4 to 10 requests     list them, a megabyte each, whatever became of the 98,000
-    20 requests          read the leases of the 2,000
-
-The entry of a stream in a group names the group's execution. So of a group whose functions say that all its streams are
-connected the one lease is read, and no record of theirs.
+The index `by-record` has the records of the control table by their sort keys: its partition `lease` has every stream in
+the order of the ids, and of each whether an execution holds it. Leases themselves are read from the table, 100 in a
+request, for each has a heartbeat every few seconds, which an index would have to copy. So of 100,000 streams of which
+2,000 are held, 4 to 10 requests list them, a megabyte each, and 20 read the leases.
 
 Invariants: nothing is written. The order is that of the ids' UTF-8 bytes, so a page that begins behind an id misses
-nothing that was there throughout. The index may be behind by a moment. Any other answer of AWS raises
-`StoreUnavailable`, after the client's own retries.
+nothing that was there throughout. The index may be behind by a moment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Decides which requests to the store a step is, and in which order they are made.
 
-Whoever performs the steps of an invocation, on threads or in virtual time, makes the requests one after the other and
-answers the step with what the last of them returns. It keeps what the last reply said of the control record, so that a
-connection that opens, renews or leaves need not read it. It knows no thread, no socket and no time of its own.
+It keeps what the last reply said of the control record, so that a connection that opens, renews or leaves need not read
+it. It knows no thread, no socket and no time of its own.
 Invariant: a step is the same requests whoever performs it; the first that fails is the last that is made.
 """
 

@@ -1,7 +1,5 @@
 """Reads and writes the typed values of DynamoDB's items, and refuses by name what this version cannot read.
 
-    {"S": "x"} a text, {"N": "7"} a number       text(item, "id") -> "x" or None       number(7) -> {"N": "7"}
-
 An item of an event, or of a segment, that has a `layout` was written by a later version: this one's have none. A
 version that changes what an item means writes another number there (docs/upgrade.md). Pure. Invariants: an item that
 another release wrote is read by the attributes it has; a refusal is one sentence that names the item, what it has and

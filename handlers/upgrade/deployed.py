@@ -2,16 +2,10 @@
 
 An execution keeps the definition with which it was started, and whoever starts one takes what is deployed. So an
 upgrade makes a version of what is deployed; one that goes back deploys the former version's definition in its place,
-and every renewal, POST and start by the watch has that. What was deployed is put aside. The stack knows nothing of
-this, and deploys a definition only where it has changed; so the next upgrade puts in again what is aside, unless a
-deployment has put another there. For example
+with a space behind it, and puts aside what was deployed. The stack knows nothing of this, and deploys a definition only
+where it has changed; so the next upgrade puts in again what is aside, unless a deployment has put another there.
 
-    upgrade 1     deployed: D1              Success        former: D1
-    upgrade 2     deployed: D2              goes back      former: D1    aside: D2    deployed: D1 and a space
-    upgrade 3     deployed: D1 and a space  puts in D2     Success       former: D2
-
-Whoever was renewed with D2 meanwhile has it in its execution, so these hand over once D1 is deployed again. Invariants:
-nothing is deployed that was not deployed before; each step may be repeated.
+Invariants: nothing is deployed that was not deployed before; each step may be repeated.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Judges how a stream and a wave of streams stand after their handover, compared with before.
 
 What counts is the lease, the ledger's records of the newest connections, and when the newest event came that lies in
-the events table: a version may count as stored what it did not store. For example
-
-    before   60 s, 1 connection, 40 events                 after   20 s, 1 connection, 12 events: well
-    before   60 s, 1 connection, 40 events                 after   20 s, 3 functions killed: worse
-    before   60 s, 5 ended by errors                       after   20 s, 2 ended by errors: well, it was so before
-
-A stream may have no events for a while, and nobody can say of one among many why. Where most of those of a wave that
-had events before have none, the version counts as at fault: going back costs less than a wrong guess. What is stored
-and written down with a delay is not missed before `answer_ms` has passed since the handover.
+the events table: a version may count as stored what it did not store. A stream may have no events for a while, and
+nobody can say of one among many why. Where most of those of a wave that had events before have none, the version counts
+as at fault: going back costs less than a wrong guess. What is stored and written down with a delay is not missed before
+`answer_ms` has passed since the handover.
 
 Pure, times in milliseconds. Invariant: a stream that was as bad before is never worse.
 """

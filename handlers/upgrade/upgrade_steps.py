@@ -1,16 +1,8 @@
 """Carries out the steps of an upgrade that its machine asks for, one at a time.
 
-    check   who upgrades; makes versions; calls the function's once     plan   where the next wave ends
-    ask     writes the version into leases and starts successors        look   how those do that were asked
-    promote moves the alias, removes what was written                   back   as ask, to what they ran before
-
 Each may be repeated: whatever was done is found done. A step that has more to do than its time allows says at which
 place to go on. A stream has a place, a hash of its id, so a wave is a range of places and nobody has to remember its
-members; it has profiles as the stage has them, and a stream that comes meanwhile has its place too. Of 1,000 streams
-
-    [0, 43 M)       10 streams, a hundredth
-    [43 M, 86 M)    10 more
-    [86 M, 172 M)   20 more ... until all have gone
+members: of 1,000 streams the first wave is [0, 43 M) with 10 streams, the next [43 M, 86 M) with 10 more, then 20.
 
 Invariants: the waves of an upgrade are next to each other and reach WHOLE, and one that has a stream to take has one;
 the lease says which version before the successor is started that reads it; the alias moves only after the last wave;

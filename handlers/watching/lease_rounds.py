@@ -1,17 +1,12 @@
 """Checks the leases of all streams that executions hold, as far as the time of a run reaches.
 
 A run that was late goes on in the next one behind the stream where it stopped, so every stream is checked, however
-many there are. For example, where a run reaches 200,000 of 500,000 streams
-
-    1st run    a to h    counts and names what it saw
-    2nd run    h to q    the same
-    3rd run    q to z    and knows, with the two before it, all that are away: it ends the round
+many there are; the run that comes to the end knows, with those before it, all that are away: it ends the round. Until
+then its numbers are those of the round before it, or its own where they are worse: an alarm on them sees no better
+minute only because the worst stream was not checked in it.
 
 Streams in groups cost by groups: where a group's functions say that all its streams are connected (`is_well`), its own
 lease is read and none of theirs. The ids of groups sort before those of streams, so a round begins with them.
-
-Until a round ends its numbers are those of the round before it, or its own where they are worse: an alarm on them sees
-no better minute only because the worst stream was not checked in it.
 
 Invariants: nothing is written. A lease that cannot be read whole is named, and hides no other. What a check remembers
 grows with the groups, and with the streams that are not well by their ids alone; leases are kept of `Turn.most` at
