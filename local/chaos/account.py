@@ -4,8 +4,7 @@ It knows no stream but by its id. Invariant: a change of an item reaches the str
 other; what is asked for in the name of a stream and names another is in `crossed`, once for each sentence.
 """
 
-from __future__ import annotations
-
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,15 +44,17 @@ class Account:
         self.stream = TableStream(self.clock)  # of the events table
         self.delivery: Delivery | None = None  # what came of it, when the run is over
         self.starts_late: tuple[int, int] = (0, 0)  # until when, and how late
-        self.no_functions_until_ms = 0
-        self.no_successors_until_ms = 0
-        self.no_descriptions_until_ms = 0
+        self.until_ms: Counter[str] = Counter()  # by kind, when a fault of Lambda or Step Functions is over
         self.executions: dict[str, Execution] = {}  # by ARN
         self.crossed: dict[str, None] = {}
         self.log: list[str] = []
         self._watches: dict[str, Changed] = {}
         # Of a group that nobody has watched yet.
         self.watch_group: Callable[[str], Changed | None] = lambda _group: None
+
+    def holds(self, fault: str) -> bool:
+        """Whether the fault meets requests of now."""
+        return self.clock.now_ms() < self.until_ms[fault]
 
     def watch(self, stream: str, changed: Changed) -> None:
         """From now on `changed` is called after each change of an item of the stream."""

@@ -1,12 +1,8 @@
-"""Asks the control API's own code about a stream while it runs, and compares the answers with the world.
+"""Asks the control API's own code about a stream while it runs, and compares its pages and its status with the world.
 
-Two answers: a page of events, which is compared with the table in its order, and the stream's status, which is compared
-with what is connected, requested and running. A status follows the world by as long as a connection takes to be
-written down, or to be known as dead; only what has not changed for longer, and in a store that answers, is compared
-exactly. It changes nothing. Invariant: what is asked is drawn from the schedule's seed alone.
+A status follows the world by as long as a connection takes to be written down, or to be known as dead: only what has
+not changed for longer is compared exactly. Invariant: what is requested is drawn from the schedule's seed alone.
 """
-
-from __future__ import annotations
 
 import bisect
 import random

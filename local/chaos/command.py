@@ -1,12 +1,8 @@
 """The verb `chaos`: runs schedules of faults in virtual time and counts what broke.
 
-Decides how many schedules run where and what is printed; how far it has come goes to standard error (`progress.py`).
-Invariant: the last line begins with `schedules N lost n` and names every count (on a terminal it may take several); the
-exit status is 1 where one of them is not 0, and then a command that replays the first failure and its shortest schedule
-stand above. Ctrl-C ends it with the same line for the schedules that are done, and a command that does the others.
+Invariant: the last line begins with `schedules N lost n` and names every count; the exit status is 1 where one is not
+0, and then a command that replays the first failure stands above, with its shortest schedule.
 """
-
-from __future__ import annotations
 
 import argparse
 import gc

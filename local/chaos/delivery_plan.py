@@ -4,8 +4,6 @@ Drawn apart from the seed's other numbers, so that all else of a schedule is as 
 gives the same plan.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -4,8 +4,6 @@ It reads what the run wrote with the code that readers read it with, and not wit
 violation is one sentence with the sink and the key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

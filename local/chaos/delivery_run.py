@@ -1,13 +1,7 @@
-"""Delivers what a run wrote, as Lambda calls the function: after the run, for it changes nothing in it.
+"""Delivers what a run wrote, after the run: the function's own steps (handlers/deliver), called as Lambda calls them.
 
-The function's steps are the real ones (handlers/deliver), on the records that the run's writes made; Lambda, the
-sandboxes and the services are played in virtual time. Lambda reads a shard's records in order, one batch at a time,
-and a child when its parent is done. It calls again from the record that the function names, and of a batch at which
-the function was killed one half first (BisectBatchOnFunctionError). Invariant: the same run and plan give the same
-deliveries.
+Invariant: the same run and plan give the same deliveries.
 """
-
-from __future__ import annotations
 
 import random
 from collections.abc import Iterable
@@ -110,6 +104,7 @@ class Lambda:
             self._of.say(f"killed at {len(batch)} records of shard {reader.shard.number}")
             self._sandboxes.pop()
             sinks.now_ms = max(sinks.now_ms, reader.next_ms + 1)
+            # BisectBatchOnFunctionError: one half of the batch comes next.
             reader.most = reader.place + max(1, len(batch) // 2)
             self._rest(reader)
             return

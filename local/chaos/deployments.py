@@ -1,11 +1,8 @@
 """Decides what is deployed when: the first version of a run, and what each redeployment changes in code and definition.
 
-A function that starts is of the newest version (its settings and its profile), an execution that starts runs under the
-newest definition; what runs goes on as it began. It knows no clock. Invariant: the same schedule deploys the same
+What starts is of the newest version; what runs goes on as it began. Invariant: the same schedule deploys the same
 versions; a version differs from the one before it.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Invariant: an execution that runs, or that made way for another, has no word.
 """
 
-from __future__ import annotations
-
 from local.chaos.schedule import requests
 from local.chaos.world import World
 from states_language import Execution

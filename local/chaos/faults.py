@@ -4,8 +4,6 @@ Decides which function a fault meets; how a fault shows is the world's, the stor
 same fault in the same world does the same.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 
@@ -30,12 +28,8 @@ def strike(world: World, fault: Fault) -> None:
             for one in (world, *world.beside):
                 one.deploy()
             world.say(f"  version {world.version.number}, other than the first in {', '.join(world.version.changes)}")
-        case "no successors":
-            world.account.no_successors_until_ms = until_ms
-        case "no functions":
-            world.account.no_functions_until_ms = until_ms
-        case "no descriptions":
-            world.account.no_descriptions_until_ms = until_ms
+        case "no successors" | "no functions" | "no descriptions":
+            world.account.until_ms[fault.kind] = until_ms
         case "queue refuses":
             world.account.queue.refuse(until_ms, draws)
         case "rejection" | "the end":

@@ -14,8 +14,6 @@ It reads the world after the run. Invariant: what explains a gap is what happene
 but for until when a connection that left no end was known to be good.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ What holds of every stream is `stream_rules.py`'s. It reads the worlds after the
 calm stream is blamed for nothing that only others met.
 """
 
-from __future__ import annotations
-
 from local.chaos.execution_ends import outdated, overdue, unnamed
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered

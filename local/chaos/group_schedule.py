@@ -4,8 +4,6 @@ A schedule of groups is one whose `group` has streams; what meets functions, the
 Invariant: as `schedule.py`'s.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,8 +1,7 @@
 """The world of groups: their machine's Tasks and functions, and each stream with its upstream, faults and requests.
 
-As `world.py` has one stream. What follows from a function's end is the deployed machine's, a `POST` is answered by the
-deployed start machine, a `DELETE` by the code of the control API. Invariant: a group's machine asks for the group's own
-items; the faults of one stream's upstream reach no other.
+A `POST` is answered by the deployed start machine, a `DELETE` by the code of the control API. Invariant: a group's
+machine requests the group's own items; the faults of one stream's upstream reach no other.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Which events are lost is local/chaos/losses.py's. It reads the world after the r
 violation names its kind, one of `COUNTED`, and its place in time.
 """
 
-from __future__ import annotations
-
 from local.chaos import delivery_rules, group_rules, stream_rules
 from local.chaos.execution_ends import outdated, over_as, overdue, unnamed
 from local.chaos.group_world import Group, Member

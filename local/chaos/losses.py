@@ -1,12 +1,8 @@
-"""Decides which events of a run are missing, and for which of them there is an excuse.
+"""Decides which events of a run are missing, and for which of them there is an excuse (docs/chaos.md says why).
 
-Every event that came to be after the first connection is stored, or lies in a gap that the ledger shows and no cursor
-closed. What no ledger can show, and what is for the next connection, has an excuse, event by event; docs/chaos.md says
-why. It reads the world after the run. Invariant: an event has an excuse only where the fault that made it unknowable
-hit the very connection that should have brought it.
+Every event after the first connection is stored, or lies in an open gap of the ledger. Invariant: an event has an
+excuse only where the fault that made it unknowable hit the very connection that should have brought it.
 """
-
-from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator

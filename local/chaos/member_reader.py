@@ -3,8 +3,6 @@
 As `api_reader.py` does of a stream alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from local.chaos.api_reader import SETTLED_MS, SLACK_MS, UNSETTLING, ApiReader

@@ -1,11 +1,7 @@
-"""Looks after the groups of a run once a minute, as the deployed watch does, when somebody stopped their executions.
+"""Checks the groups of a run once a minute, as the deployed watch does, when somebody stopped their executions.
 
-What is orphaned and what is started in its place is the product's (`handlers/watching/orphan_recovery.py`); how the
-watch finds the groups is not played. It reads tables that answer. Invariant: before that nobody looks, so nothing else
-changes.
+What is orphaned, and what is started in its place, is the product's to say (`handlers/watching/orphan_recovery.py`).
 """
-
-from __future__ import annotations
 
 import json
 from datetime import UTC, datetime

@@ -1,12 +1,7 @@
-"""Says on standard error how far a run of chaos has come: how many schedules, how fast, what they broke, how long yet.
+"""Says on standard error how far a run of chaos has come: one line, rewritten on a terminal, else now and then.
 
-On a terminal it is one line that is rewritten; elsewhere a line now and then. What schedules broke is said at once.
-It knows no schedule. Invariant: nothing of it goes to standard output, and `clear` leaves a terminal as it was.
-
-    1,240 of 10,000 schedules, 48 a second, all kept the promise, 3 min left
+1,240 of 10,000 schedules, 48 a second, all kept the promise, 3 min left
 """
-
-from __future__ import annotations
 
 import shutil
 import time

@@ -1,14 +1,8 @@
-"""Decides which connections of a run came too early or too late.
+"""Decides which connections of a run came before a rest was over, without a pause drawn by chance, or too late to last.
 
-Too early: before a rest that their upstream was owed was over, or in place without a pause drawn by chance, so that all
-that fail together would come back together. Too late: in place, with hardly more time left than leaving takes.
-
-The upstream counts: what it refused with Retry-After, refused, or did not answer owes it a rest, by its own clock. From
-the instant on at which the failed connection's function has written that down, or should have, whoever looks must wait.
-It reads the world after the run. Invariant: a connection is blamed only where its function looked after that instant.
+What an upstream refused, or did not answer, owes it a rest, by its own clock. Invariant: a connection is blamed only
+where its function looked after the failed one's function had written that down, or should have.
 """
-
-from __future__ import annotations
 
 import itertools
 

@@ -3,10 +3,8 @@
 It loads the machine's file once. Invariant: the same schedule and machine give the same answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -22,7 +20,6 @@ from local.chaos.member_reader import MemberReader
 from local.chaos.schedule import Schedule
 from local.chaos.stream_rules import Violation
 from local.chaos.world import World
-from local.simulation.upstream_memory import EVERYTHING
 from states_language import Machine, load
 
 Edit = Callable[[dict[str, Any]], None]
@@ -133,16 +130,13 @@ def run_schedule(schedule: Schedule, machine_of: Machines = DEPLOYED) -> Result:
 def shrink(result: Result, machine_of: Machines = DEPLOYED) -> Result:
     """The run of the shortest schedule, reached by leaving out faults and traits, that still fails in the same way."""
     kinds = {violation.kind for violation in result.violations}
-    shorter = True
-    while shorter:
-        shorter = False
+    while True:
         candidates = _smaller if result.schedule.group else _shorter
-        for candidate in candidates(result.schedule):
-            again = run_schedule(candidate, machine_of)
-            if kinds & {violation.kind for violation in again.violations}:
-                result, shorter = again, True
-                break
-    return result
+        runs = (run_schedule(candidate, machine_of) for candidate in candidates(result.schedule))
+        shorter = next((run for run in runs if kinds & {violation.kind for violation in run.violations}), None)
+        if shorter is None:
+            return result
+        result = shorter
 
 
 def _shorter(schedule: Schedule) -> list[Schedule]:
@@ -170,17 +164,8 @@ def _without_faults(schedule: Schedule) -> list[Schedule]:
 
 def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
-    plain |= {
-        "partitions": 1,
-        "pace": "",
-        "retry_after_s": 0,
-        "key": "id",
-        "store": "items",
-        "order": "index",
-        "reject_after_s": 0,
-        "memory": EVERYTHING,
-        "beside": (),
-    }
+    traits = {"partitions", "pace", "retry_after_s", "key", "store", "order", "reject_after_s", "memory", "beside"}
+    plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
     plan = schedule.delivery
     plans = [None, *shorter(plan)] if plan is not None else []
     return [

@@ -4,8 +4,6 @@ It reads the world after the run and changes nothing. What an execution's end mu
 `invariants.py`'s of a stream alone and `group_rules.py`'s of groups. Invariant: a text says what and when.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

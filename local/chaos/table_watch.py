@@ -4,8 +4,6 @@ Called after each change of an item; keeps what the invariants need and the viol
 changes nothing.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections import Counter
 from collections.abc import Callable, Mapping

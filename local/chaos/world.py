@@ -200,7 +200,7 @@ class World:
             raise TaskFailure("Sqs.SdkClientException", str(error)) from None
 
     def _described(self, call: TaskCall) -> Any:
-        if self.clock.now_ms() < self.account.no_descriptions_until_ms and self._draws.random() < 0.7:
+        if self.account.holds("no descriptions") and self._draws.random() < 0.7:
             raise TaskFailure("Sfn.SdkClientException", "Rate exceeded")
         arn = call.parameters["ExecutionArn"]
         execution = self.account.executions.get(arn)
@@ -211,10 +211,10 @@ class World:
         return {"ExecutionArn": arn, "Status": execution.status, "StartDate": written(execution.started_ms)}
 
     def _start_successor(self, call: TaskCall) -> Any:
-        if self.clock.now_ms() < self.account.no_successors_until_ms and self._draws.random() < 0.5:
+        if self.account.holds("no successors") and self._draws.random() < 0.5:
             raise TaskFailure("StepFunctions.AWSStepFunctionsException", "Rate exceeded")
         answer = {"ExecutionArn": self.successor(call.parameters).arn}
-        if self.clock.now_ms() < self.account.no_successors_until_ms:
+        if self.account.holds("no successors"):
             raise TaskFailure("StepFunctions.SdkClientException", "the answer was lost")
         return answer
 
@@ -235,7 +235,7 @@ class World:
 
     async def _invoke(self, call: TaskCall) -> Any:
         clock = self.clock
-        if clock.now_ms() < self.account.no_functions_until_ms:
+        if self.account.holds("no functions"):
             raise TaskFailure("Lambda.TooManyRequestsException", "Rate Exceeded.")
         until_ms, late_ms = self.account.starts_late
         late_ms = late_ms if clock.now_ms() < until_ms else self._draws.randrange(20, 150)

@@ -1,8 +1,6 @@
 """The verb `replay`: runs a machine against a scripted upstream in virtual time and shows what its lanes did.
 
-It joins the interpreter, the virtual sandbox and the timeline, and decides only how the answer is laid out. The
-machine is the very file that is deployed, its placeholders filled from env/ and the scenario's settings. Invariant:
-the same scenario gives the same answer, to the byte; what is random (jitter) follows the scenario's seed.
+The machine is the very file that is deployed. Invariant: the same scenario gives the same answer, to the byte.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """An upstream of numbered events in virtual time that misbehaves on demand: what it sends, to whom, and when it stops.
 
-Events are real frames of server-sent events, cut into chunks anywhere. It goes on from a cursor where the schedule
-says so, and keeps all events, or forgets as `upstream_memory.py` says. Invariant: a link that is closed brings
-nothing more.
+Events are real frames, cut into chunks anywhere. Invariant: a link that is closed brings nothing more.
 """
-
-from __future__ import annotations
 
 import random
 from collections.abc import Callable

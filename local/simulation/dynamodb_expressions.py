@@ -1,14 +1,10 @@
 """Decides what a DynamoDB expression means: conditions, and the SET, REMOVE and ADD clauses of an update.
 
-An expression is compiled once to a function of (item, values); the text decides everything else, so compiled forms
-are cached by it. Attribute values are DynamoDB's own ({"S": …}, {"N": …}). What is not of the grammar below raises
-ValueError with the place: nested paths, lists and the DELETE clause are not used here and not known.
+What is not of the grammar below raises ValueError with the place: nested paths, lists and the DELETE clause are not
+used here and not known. Invariant: nothing is changed but the item that an update returns, which is a copy.
 
 Source: "Condition and filter expressions, operators, and functions" and "Update expressions", DynamoDB Developer Guide.
-Invariant: compiling and evaluating change nothing but the item that an update returns, which is a copy.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping

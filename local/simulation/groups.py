@@ -3,8 +3,6 @@
 The function is the product's own (`handlers/run/group_function.py`). It decides nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
-"""One opening of the upstream of a run, with what the rules must know of it, and who notes that.
+"""One opening of the upstream of a run, with what the rules must know of it, and the slot that notes that.
 
-A slot that notes hears of each step before it is performed and of each answer, and decides nothing. Invariants: `sent`
-of a link lists the events whose whole frame was handed to the client, in that order; what is noted is by the world's
-clock, but for what is left of the function's time, which is by the function's own.
+Invariant: what is noted is by the world's clock, but for what is left of the function's time.
 """
 
 from __future__ import annotations
@@ -46,8 +44,8 @@ class Link:
 
     `asks` is whether a cursor was asked for, heeded or not. `backlog` is what it has not been sent yet of what came
     after its cursor, at the pace of a catch-up; `has_forgotten` is whether it was told that the cursor is too old.
-    `delayed` are the events that came late or never, `came_ms` when
-    those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know that it is connected.
+    `sent` are the events whose whole frame was handed to the client, `delayed` those that came late or never, `came_ms`
+    when those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know it as connected.
     `looked_ms` is when its function looked last for a rest, `took_ms` when it took the try after one; `settled_ms` when
     all could know how it ended. `notices` are the sent events that announce a loss, in order. `written` counts the
     events that the store has answered for. `again` is None for a function's first.

@@ -1,17 +1,15 @@
 """Decides what a scenario file says: a machine, settings, latencies, and how the scripted upstream behaves.
 
-It reads the file, refuses what it does not know by naming the field, and knows nothing of how a replay runs. Times
-are integer milliseconds from the start of the execution, save for the settings, which are those of env/ in seconds.
-Invariant: a `Scenario` that exists is sound: its machine file exists, its settings keep the rules of env/, every
-window ends after it begins.
+Times are integer milliseconds from the start of the execution, save for the settings, which are those of env/ in
+seconds. Invariant: a `Scenario` that exists is sound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import yaml
 
@@ -81,17 +79,19 @@ def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
     Its settings lie over those of `stage`; `root` is where a machine's file is looked for after the scenario's folder.
     """
     fields = _Fields(str(path), _data(path))
-    machine = _machine(fields, path.parent, root)
     scenario = Scenario(
-        machine=machine,
+        machine=_machine(fields, path.parent, root),
         settings=_settings(fields, stage, root),
-        run_for_ms=round(fields.number("run_for_s", None, least=0.001, most=MAX_RUN_S) * 1000),
+        run_for_ms=round(fields.ruled("run_for_s", _number(0.001, MAX_RUN_S)) * 1000),
         latencies_ms=_latencies(fields),
         upstream=_upstream(fields.sub("upstream")),
-        seed=fields.whole("seed", 0),
-        redeployments=tuple(_redeployment(item, path.parent, root) for item in fields.items("redeployments")),
-        kills_ms=_kills(fields),
-        freezes_ms=_instants(fields.items("freezes")),
+        seed=fields.ruled("seed", _whole(), 0),
+        redeployments=tuple(
+            Redeployment(item.ruled("at_ms", _whole()), _machine(item, path.parent, root))
+            for item in fields.items("redeployments")
+        ),
+        kills_ms=fields.instants("kills"),
+        freezes_ms=fields.instants("freezes"),
     )
     fields.refuse_the_rest()
     return scenario
@@ -103,7 +103,7 @@ def faults_of(path: Path) -> tuple[Upstream, tuple[int, ...]]:
     Raises UserError where it is not sound.
     """
     fields = _Fields(str(path), _data(path))
-    found = _upstream(fields.sub("upstream")), _kills(fields)
+    found = _upstream(fields.sub("upstream")), fields.instants("kills")
     fields.refuse_the_rest()
     return found
 
@@ -115,6 +115,24 @@ def _data(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+
+
+# What a value must be, in words, and whether one is.
+_Rule = tuple[str, Callable[[Any], bool]]
+_REQUIRED = object()
+
+
+def _whole(least: int = 0) -> _Rule:
+    return f"a whole number of at least {least}", lambda value: type(value) is int and value >= least
+
+
+def _number(least: float, most: float) -> _Rule:
+    return f"a number from {least:g} to {most:g}", lambda value: type(value) in (int, float) and least <= value <= most
+
+
+_POLICY: _Rule = f"one of {', '.join(POLICIES)}", lambda value: value in POLICIES
+_FLAG: _Rule = "true or false", lambda value: isinstance(value, bool)
+_STATUS: _Rule = "an HTTP status from 204 to 599", lambda value: type(value) is int and 204 <= value <= 599
 
 
 class _Fields:
@@ -142,27 +160,29 @@ class _Fields:
         value = self.take(name, {})
         return _Fields(f"{self.where}: {name}", {} if value is None else value)
 
-    def number(self, name: str, default: float | None, *, least: float, most: float) -> float:
-        value = self.take(name, default)
-        if value is None:
+    def ruled(self, name: str, rule: _Rule, default: Any = _REQUIRED) -> Any:
+        """The value of a field; one without a default must be there."""
+        value, (words, fits) = self.take(name, default), rule
+        if value is None and default is None:
+            return None
+        if value is None or value is _REQUIRED:
             raise self.wrong(name, "is missing")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise self.wrong(name, f"must be a number from {least:g} to {most:g}, not {value!r}")
-        return cast(float, value)
-
-    def whole(self, name: str, default: int | None, *, least: int = 0) -> int:
-        value = self.take(name, default)
-        if value is None:
-            raise self.wrong(name, "is missing")
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.wrong(name, f"must be a whole number of at least {least}, not {value!r}")
+        if not fits(value):
+            raise self.wrong(name, f"must be {words}, not {value!r}")
         return value
 
-    def items(self, name: str) -> list[_Fields]:
+    def items(self, name: str) -> Iterator[_Fields]:
+        """The mappings in a list, each of which is to be taken whole."""
         value = self.take(name, [])
         if not isinstance(value, list):
             raise self.wrong(name, "must be a list")
-        return [_Fields(f"{self.where}: {name}[{at}]", item) for at, item in enumerate(value)]
+        for at, item in enumerate(value):
+            fields = _Fields(f"{self.where}: {name}[{at}]", item)
+            yield fields
+            fields.refuse_the_rest()
+
+    def instants(self, name: str) -> tuple[int, ...]:
+        return tuple(sorted(item.ruled("at_ms", _whole()) for item in self.items(name)))
 
 
 def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
@@ -175,12 +195,6 @@ def _machine(fields: _Fields, folder: Path, root: Path) -> Path:
     raise fields.wrong("machine", f"names {name}, and there is no such file")
 
 
-def _redeployment(item: _Fields, folder: Path, root: Path) -> Redeployment:
-    redeployment = Redeployment(item.whole("at_ms", None), _machine(item, folder, root))
-    item.refuse_the_rest()
-    return redeployment
-
-
 def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:
     overrides = fields.take("settings", {})
     if not isinstance(overrides, dict):
@@ -191,64 +205,40 @@ def _settings(fields: _Fields, stage: str, root: Path) -> Mapping[str, Any]:
 
 def _latencies(fields: _Fields) -> Mapping[str, tuple[int, ...]]:
     source = fields.sub("latencies_ms")
-    latencies: dict[str, tuple[int, ...]] = {}
-    for name in LATENCIES:
-        value = source.take(name, 0)
-        values = value if isinstance(value, list) else [value]
-        if not values or any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in values):
-            raise source.wrong(name, f"must be whole milliseconds of at least 0, or a list of them, not {value!r}")
-        latencies[name] = tuple(values)
+    fits = _whole()[1]
+    rule = (
+        "whole milliseconds of at least 0, or a list of them",
+        lambda value: bool(value) and all(map(fits, value)) if isinstance(value, list) else fits(value),
+    )
+    found = {name: source.ruled(name, rule, 0) for name in LATENCIES}
     source.refuse_the_rest()
-    return latencies
+    return {name: tuple(value) if isinstance(value, list) else (value,) for name, value in found.items()}
 
 
 def _upstream(fields: _Fields) -> Upstream:
-    policy = fields.take("policy", Upstream.policy)
-    if policy not in POLICIES:
-        raise fields.wrong("policy", f"must be one of {', '.join(POLICIES)}, not {policy!r}")
-    ends_at_ms = fields.take("ends_at_ms")
-    if ends_at_ms is not None and (isinstance(ends_at_ms, bool) or not isinstance(ends_at_ms, int) or ends_at_ms < 0):
-        raise fields.wrong("ends_at_ms", f"must be a whole number of at least 0, not {ends_at_ms!r}")
-    resumes = fields.take("resumes", False)
-    if not isinstance(resumes, bool):
-        raise fields.wrong("resumes", f"must be true or false, not {resumes!r}")
-    standby = fields.take("standby", Upstream.standby)
-    if standby not in ("cold", "hot") or (standby == "hot" and policy != "tolerates"):
-        raise fields.wrong("standby", f"must be cold, or hot where policy is tolerates, not {standby!r}")
+    policy = fields.ruled("policy", _POLICY, Upstream.policy)
+    standbys = ("cold", "hot") if policy == "tolerates" else ("cold",)
+    standby = "cold, or hot where policy is tolerates", lambda value: value in standbys
     upstream = Upstream(
-        policy=cast(Policy, policy),
-        events_every_ms=fields.whole("events_every_ms", Upstream.events_every_ms, least=1),
-        overlap_s=fields.number("overlap_s", Upstream.overlap_s, least=0, most=300),
-        stall_after_s=fields.number("stall_after_s", Upstream.stall_after_s, least=0.001, most=900),
-        standby=standby,
-        resumes=resumes,
-        drops_ms=_instants(fields.items("drops")),
-        stalls=tuple(_window(item, refusal=False) for item in fields.items("stalls")),
-        refusals=tuple(_window(item, refusal=True) for item in fields.items("refusals")),
-        ends_at_ms=ends_at_ms,
+        policy=policy,
+        events_every_ms=fields.ruled("events_every_ms", _whole(1), Upstream.events_every_ms),
+        overlap_s=fields.ruled("overlap_s", _number(0, 300), Upstream.overlap_s),
+        stall_after_s=fields.ruled("stall_after_s", _number(0.001, 900), Upstream.stall_after_s),
+        standby=fields.ruled("standby", standby, Upstream.standby),
+        resumes=fields.ruled("resumes", _FLAG, Upstream.resumes),
+        drops_ms=fields.instants("drops"),
+        stalls=tuple(Window(*_span(item)) for item in fields.items("stalls")),
+        refusals=tuple(
+            Window(*_span(item), item.ruled("status", _STATUS, Window.status)) for item in fields.items("refusals")
+        ),
+        ends_at_ms=fields.ruled("ends_at_ms", _whole(), None),
     )
     fields.refuse_the_rest()
     return upstream
 
 
-def _kills(fields: _Fields) -> tuple[int, ...]:
-    return _instants(fields.items("kills"))
-
-
-def _instants(items: list[_Fields]) -> tuple[int, ...]:
-    found = []
-    for item in items:
-        found.append(item.whole("at_ms", None))
-        item.refuse_the_rest()
-    return tuple(sorted(found))
-
-
-def _window(item: _Fields, *, refusal: bool) -> Window:
-    from_ms, to_ms = item.whole("from_ms", None), item.whole("to_ms", None)
+def _span(item: _Fields) -> tuple[int, int]:
+    from_ms, to_ms = item.ruled("from_ms", _whole()), item.ruled("to_ms", _whole())
     if to_ms <= from_ms:
         raise item.wrong("to_ms", f"must be later than from_ms ({from_ms}), not {to_ms}")
-    status = item.whole("status", Window.status, least=100) if refusal else Window.status
-    if status > 599 or status < 204:
-        raise item.wrong("status", f"must be an HTTP status from 204 to 599, not {status}")
-    item.refuse_the_rest()
-    return Window(from_ms, to_ms, status)
+    return from_ms, to_ms

@@ -1,14 +1,8 @@
 """An upstream that follows a script in virtual time: who is answered, evicted, refused, dropped or left in silence.
 
-It sends no bytes but the end of the stream: regular events are counted from the intervals that its links covered
-(`timeline/coverage.py`), so a day of them costs nothing. A stall is a peer that dies without closing: the links open
-at its beginning fall silent, later ones are not touched, and what was held back comes late if the link is still open
-at its end.
-
-It knows the link's client only by one call. Invariant: after a Closed or `close` a client is never called again.
+It sends no bytes but the end of the stream: events are counted from the intervals that its links covered
+(`timeline/coverage.py`), so a day costs nothing. Invariant: after a Closed or `close` a client is never called again.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial

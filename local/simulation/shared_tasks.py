@@ -1,11 +1,4 @@
-"""What replays and chaos share of a machine's Tasks: the direct calls to DynamoDB, the store on tables in memory, and
-the answer of a function that comes later.
-
-It decides how AWS words an error of a table. It knows neither functions nor faults. Invariant: an answer that was sent
-stays.
-"""
-
-from __future__ import annotations
+"""What replays and chaos share of a machine's Tasks: requests of DynamoDB, and the answer of a function, come later."""
 
 import asyncio
 import json

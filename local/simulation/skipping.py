@@ -1,16 +1,9 @@
-"""A stream in a replay: what the timeline shows of it, and which of its steps are left out, for they would cost time
-and change nothing.
+"""A stream in a replay: what the timeline shows of it, and which of its steps are left out, for they would cost time.
 
-No event is written and no gap, for the timeline counts them; the ledger's record is written at the end alone. And the
-lease, which a real connection reads again and again, is read on the same grid of instants but only once somebody has
-changed it (`Await` allows that): a reading that shows nothing new renews the lease, and only where `is_watched` does
-anybody check when a lease runs out. The function of a group notifies a connection of each change of its lease, so there
-none is read on the grid (`is_notified`).
-
-Invariant: nothing is left out that another step or another function depends on.
+No event and no gap is written, for the timeline counts them, and the ledger's record only at the end. The lease is read
+on the same grid of instants, but only once somebody has changed it (`Await` allows that). Invariant: nothing that
+another step or another function depends on is left out.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +39,11 @@ class VirtualConnection:
 
 
 class SkippingSlot(Slot):
-    """`connections` are all that the function made of the stream."""
+    """`connections` are all that the function made of the stream.
+
+    `is_watched`: others check when its lease runs out, which each reading renews. `is_notified`: a group's function
+    notifies the connection of each change of its lease, so none is read.
+    """
 
     def __init__(
         self,

@@ -1,11 +1,8 @@
 """One stream in one function in virtual time, and what the function needs for its streams: the product's own, on ports.
 
-A slot opens the stream's upstream and passes on what it brings. Those who use a simulation make slots of their own: a
-filter around the steps of a stream notes them, or leaves out what a run needs not. It decides nothing of what is done.
-Invariant: what comes reaches a function that is alive, and its last opening alone.
+A slot opens the stream's upstream; those of a user note the steps, or leave some out. Invariant: what comes reaches a
+function that is alive, and its last opening alone.
 """
-
-from __future__ import annotations
 
 import functools
 from collections.abc import Callable

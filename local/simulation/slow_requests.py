@@ -1,16 +1,12 @@
 """Requests of a function that take time: it may die inside one, or go on before the answer is there.
 
-Decides when a request is done and when its answer is there: half of them are done at once and answered late, half are
-done late. Those of one stream are made one by one by the function itself, those of a group by so many threads.
 Invariants: the caller goes on before the hard stop, and after `Killed` not at all; no more requests are under way than
-there are threads; what was asked for first is begun first.
+there are threads; what was requested first is begun first.
 """
-
-from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from handlers.connection.inputs import StoreFailed
@@ -19,7 +15,7 @@ from handlers.run.performer import NO_TIME, TOO_LATE, hard_stop_ms
 from handlers.run.threads import Answered
 from local.simulation.unreliable_tables import UnreliableDynamoDB, nothing
 from local.simulation.virtual_function import AtOnce, Killed, VirtualFunction, Waits
-from local.simulation.virtual_ports import Requests
+from local.simulation.virtual_ports import Answers, Requests
 from states_language.clock import Clock
 
 T = TypeVar("T")
@@ -100,7 +96,7 @@ def _unheard(request: Callable[[], object]) -> None:
         return
 
 
-class VirtualPool:
+class VirtualPool(Answers):
     """So many threads of `function`; each answer rings its bell for `name`.
 
     `takes` are the pauses of some requests, and their answer; without it they are made of the store.
@@ -114,26 +110,18 @@ class VirtualPool:
         name: str,
         takes: Callable[..., Waits[Any]] | None = None,
     ) -> None:
+        super().__init__()
         self._takes = takes or function.requests.ask
         self._clock = clock
         self._function = function
         self._name = name
         self._free = threads
         self._asked: deque[tuple[str, Requests]] = deque()
-        self._answers: deque[tuple[str, Answered]] = deque()
 
     def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
         """Lets a thread make the requests; the last answer is among `answered` later."""
         self._asked.append((stream_id, requests))
         self._begin()
-
-    def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers that have come, each with whose it is."""
-        while self._answers:
-            yield self._answers.popleft()
-
-    def stop(self, wait_s: float) -> None:
-        """What is under way goes on, and nobody waits for it."""
 
     def _begin(self) -> None:
         while self._free and self._asked:

@@ -1,7 +1,5 @@
-"""The executions of one replay: the first, and those that executions start.
+"""The executions of one machine, as Step Functions starts and describes them.
 
-Answers states:startExecution and describeExecution as Step Functions does, for one machine. A definition that is put in
-place of another takes effect at the next start; what runs goes on under its own. It does not know what a Task does.
 Invariant: executions are kept in the order in which they began, and none is forgotten.
 """
 

@@ -1,9 +1,7 @@
 """The stream of a run's events table: a record of each write, in shards that split.
 
-A shard has the writes of its partition keys in their order. One that splits ends, and two others go on; Lambda reads
-these when it has read all of the first ("Lambda processes parent shards before child shards"). It is split by partition
-keys, or in the middle of the keys of one: by sort keys, as DynamoDB may where a partition key is hot. Invariant: each
-write is in one shard, and all that a shard has are behind those of its parent.
+Invariant: each write is in one shard, and all that a shard has are behind those of its parent ("Lambda processes parent
+shards before child shards").
 """
 
 from __future__ import annotations

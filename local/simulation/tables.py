@@ -1,12 +1,8 @@
-"""An in-memory DynamoDB for virtual time: the item calls that the handlers and the machines make.
+"""An in-memory DynamoDB for virtual time: the methods of boto3's client that the handlers and the machines call.
 
-It has the methods of boto3's client that `handlers/store` and the machines' direct integrations use, so those run
-unchanged in virtual time without a socket. It knows no time, no throughput and no capacity. Every table has the key
-PK, SK and one index, `by-position`, of the items that have a position. Invariant: a call changes one item as a whole,
-or raises botocore's ClientError with DynamoDB's code and changes nothing.
+Every table has the key PK, SK and one index, `by-position`. Invariant: a call changes one item as a whole, or raises
+botocore's ClientError with DynamoDB's code and changes nothing.
 """
-
-from __future__ import annotations
 
 import bisect
 import itertools

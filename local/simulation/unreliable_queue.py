@@ -1,11 +1,7 @@
-"""A dead-letter queue that fails: the client that the store calls, and what came into the queue.
+"""A dead-letter queue that fails: while a fault holds, a request is refused, or done and its answer lost.
 
-Decides the result of each request while a fault of the queue holds: it is refused, or done and its answer lost. Each is
-drawn from the fault's own numbers. It knows no stream but by the messages. Invariant: without a fault every message
-comes into the queue, once.
+Invariant: without a fault every message comes into the queue, once.
 """
-
-from __future__ import annotations
 
 import base64
 import json

@@ -1,9 +1,6 @@
-"""A DynamoDB client that fails: in front of the in-memory tables, with the errors that boto3 raises.
+"""A DynamoDB client that fails, before the in-memory tables: what a request meets is drawn from the fault's numbers.
 
-Decides the result of each request while a fault of the store holds: it is throttled; it is lost on its way; it is done
-and its answer lost; it lands later; it is done, its answer lost, and sent again by the client. Each is drawn from the
-fault's own numbers. It knows neither streams nor functions. Invariant: without a fault every request is passed on as it
-is.
+Invariant: without a fault every request is passed on as it is.
 """
 
 from __future__ import annotations

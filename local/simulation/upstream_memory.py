@@ -1,15 +1,8 @@
-"""How the upstream of a run forgets: what it no longer has of what came after a cursor, and how it says so.
+"""How an upstream forgets what came after a cursor, how it says so, and what a careful profile says of that.
 
-It forgets what is older than `keeps_ms`, or all but the newest `keeps` events. Asked for what came after a cursor that
-it no longer has, it says so by a status, or by a frame, or sends what is left without a word. Its profile knows of it
-what a careful profile would: the status, the frame, or how far back the upstream goes for sure. Of one that forgets by
-count without a word nobody knows that, so its profile leaves the resuming to the framing's default; that one keeps what
-the ledger assumes of it (`KEPT_MS`).
-
-Invariant: what a profile says of it is true by every clock of the run.
+Of one that forgets by count without a word nobody knows how far back it goes: its profile leaves the resuming to the
+framing's default, and it keeps what the ledger assumes of it (`KEPT_MS`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass

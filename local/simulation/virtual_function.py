@@ -1,12 +1,8 @@
 """A function in virtual time: what it does is the product's own; it may be killed, frozen, slow, or have a wrong clock.
 
-The product says what it needs (`handlers/run`: `Ask`, `Wait`), and the function performs that as a generator of pauses,
-which the clock moves on. It chooses nothing of what is done or in which order. It can be killed at any pause, inside a
-request, or between any two steps of a stream (`slots.py`). Invariant: after `kill` nothing of it runs, and while it is
-frozen nothing does.
+It performs what the product needs (`handlers/run`: `Ask`, `Wait`) as a generator of pauses, which the clock moves on.
+Invariant: after `kill` nothing of it runs, and while it is frozen nothing does.
 """
-
-from __future__ import annotations
 
 import functools
 import random

@@ -4,8 +4,6 @@ As `handlers/run/threads.py` and `handlers/upstream/reader.py` have them, withou
 Invariants: what was asked for first is begun first; a reader that is closed brings what had come before, then `Closed`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -31,9 +29,9 @@ class VirtualBell(Bell):
         self._rung: set[str] = set()
         self._heard = heard
 
-    def ring(self, whom: str) -> None:
+    def ring(self, name: str) -> None:
         """Wakes the function where it waits."""
-        self._rung.add(whom)
+        self._rung.add(name)
         self._heard()
 
     def wait(self, for_s: float) -> set[str]:  # noqa: ARG002  # the function waits
@@ -42,12 +40,27 @@ class VirtualBell(Bell):
         return rung
 
 
-class OwnThread:
+class Answers:
+    """What requests were answered by, until somebody takes it."""
+
+    def __init__(self) -> None:
+        self._answers: deque[tuple[str, Answered]] = deque()
+
+    def answered(self) -> Iterator[tuple[str, Answered]]:
+        """Takes the answers that have come, each with whose it is."""
+        while self._answers:
+            yield self._answers.popleft()
+
+    def stop(self, wait_s: float) -> None:
+        """What is under way goes on, and nobody waits for it."""
+
+
+class OwnThread(Answers):
     """The function's one thread, which makes the requests of its one stream itself: `asked` are the next."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: Requests | None = None
-        self._answers: deque[tuple[str, Answered]] = deque()
         self._stream_id = ""
 
     def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
@@ -59,21 +72,13 @@ class OwnThread:
         self.asked = None
         self._answers.append((self._stream_id, answer))
 
-    def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers that have come, each with whose it is."""
-        while self._answers:
-            yield self._answers.popleft()
 
-    def stop(self, wait_s: float) -> None:
-        """Nothing is under way."""
-
-
-class PromptPool:
+class PromptPool(Answers):
     """Requests that take no time; each answer rings `bell` for `name`."""
 
     def __init__(self, bell: Bell, name: str) -> None:
+        super().__init__()
         self._bell, self._name = bell, name
-        self._answers: deque[tuple[str, Answered]] = deque()
 
     def ask(self, stream_id: str, *requests: Callable[[], Any]) -> None:
         """Makes the requests, one by one until one raises."""
@@ -85,14 +90,6 @@ class PromptPool:
             answer = Answered(error=error)
         self._answers.append((stream_id, answer))
         self._bell.ring(self._name)
-
-    def answered(self) -> Iterator[tuple[str, Answered]]:
-        """Takes the answers, each with whose it is."""
-        while self._answers:
-            yield self._answers.popleft()
-
-    def stop(self, wait_s: float) -> None:
-        """Nothing is under way."""
 
 
 class VirtualReader:

@@ -1,17 +1,11 @@
 """A standard queue of SQS in virtual time: visibility time-outs, receive counts, copies, retention.
 
-It has the methods of boto3's client that `by_queue.py` calls, and tells its reader when a message can be received. Each
-call is a request. A message that was received is hidden for the queue's visibility time-out, or for as long as
-ChangeMessageVisibility sets; if nobody has deleted it by then it comes again, and its receive count grows. Standard
-queues deliver at least once: `copies` decides for each delivery whether SQS delivers the message once more, though it
-is hidden. Retention counts from the sending, whatever was received since.
+Standard queues deliver at least once: `copies` decides for each delivery whether the message comes once more though it
+is hidden. Retention counts from the sending. Invariant: a message is delivered only between its delay and its
+retention, and never after DeleteMessage with one of its receipt handles.
 
-Source: "Amazon SQS visibility timeout", "At-least-once delivery" and "Quotas", SQS Developer Guide. Invariant: a
-message is delivered only between its delay and its retention, and never after DeleteMessage with one of its receipt
-handles.
+Source: "Amazon SQS visibility timeout", "At-least-once delivery" and "Quotas", SQS Developer Guide.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,12 +1,7 @@
-"""Answers a machine's Tasks in virtual time: the connection manager as a function with a limit, and the direct
-integrations.
+"""Answers a machine's Tasks in virtual time: the connection manager as a function with a limit, and the integrations.
 
-It decides when a function is killed and how AWS words that; what a connection does is the manager's. It keeps the
-record of every connection for the timeline. Invariant: an invocation is answered once, by its own end or by its
-limit, whichever comes first.
+Invariant: an invocation is answered once, by its own end or by its limit, whichever comes first.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,11 +1,8 @@
 """The AWS services that a run delivers to, in memory: what the clients of handlers/deliver/sinks call, and its faults.
 
-A request may be refused or lost, done without an answer, or refused in part; the function may be killed before it is
-done or behind it. Invariant: without a fault a request is taken whole but for its poison, which no fault excuses; what
-was taken is in `arrived`, in the order in which it was.
+Invariant: without a fault a request is taken whole but for its poison, which no fault excuses; what was taken is in
+`arrived`, in order.
 """
-
-from __future__ import annotations
 
 import gzip
 import io

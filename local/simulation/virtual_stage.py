@@ -4,8 +4,6 @@ It knows neither functions nor what a run is for. Invariant: the same scenario g
 in the same order.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -1,11 +1,7 @@
-"""The webhook that a run delivers to, in memory: what a socket would bring, and a receiver that checks signatures.
+"""The webhook that a run delivers to, in memory, which checks signatures by the words of Standard Webhooks.
 
-It answers as a server does that is away, slow, overloaded, moved, or that will never take an event. It reads the
-signature by the words of Standard Webhooks, and not with the code that signs. Invariants: an event is taken at most
-once a request; what a server refuses is in no `arrived`.
+Invariants: an event is taken at most once a request; what a server refuses is in no `arrived`.
 """
-
-from __future__ import annotations
 
 import base64
 import hmac

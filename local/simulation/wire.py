@@ -1,17 +1,11 @@
-"""How the events of one stream look on the wire, and which event it is that stands in the table.
-
-Events are numbered. Their bodies name the stream, so that one that lies where another stream's events are is known.
-Under which key an event is stored is the profile's choice: its id, a path into its body, or a hash of all of it. Where
-the body is JSON it is spelled differently at each delivery, which no key may depend on.
+"""How the numbered events of one stream look on the wire, and which event it is that stands in the table.
 
     id: 7                                    id: 7
     data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}
 
-Some events cannot be stored: the table refuses them, or no item is large enough. Invariant: every frame of an event
-has the same length.
+Bodies name the stream. JSON is spelled differently at each delivery, which no key may depend on. Invariant: every frame
+of an event has the same length.
 """
-
-from __future__ import annotations
 
 import base64
 import itertools

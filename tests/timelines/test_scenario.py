@@ -48,7 +48,10 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         ({"upstream": {"events_every_ms": 0}}, "upstream: events_every_ms must be a whole number of at least 1"),
         ({"upstream": {"drops": [{"at": 1}]}}, "upstream: drops[0]: at_ms is missing"),
         ({"upstream": {"stalls": [{"from_ms": 5, "to_ms": 5}]}}, "stalls[0]: to_ms must be later than from_ms (5)"),
-        ({"upstream": {"refusals": [{"from_ms": 0, "to_ms": 5, "status": 99}]}}, "status must be a whole number of at"),
+        (
+            {"upstream": {"refusals": [{"from_ms": 0, "to_ms": 5, "status": 99}]}},
+            "status must be an HTTP status from 204",
+        ),
         ({"upstream": {"ends_at_ms": "soon"}}, "upstream: ends_at_ms must be a whole number of at least 0, not 'soon'"),
         ({"redeployments": [{"at_ms": 5}]}, "redeployments[0]: machine must name a state machine's file"),
         ({"redeployments": [{"machine": "nowhere.yml", "at_ms": 5}]}, "redeployments[0]: machine names nowhere.yml"),
