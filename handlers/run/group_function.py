@@ -173,7 +173,7 @@ class _Function:
                     self._read(now_ms)
                     is_busy = self._opens(now_ms) or is_busy
                 is_busy = performer.turn(rung) or is_busy
-                if performer.ends:
+                if has_ended := bool(performer.ends):
                     self._ends()
                     is_busy = is_due = True
                 if is_due:
@@ -181,6 +181,8 @@ class _Function:
                     if outcome is not None:
                         return outcome
                     self._names_instants(stop_ms)
+                    # The place of a stream that is over is freed in the next turn, not with the next heartbeat.
+                    self._changes_ms = now_ms if has_ended else self._changes_ms
                 rung = yield Wait(0 if is_busy else self._wait_s())
             return EXPIRED
         finally:

@@ -163,7 +163,7 @@ def test_a_join_and_a_leave_take_effect_within_a_heartbeat(
 @given(st.integers(1, 40_000), st.booleans())
 @settings(max_examples=examples(40))
 @example(2_001, False)
-def test_between_heartbeats_that_are_far_apart_a_look_is_enough(after_ms: int, leaves: bool) -> None:
+def test_between_heartbeats_that_are_far_apart_a_check_is_enough(after_ms: int, leaves: bool) -> None:
     """As in `prod`, with a heartbeat every 4 s: a join or a leave takes effect after the next check or heartbeat."""
     moved = STREAMS[after_ms % 5]
     world = World(POLICIES)
@@ -174,6 +174,7 @@ def test_between_heartbeats_that_are_far_apart_a_look_is_enough(after_ms: int, l
     world.at(asked_ms, lambda: world.leave(moved) if leaves else world.join(moved))
     world.run(asked_ms + HEARTBEAT_EVERY_MS // 2)
     assert world.holders(moved) == ([] if leaves else ["r1"])
+    assert (moved in world.groups.members()) == (not leaves)  # its place is freed at once
 
 
 @given(st.integers(1, LIFE_MS - 5 * MARGIN_MS), st.booleans())
