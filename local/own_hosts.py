@@ -11,11 +11,9 @@ given, and neither of the others.
 Invariant: a request that is refused has done nothing; its body is not read.
 """
 
-import asyncio
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 import httptools
 from starlette.responses import JSONResponse, Response
@@ -32,7 +30,6 @@ _OWN = ("localhost", "127.0.0.1", "[::1]")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+?)\.?(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(.+)")
 _DEFAULT_PORT = {"http": "80", "https": "443"}
-_MOST_BYTES = 65_536
 # Of a request without Origin: the person's own, or the service's. Source: Fetch Metadata, section 2.3.
 _FETCHED_BY_OWN = (b"none", b"same-origin")
 Headers = Iterable[tuple[bytes, bytes]]
@@ -40,9 +37,6 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 class Protocol(HttpToolsProtocol):
     """HTTP of a listener that is guarded: what names a host in its request line has that one."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(GatheredWrites(transport))  # type: ignore[arg-type]
 
     def on_headers_complete(self) -> None:
         """Replaces `Host` by the host of an absolute request target (RFC 9112, section 3.2.2)."""
@@ -131,45 +125,3 @@ def _spelled(name: str) -> str:
         return f"[{ipaddress.IPv6Address(name[1:-1])}]"
     except ValueError:
         return name
-
-
-class GatheredWrites:
-    """A transport that sends together what one answer writes in one step of the event loop.
-
-    uvicorn writes the head of an answer and then its body. asyncio would send each part at once, and each would wake
-    the client, who reads it and waits again.
-    Invariant: everything is sent in its order, before the connection is closed or aborted, and no more than 64 KB wait.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._parts: list[bytes] = []
-        self._bytes = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Sends the data behind what waits, when the event loop goes on; at once where much waits."""
-        if not self._parts:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._parts.append(data)
-        self._bytes += len(data)
-        if self._bytes > _MOST_BYTES:
-            self._flush()
-
-    def close(self) -> None:
-        """Closes the connection once all is sent."""
-        self._flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Closes the connection at once."""
-        self._flush()
-        self._transport.abort()
-
-    def _flush(self) -> None:
-        if self._parts:
-            data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-            self._parts, self._bytes = [], 0
-            self._transport.write(data)

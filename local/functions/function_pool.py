@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from local.functions.created import Created
 from local.functions.function_versions import LATEST, Versions
 from local.functions.sandbox import Answer, Sandbox
-from local.stack import Function
+from local.stack import Alias, Function
 from states_language.server import TooManyRequests, UnknownFunction
 from states_language.tasks.lambdas import RESPONSE_LIMIT_BYTES, too_large
 
@@ -73,16 +73,16 @@ def qualifier(name_or_arn: str) -> str:
 
 
 class Pool:
-    """All functions of the stack, each with its warm sandboxes; without `versions` each is as it is now alone.
+    """All functions of the stack, each with its warm sandboxes and its versions; `aliases` are the template's.
 
-    `created` are those that somebody has created besides; they lie beside the logs.
+    `created` are those that somebody has created besides. They and the versions lie beside the logs.
     """
 
     def __init__(
         self, functions: Iterable[Function], environment: Mapping[str, str], task_root: Path, logs: Path,
-        idle_s: float = IDLE_S, versions: Versions | None = None,
+        idle_s: float = IDLE_S, aliases: Iterable[Alias] = (),
     ) -> None:  # fmt: skip
-        self._versions = versions
+        self.versions = Versions(logs.with_name("versions"), aliases)
         self.created = Created(logs.with_name("functions"))
         self._functions = {function.name: function for function in functions}
         self._environment = environment
@@ -139,9 +139,9 @@ class Pool:
 
     def publish(self, name: str) -> str:
         """Returns the version of what the function is now; raises UnknownFunction."""
-        if self._versions is None or name not in self._functions:
+        if name not in self._functions:
             raise UnknownFunction(name)
-        return self._versions.publish(self._functions[name], self._task_root)
+        return self.versions.publish(self._functions[name], self._task_root)
 
     def _which(self, name: str, wanted: str) -> _Which:
         """What is to be run: the function as it is now, or one of its versions; raises UnknownFunction."""
@@ -150,10 +150,10 @@ class Pool:
             if created is None or wanted != LATEST:
                 raise UnknownFunction(f"{name}:{wanted}")
             return _Which(f"{name}@{created.code}", created.function, self.created.task_root(created))
-        version = wanted if self._versions is None else self._versions.resolved(name, wanted)
-        if version == LATEST or self._versions is None:
+        version = self.versions.resolved(name, wanted)
+        if version == LATEST:
             return _Which(name, self._functions[name], self._task_root)
-        known = self._versions.of(name, version)
+        known = self.versions.of(name, version)
         if known is None:
             raise UnknownFunction(f"{name}:{wanted}")
         return _Which(f"{name}:{version}", *known)

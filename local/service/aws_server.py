@@ -21,9 +21,7 @@ from starlette.routing import Route
 
 from local.aws_endpoints import Endpoints, region_of, scope_of
 from local.functions.function_pool import Pool, function_name
-from local.functions.function_versions import Versions
-from local.service import lambda_functions
-from local.service.lambda_functions import FUNCTIONS, lambda_error
+from local.service.lambda_functions import FUNCTIONS, LambdaFunctions, lambda_error, missing
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
 from states_language.tasks.lambdas import EVENT_LIMIT_BYTES, REQUEST_LIMIT_BYTES
@@ -59,9 +57,7 @@ AGAIN_S = 1.0
 class AwsServer:
     """One address for every AWS service of the run."""
 
-    def __init__(
-        self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints, versions: Versions | None = None
-    ) -> None:
+    def __init__(self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints) -> None:
         self._step_functions = step_functions
         self._functions = functions
         self._endpoints = endpoints
@@ -70,8 +66,7 @@ class AwsServer:
         self.app = Starlette(
             routes=[
                 Route(f"{FUNCTIONS}/{{name}}/invocations", self._invoke, methods=["POST"]),
-                *lambda_functions.routes(functions),
-                *lambda_functions.version_routes(functions, versions),
+                *LambdaFunctions(functions).routes,
                 Route("/{path:path}", self._other, methods=_METHODS),
             ]
         )
@@ -90,7 +85,7 @@ class AwsServer:
             name = f"{name}:{qualifier}"
         kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
         if function_name(name) not in self._functions:
-            return lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
+            return missing(f"Function not found: {name}")
         if kind not in _INVOKE_TYPES:
             return lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")
         payload = await request.body() or b"{}"
@@ -111,7 +106,7 @@ class AwsServer:
                 return Response(status_code=202)
             answer = await self._functions.invoke(name, payload)
         except UnknownFunction:
-            return lambda_error(404, "ResourceNotFoundException", f"Function not found: {name}", "User")
+            return missing(f"Function not found: {name}")
         except TooManyRequests as refused:
             return lambda_error(429, "TooManyRequestsException", str(refused), "User", Reason=RESERVED)
         headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": answer.request_id}

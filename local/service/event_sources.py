@@ -181,20 +181,27 @@ class EventSourceMapping:
     async def _step(self, shard: Shard) -> int | None:
         """How many records are done now; None where a call failed, at all or in part."""
         try:
-            return await self._read_on(shard)
+            records, is_last = await self._read(shard)
+            done = await self._handle(shard, records) if records else 0
         except Exception as problem:
             self._failed(problem)
             return None
+        if is_last and done == len(records):
+            # All of it is done, and it is closed.
+            self._ended.add(shard.of_stream)
+            self._has_ended.set()
+        return done
 
-    async def _read_on(self, shard: Shard) -> int | None:
-        """As `_read`, from the place that is kept, or from the oldest record where that is forgotten."""
+    async def _read(self, shard: Shard) -> tuple[list[Record], bool]:
+        """As `Streams.records`, from the place that is kept, or from the oldest record where that is forgotten."""
+        after = self._places.get(shard)
         try:
-            return await self._read(shard, self._places.get(shard))
+            return await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
         except ClientError as problem:
-            if problem.response["Error"]["Code"] not in _GONE or self._places.get(shard) is None:
+            if problem.response["Error"]["Code"] not in _GONE or after is None:
                 raise
         self._say(f"ALERT: the stream of {self._source.table} has forgotten events before they were delivered")
-        return await self._read(shard, None)
+        return await asyncio.to_thread(self._streams.records, shard, None, self._source.batch_size)
 
     def _failed(self, problem: Exception) -> None:
         """Says what stopped it, once; that a service is away for a moment is no news."""
@@ -204,15 +211,6 @@ class EventSourceMapping:
         if words != self._said:
             self._say(f"ALERT: nothing reaches {self._source.function} for now, it is tried again: {words}")
         self._said = words
-
-    async def _read(self, shard: Shard, after: str | None) -> int | None:
-        """As `_step`; raises what stops it. A shard of which all is done, and that is closed, ends."""
-        records, is_last = await asyncio.to_thread(self._streams.records, shard, after, self._source.batch_size)
-        done = await self._handle(shard, records) if records else 0
-        if is_last and done == len(records):
-            self._ended.add(shard.of_stream)
-            self._has_ended.set()
-        return done
 
     async def _handle(self, shard: Shard, records: Sequence[Record]) -> int | None:
         wanted = [record for record in records if matches(record, self._source.filters)]

@@ -22,7 +22,6 @@ from starlette.routing import Route
 
 from local.functions.created import BadPackage, CreatedFunction
 from local.functions.function_pool import Pool, function_name
-from local.functions.function_versions import Versions
 from local.stack import Function
 from local.template import ACCOUNT, REGION
 from states_language.server import UnknownFunction
@@ -40,60 +39,83 @@ class Unacceptable(ValueError):
     """The request is refused; the message is a sentence."""
 
 
-def routes(functions: Pool) -> list[Route]:
-    """The routes of what concerns functions themselves."""
-    created = functions.created
+class LambdaFunctions:
+    """What is answered of functions, of their versions and of aliases."""
 
-    async def create(request: Request) -> Response:
+    def __init__(self, functions: Pool) -> None:
+        self._functions = functions
+        self._created, self._versions = functions.created, functions.versions
+        name = f"{FUNCTIONS}/{{name}}"
+        self.routes = [
+            Route(FUNCTIONS, self._create, methods=["POST"]),
+            Route(FUNCTIONS, self._every, methods=["GET"]),
+            Route(f"{FUNCTIONS}/", self._every, methods=["GET"]),
+            Route(name, self._one, methods=["GET", "DELETE"]),
+            Route(f"{name}/configuration", self._one, methods=["GET"]),
+            Route(f"{name}/code", self._update, methods=["PUT"]),
+            Route(f"{name}/versions", self._publish, methods=["POST"]),
+            Route(f"{name}/aliases/{{alias}}", self._alias, methods=["GET", "PUT"]),
+        ]
+
+    async def _create(self, request: Request) -> Response:
         table = read_object(await request.body())
         try:
             wanted, package = _wanted(table), _package(table.get("Code"))
-            if wanted.function.name in functions:
+            if wanted.function.name in self._functions:
                 message = f"Function already exist: {wanted.function.name}"
                 return lambda_error(409, "ResourceConflictException", message, "User")
-            known = await asyncio.to_thread(created.put, wanted, package)
+            known = await asyncio.to_thread(self._created.put, wanted, package)
         except (Unacceptable, BadPackage) as problem:
             return _refused(problem)
         return JSONResponse(_configuration(known), 201)
 
-    async def update(request: Request) -> Response:
+    async def _update(self, request: Request) -> Response:
         name = function_name(request.path_params["name"])
-        known = created.get(name)
+        known = self._created.get(name)
         try:
-            if known is None and name in functions:
+            if known is None and name in self._functions:
                 raise Unacceptable(_TEMPLATE.format(name))
             if known is None:
                 return missing(f"Function not found: {arn(name)}")
             package = _package(read_object(await request.body()))
-            return JSONResponse(_configuration(await asyncio.to_thread(created.put, known, package)))
+            return JSONResponse(_configuration(await asyncio.to_thread(self._created.put, known, package)))
         except (Unacceptable, BadPackage) as problem:
             return _refused(problem)
 
-    async def one(request: Request) -> Response:
+    async def _one(self, request: Request) -> Response:
         name = function_name(request.path_params["name"])
-        found = _all(functions).get(name)
+        found = _all(self._functions).get(name)
         if found is None:
             return missing(f"Function not found: {arn(name)}")
         if request.method == "DELETE":
-            if created.get(name) is None:
+            if self._created.get(name) is None:
                 return _refused(Unacceptable(_TEMPLATE.format(name)))
-            await asyncio.to_thread(created.delete, name)
+            await asyncio.to_thread(self._created.delete, name)
             return Response(status_code=204)
         is_whole = not request.url.path.endswith("/configuration")
         return JSONResponse({"Configuration": found, "Code": {}} if is_whole else found)
 
-    async def every(_: Request) -> Response:
-        return JSONResponse({"Functions": list(_all(functions).values())})
+    async def _every(self, _: Request) -> Response:
+        return JSONResponse({"Functions": list(_all(self._functions).values())})
 
-    name = f"{FUNCTIONS}/{{name}}"
-    return [
-        Route(FUNCTIONS, create, methods=["POST"]),
-        Route(FUNCTIONS, every, methods=["GET"]),
-        Route(f"{FUNCTIONS}/", every, methods=["GET"]),
-        Route(name, one, methods=["GET", "DELETE"]),
-        Route(f"{name}/configuration", one, methods=["GET"]),
-        Route(f"{name}/code", update, methods=["PUT"]),
-    ]
+    async def _publish(self, request: Request) -> Response:
+        name = function_name(request.path_params["name"])
+        try:
+            version = await asyncio.to_thread(self._functions.publish, name)
+        except UnknownFunction:
+            return missing(f"Function not found: {name}")
+        return JSONResponse({"FunctionName": name, "FunctionArn": arn(name, version), "Version": version}, 201)
+
+    async def _alias(self, request: Request) -> Response:
+        name, alias = function_name(request.path_params["name"]), request.path_params["alias"]
+        if request.method == "PUT":
+            wanted = read_object(await request.body()).get("FunctionVersion")
+            if wanted is not None and not self._versions.point(name, alias, str(wanted)):
+                return missing(f"Function not found: {arn(name, str(wanted))}")
+        version = self._versions.alias(name, alias)
+        if version is None:
+            return missing(f"Cannot find alias arn: {arn(name, alias)}")
+        return JSONResponse({"AliasArn": arn(name, alias), "Name": alias, "FunctionVersion": version})
 
 
 def _wanted(table: Mapping[str, Any]) -> CreatedFunction:
@@ -198,33 +220,3 @@ def read_object(body: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def version_routes(functions: Pool, versions: Versions | None) -> list[Route]:
-    """The routes of what concerns versions and aliases; none where no versions are kept."""
-    if versions is None:
-        return []
-
-    async def publish(request: Request) -> Response:
-        name = function_name(request.path_params["name"])
-        try:
-            version = await asyncio.to_thread(functions.publish, name)
-        except UnknownFunction:
-            return missing(f"Function not found: {name}")
-        return JSONResponse({"FunctionName": name, "FunctionArn": arn(name, version), "Version": version}, 201)
-
-    async def alias(request: Request) -> Response:
-        name, alias = function_name(request.path_params["name"]), request.path_params["alias"]
-        if request.method == "PUT":
-            wanted = read_object(await request.body()).get("FunctionVersion")
-            if wanted is not None and not versions.point(name, alias, str(wanted)):
-                return missing(f"Function not found: {arn(name, str(wanted))}")
-        version = versions.alias(name, alias)
-        if version is None:
-            return missing(f"Cannot find alias arn: {arn(name, alias)}")
-        return JSONResponse({"AliasArn": arn(name, alias), "Name": alias, "FunctionVersion": version})
-
-    return [
-        Route(f"{FUNCTIONS}/{{name}}/versions", publish, methods=["POST"]),
-        Route(f"{FUNCTIONS}/{{name}}/aliases/{{alias}}", alias, methods=["GET", "PUT"]),
-    ]

@@ -17,7 +17,6 @@ from local import own_hosts
 from local.aws_endpoints import needs_dynamodb
 from local.checkout import ROOT
 from local.functions.function_pool import Pool
-from local.functions.function_versions import Versions
 from local.listener import Listener, port_of
 from local.metrics import export
 from local.metrics.collector import Collector
@@ -82,7 +81,6 @@ class Service:
         self._code = DeployedCode(ROOT, data / "code")
         self._clock = RealClock()
         self._pool: Pool | None = None
-        self._versions: Versions | None = None
         self._listeners: list[Listener] = []
         self._closers: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,8 +97,8 @@ class Service:
             self._screen.say(line)
         variables = self._addresses.variables()
         functions = self._edges.functions(self.stack.functions)
-        self._versions = Versions(self._data / "versions", self.stack.aliases)
-        pool = self._pool = Pool(functions, variables, self._code.folder, self._data / "logs", versions=self._versions)
+        logs = self._data / "logs"
+        pool = self._pool = Pool(functions, variables, self._code.folder, logs, aliases=self.stack.aliases)
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
         await asyncio.to_thread(self._endpoints.client, "stepfunctions")
         executions = self._join(pool)
@@ -133,7 +131,7 @@ class Service:
         if changed:
             pool.renew(task_root=self._code.folder)
             self._gateway.serve(self._routes(), self.stack.gateway_responses)
-        if self._versions is not None and self._versions.is_pinned:
+        if pool.versions.is_pinned:
             lines = [by_upgrade(line) for line in lines]
         await asyncio.to_thread(self._code.forget, pool.task_roots)
         self._mappings.begin(self.stack.event_sources, pool.invoke)
@@ -192,7 +190,7 @@ class Service:
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         integrations = TaskPerformer(pool.invoke, self._endpoints.client, step_functions)
         executions.perform = self._edges.performing(integrations.perform, self._endpoints.client)
-        aws = AwsServer(step_functions, pool, self._endpoints, self._versions)
+        aws = AwsServer(step_functions, pool, self._endpoints)
         gateway = self._gateway = Gateway(
             self._routes(), self.stack.gateway_responses, executions, self._check_stream,
             self._edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self._endpoints.key_pair),

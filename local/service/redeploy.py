@@ -43,31 +43,18 @@ class Deployed(Protocol):
 
 def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
     """Returns the paths, sizes and times of the files, not of those in `besides`; they differ when one has changed."""
-    files = set()
-    left_out = str(root / besides) if besides else ""
-    folders = []
+    left_out, found = str(root / besides) if besides else "", set()
     for source in sources:
         top = root / source
-        if top.is_file():
-            files.add(_stamp_of(str(top), top.stat()))
-        else:
-            folders.append(str(top))
-    # With scandir(2)'s own answers: as paths, the same check takes five times as long, three times a second.
-    while folders:
-        with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _NO_SOURCE and entry.path != left_out:
-                        folders.append(entry.path)
-                    continue
+        inside = os.walk(top) if top.is_dir() else [(str(top.parent), list[str](), [top.name])]
+        for folder, folders, names in inside:
+            folders[:] = [name for name in folders if name not in _NO_SOURCE and f"{folder}/{name}" != left_out]
+            for name in names:
+                path = f"{folder}/{name}"
                 with contextlib.suppress(FileNotFoundError):  # it has just been removed
-                    if entry.is_file():
-                        files.add(_stamp_of(entry.path, entry.stat()))
-    return frozenset(files)
-
-
-def _stamp_of(path: str, status: os.stat_result) -> tuple[str, int, int]:
-    return path, status.st_size, status.st_mtime_ns
+                    status = os.stat(path)
+                    found.add((path, status.st_size, status.st_mtime_ns))
+    return frozenset(found)
 
 
 def delivering(root: Path) -> Stamp:
