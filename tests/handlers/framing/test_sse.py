@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from handlers.framing.decoders import Frame, FrameTooLong
 from handlers.framing.sse import MAX_RECONNECTION_MS, SseDecoder
-from tests.handlers.connection.wires import MAX, Said, cut, one_by_one, says, splits
+from tests.handlers.connection.wires import MAX, Said, cut, says
 
 
 def decode(*chunks: bytes, most: int = MAX, comments: bool = False) -> Said:
@@ -15,53 +15,6 @@ def decode(*chunks: bytes, most: int = MAX, comments: bool = False) -> Said:
 
 def frames_of(*chunks: bytes) -> list[Frame]:
     return decode(*chunks).frames
-
-
-def data_of(*chunks: bytes) -> list[str | bytes]:
-    return decode(*chunks).data
-
-
-# What the wire holds and the data that it dispatches; after the specification's own examples and its edges.
-EXAMPLES = [
-    (b"data: YHOO\ndata: +2\ndata: 10\n\n", ["YHOO\n+2\n10"]),
-    (b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
-     ["first event", "second event", " third event"]),
-    (b"data\n\ndata\ndata\n\ndata:\n\n", ["", "\n", ""]),
-    (b"data:test\n\ndata: test\n\n", ["test", "test"]),
-    (b"data: a\r\ndata: b\r\n\r\n", ["a\nb"]),
-    (b"data: a\rdata: b\r\r", ["a\nb"]),
-    (b"data: a\r\n\rdata: b\n\r", ["a", "b"]),
-    (b"data: a\r\n\n\r\ndata: b\n\n", ["a", "b"]),
-    (b"\xef\xbb\xbfdata: a\n\n", ["a"]),
-    (b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\ndata: b\n\n", ["b"]),
-    (b"data: a\n\n\xef\xbb\xbfdata: b\n\ndata: c\n\n", ["a", "c"]),
-    (b"data: \xff\xe4\xb8\n\n", ["\ufffd\ufffd"]),
-    (b"data: \xe4\xb8\xad\xf0\x9f\x98\x80\n\n", ["中😀"]),
-    (b"data: a\x00b\n\n", ["a\x00b"]),
-    (b"data: a\x0bb\x0cc\x85d\xe2\x80\xa8e\n\n", ["a\x0bb\x0cc\ufffdd\u2028e"]),
-    (b"Data: a\n data: b\ndata : c\n:data: d\ndata: e\n\n", ["e"]),
-    (b"data: a", []),
-    (b"data: a\n", []),
-    (b"event: x\n\nid: 4\n\nretry: 5\n\n", []),
-    (b"\n\n\r\r\n\n", []),
-    (b"", []),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("wire", "expected"), EXAMPLES)
-def test_dispatches_what_the_specification_dispatches(wire: bytes, expected: list[str]) -> None:
-    """The data of every event is the specification's."""
-    assert data_of(wire) == expected
-
-
-@pytest.mark.parametrize(("wire", "expected"), EXAMPLES)
-def test_every_split_of_an_example_gives_the_same(wire: bytes, expected: list[str]) -> None:
-    """One, two and three chunks, and one byte a chunk, decode to the same frames, tail, id and time."""
-    whole = decode(wire)
-    assert whole.data == expected
-    assert decode(*one_by_one(wire)) == whole
-    for chunks in splits(wire):
-        assert decode(*chunks) == whole
 
 
 def test_a_name_lasts_for_its_block_and_an_id_for_ever() -> None:
@@ -142,14 +95,6 @@ def test_the_tail_is_dropped_and_counted() -> None:
     assert decode(b"data: a\n\ndata: b\r\n: comment\r\nid: 1")[2] == len(b"data: b\nid: 1")
     assert decode(b"data: a\n\n: comment\n")[2] == 0
     assert decode(b"\xef\xbb")[2] == 2
-
-
-def test_a_frame_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    """The limit is on the block's lines with one byte between them, whatever the line ends are."""
-    assert decode(b"data: abcd\r\nid: 1\r\n\r\n", most=16)[:2] == ([Frame("abcd", "1", None, "1")], "")
-    assert decode(b"data: abcd\nid: 1\n\n", most=15)[:2] == ([], "frame_too_long")
-    assert decode(b"data: a\n\n" * 9, most=7)[:2] == ([Frame("a")] * 9, "")
-    assert decode(b": comment\n" * 9 + b"data: a\n\n", most=9)[:2] == ([Frame("a")], "")
 
 
 def test_what_was_complete_before_a_frame_that_is_too_long_is_kept() -> None:
