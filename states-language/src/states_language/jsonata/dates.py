@@ -37,10 +37,8 @@ LONGEST_TEXT = 1000
 """Characters of a date or a number that a picture may read."""
 
 
-def to_millis(now_ms: Callable[[], int], text: Any, picture: Any = None) -> Any:
+def to_millis(now_ms: Callable[[], int], text: str, picture: Any = None) -> Any:
     """Return the milliseconds since 1970 of a date; raises JException D3110, D3132, D3135 or D3136."""
-    if text is None:
-        return None
     if picture is not None:
         _bound(text, picture)
         found = instant(text, picture, now_ms())
@@ -69,8 +67,6 @@ _LEAST = (0, 1, 1, 0, 0, 0)
 
 def from_millis(millis: Any, picture: Any = None, zone: Any = None) -> Any:
     """Return the text of an instant; raises JException D3130 to D3135 for a picture that is not valid."""
-    if millis is None:
-        return None
     picture = ISO if picture is None else picture
     _bound("", picture)
     offset = 0.0 if zone is None else parse_int(zone)
@@ -81,15 +77,11 @@ def from_millis(millis: Any, picture: Any = None, zone: Any = None) -> Any:
 
 def format_integer(value: Any, picture: Any) -> Any:
     """Return the text of a whole number in the picture's form; raises JException D3130 or D3131."""
-    if value is None:
-        return None
     return integer_picture(picture).written(math.floor(value) if math.isfinite(value) else value)
 
 
 def parse_integer(text: Any, picture: Any) -> Any:
     """Return the whole number that a text spells, NaN where it spells none; raises JException D3130 or D3131."""
-    if text is None:
-        return None
     _bound(text, "")
     return plain(integer_picture(picture).read(text))
 

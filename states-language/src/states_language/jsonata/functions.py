@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from jsonata import jsonata as library
 from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
@@ -30,33 +31,42 @@ ADDED = ("hash", "parse", "partition", "random", "range", "uuid")
 
 def frame(now_ms: Callable[[], int], random: Callable[[], float]) -> Any:
     """Return the frame that binds these functions for expressions; AWS has no $eval."""
-    bound: dict[str, tuple[str, Callable[..., Any]]] = {
+    clocked: dict[str, tuple[str, Callable[..., Any]]] = {
         "now": ("<s?s?:s>", lambda picture=None, zone=None: dates.from_millis(now_ms(), picture, zone)),
         "millis": ("<:n>", now_ms),
-        "toMillis": ("<s-s?:n>", lambda text=None, picture=None: dates.to_millis(now_ms, text, picture)),
         "random": ("<n?:n>", lambda seed=None: random() if seed is None else scrambled(int(seed))),
         "uuid": ("<:s>", lambda: uuid4(random)),
+    }
+    others: dict[str, tuple[str, Callable[..., Any]]] = {
+        "toMillis": ("<s-s?:n>", lambda text, picture=None: dates.to_millis(now_ms, text, picture)),
         "shuffle": ("<a:a>", lambda array: _shuffled(array, random)),
         **FUNCTIONS,
     }
     functions = Jsonata.Frame(Jsonata.static_frame)
-    for name, (signature, function) in bound.items():
-        functions.bind(name, Jsonata.JFunction(Jsonata.JLambda(function), signature))
+    for kind, bound in ((Jsonata.JFunction, clocked), (_Defined, others)):
+        for name, (signature, function) in bound.items():
+            functions.bind(name, kind(Jsonata.JLambda(function), signature))
     functions.bind("eval", None)
     return functions
 
 
+class _Defined(library.Jsonata.JFunction):  # type: ignore[misc]  # the library has no types
+    """A function that is undefined where its first argument is."""
+
+    def call(self, input: Any, args: Any) -> Any:
+        """Return the result."""
+        return None if args and args[0] is None else super().call(input, args)
+
+
 def _partition(array: Any, size: Any = None) -> Any:
-    if array is None:
-        return None
     chunk = len(array) if size is None else int(size)
     if chunk < 0:
         raise JException("D3137", 0, "Second argument must be zero or greater")
     return [list(array[at : at + chunk]) for at in range(0, len(array), chunk)] if chunk and array else None
 
 
-def _range(first: Any, last: Any, step: Any) -> Any:
-    if first is None or last is None or step is None or int(step) == 0:
+def _range(first: Any, last: Any, step: Any = None) -> Any:
+    if last is None or step is None or int(step) == 0:
         return None
     members = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
     if len(members) * 8 > largest_bytes():
@@ -64,8 +74,8 @@ def _range(first: Any, last: Any, step: Any) -> Any:
     return Utils.create_sequence_from_iter(members)
 
 
-def _hash(text: Any, algorithm: Any) -> Any:
-    if text is None or algorithm is None:
+def _hash(text: Any, algorithm: Any = None) -> Any:
+    if algorithm is None:
         return None
     if algorithm not in ALGORITHMS:
         raise JException("D3137", 0, f"the algorithm is one of {', '.join(ALGORITHMS)}, not {algorithm}")
@@ -74,8 +84,6 @@ def _hash(text: Any, algorithm: Any) -> Any:
 
 
 def _parse(text: Any) -> Any:
-    if text is None:
-        return None
     try:
         value = parse_json(text, members=_once)
     except ValueError:
@@ -101,7 +109,7 @@ def _string(value: Any, prettify: Any = None) -> Any:
     check_size(value)
     if isinstance(value, dict | list):
         _charge(parts(value, {}))
-    return None if value is None else numbers.to_text(value, pretty=prettify is True)
+    return numbers.to_text(value, pretty=prettify is True)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
@@ -121,7 +129,7 @@ def _join(strings: Any, between: Any = None) -> Any:
 
 def _sort(values: Any, comparator: Any = None) -> Any:
     """Sort; the library compares values that have no order, and fails without a code."""
-    if values is None or len(values) <= 1:
+    if len(values) <= 1:
         return values
     plain = Utils.is_array_of_numbers(values) or Utils.is_array_of_strings(values)
     if comparator is None and not plain:
@@ -138,10 +146,6 @@ def _sort(values: Any, comparator: Any = None) -> Any:
 
 def _boolean(value: Any) -> Any:
     return False if isinstance(value, float) and not Utils.is_numeric(value) else _to_boolean(value)
-
-
-def _not(value: Any) -> Any:
-    return None if value is None else not _boolean(value)
 
 
 def _clone(value: Any) -> Any:
@@ -173,8 +177,6 @@ def _distinct(values: Any) -> Any:
 
 
 def _shuffled(array: Any, random: Callable[[], float]) -> Any:
-    if array is None:
-        return None
     mixed = list(array)
     for at in range(len(mixed) - 1, 0, -1):
         other = int(random() * (at + 1))
@@ -192,15 +194,13 @@ def _searching(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return searched
 
 
-_ADDED: dict[str, tuple[str, Callable[..., Any]]] = {
+FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "partition": ("<an?:a>", _partition),
-    "range": ("<nnn?:a>", lambda first, last, step=None: _range(first, last, step)),
-    "hash": ("<ss?:s>", lambda text, algorithm=None: _hash(text, algorithm)),
+    "range": ("<nnn?:a>", _range),
+    "hash": ("<ss?:s>", _hash),
     "parse": ("<s-:x>", _parse),
-}
-_REPLACED: dict[str, tuple[str, Callable[..., Any]]] = {
     "boolean": ("<x-:b>", _boolean),
-    "not": ("<x-:b>", _not),
+    "not": ("<x-:b>", lambda value: not _boolean(value)),
     "string": ("<x-b?:s>", _string),
     "pad": ("<s-ns?:s>", _pad),
     "distinct": ("<x:x>", _distinct),
@@ -226,5 +226,4 @@ _REPLACED: dict[str, tuple[str, Callable[..., Any]]] = {
         for name in ("encodeUrl", "encodeUrlComponent", "decodeUrl", "decodeUrlComponent")
     },
 }
-FUNCTIONS = _ADDED | _REPLACED
 """The functions that need no clock, by name: the signature in JSONata's notation, and the function."""

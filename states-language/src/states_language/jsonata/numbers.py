@@ -115,7 +115,7 @@ def _enclosed(brackets: str, parts: list[str], indent: str, pretty: bool) -> str
 
 def to_number(value: Any) -> Any:
     """Return the number that a text, a boolean or a number stands for; raises JException D3030."""
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, bool):
         return int(value)
@@ -131,7 +131,7 @@ def to_number(value: Any) -> Any:
 
 def round_half_even(value: Any, digits: Any = None) -> Any:
     """Return the number rounded half to even to so many decimal places; -1 rounds to tens."""
-    if value is None or not math.isfinite(value):
+    if not math.isfinite(value):
         return value
     places = int(digits or 0)
     exact = decimal.Decimal(repr(value))
@@ -145,7 +145,7 @@ def round_half_even(value: Any, digits: Any = None) -> Any:
 
 def power(base: Any, exponent: Any) -> Any:
     """Return the power; raises JException D3061 where JSON has no such number."""
-    if base is None or exponent is None:
+    if exponent is None:
         return None
     try:
         result = float(base) ** float(exponent)
@@ -158,8 +158,6 @@ def power(base: Any, exponent: Any) -> Any:
 
 def format_base(value: Any, radix: Any = None) -> Any:
     """Return the number as text in a base from 2 to 36; raises JException D3100."""
-    if value is None:
-        return None
     base = 10 if radix is None else int(round_half_even(radix))
     if not 2 <= base <= 36:
         raise JException("D3100", -1, base)

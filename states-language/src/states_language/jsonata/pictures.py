@@ -73,8 +73,6 @@ class _Part:
 
 def format_number(value: Any, picture: Any, options: Any = None) -> Any:
     """Return the number in the picture's form; raises JException D3080 to D3093 for a picture that is not valid."""
-    if value is None:
-        return None
     signs = _Signs(options or {})
     texts = picture.split(signs.half)
     if len(texts) > 2:

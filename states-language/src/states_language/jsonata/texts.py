@@ -25,8 +25,6 @@ _CODED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 
 def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
     """Return the text with each match replaced, at most `limit`; raises JException D3010, D3011 or D3012."""
-    if text is None:
-        return None
     if pattern == "":
         raise JException("D3010", -1)
     if limit is not None and limit < 0:
@@ -105,13 +103,11 @@ def _filled(new: str, match: Any) -> str:
 
 def base64_encode(text: Any) -> Any:
     """Return the Base64 of the text, of which each UTF-16 unit is a byte, the lower of its two: JSONata's `binary`."""
-    return None if text is None else base64.b64encode(bytes(ord(unit) & 0xFF for unit in units(text))).decode()
+    return base64.b64encode(bytes(ord(unit) & 0xFF for unit in units(text))).decode()
 
 
 def base64_decode(text: Any) -> Any:
     """Return the text whose characters are the bytes of Base64, with or without its padding; raises ValueError."""
-    if text is None:
-        return None
     padded = text + "=" * (-len(text) % 4) if "=" not in text else text
     return base64.b64decode(padded, validate=True).decode("latin-1")
 
@@ -121,8 +117,6 @@ def url_coder(name: str) -> Callable[[Any], Any]:
     kept = "" if name.endswith("Component") else _RESERVED
 
     def coder(text: Any) -> Any:
-        if text is None:
-            return None
         try:
             return _unquoted(text, kept) if name.startswith("decode") else urllib.parse.quote(text, _UNRESERVED + kept)
         except UnicodeError:
