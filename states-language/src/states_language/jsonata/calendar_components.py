@@ -7,22 +7,21 @@ the twentieth century wherever JavaScript's Date.UTC reads it, which is where we
 """
 
 import math
+from datetime import date
 
 MS_OF_DAY = 86_400_000
 _WEEK = 7 * MS_OF_DAY
 FARTHEST_MS = 8.64e15
 """The bounds of JavaScript's dates."""
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+"""After so many the calendar repeats itself; `date` knows the years up to 9999 alone."""
+_EPOCH = date(_CYCLE_YEARS + 1970, 1, 1).toordinal()
 
 
 def day_number(year: int, month: int) -> int:
     """Return the days from 1970-01-01 to the first of a month, counted from 0; any number of months."""
-    year, month = year + month // 12, month % 12
-    # Years that begin in March have their leap day at their end.
-    year, month = (year - 1, month + 10) if month < 2 else (year, month - 2)
-    cycles, year = divmod(year, _CYCLE_YEARS)
-    days = 365 * year + year // 4 - year // 100 + (153 * month + 2) // 5
-    return cycles * _CYCLE_DAYS + days - 719_468
+    cycles, year = divmod(year + month // 12, _CYCLE_YEARS)
+    return date(_CYCLE_YEARS + year, month % 12 + 1, 1).toordinal() + cycles * _CYCLE_DAYS - _EPOCH
 
 
 def utc(year: float, month: float, day: float, *times: float) -> float:
@@ -40,14 +39,9 @@ def utc(year: float, month: float, day: float, *times: float) -> float:
 
 def date_of(millis: float) -> tuple[int, int, int]:
     """Return the year, the month from 0 and the day of an instant."""
-    days = int(millis // MS_OF_DAY) + 719_468
-    cycles, days = divmod(days, _CYCLE_DAYS)
-    year = (days - days // 1460 + days // 36_524 - days // 146_096) // 365
-    days -= 365 * year + year // 4 - year // 100
-    shifted = (5 * days + 2) // 153
-    day = days - (153 * shifted + 2) // 5 + 1
-    year, month = year + cycles * _CYCLE_YEARS, (shifted + 2) % 12
-    return year + (month < 2), month, day
+    cycles, days = divmod(int(millis // MS_OF_DAY) + _EPOCH, _CYCLE_DAYS)
+    day = date.fromordinal(_CYCLE_DAYS + days)
+    return day.year + (cycles - 2) * _CYCLE_YEARS, day.month - 1, day.day
 
 
 def component(millis: float, sign: str) -> float:

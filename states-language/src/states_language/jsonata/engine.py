@@ -13,9 +13,9 @@ from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
-from states_language.jsonata.direct import UNDECIDED, direct, has_more
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
+from states_language.jsonata.syntax import UNDECIDED, direct, has_more
 from states_language.values import parts, units
 
 _SMALL = 2**31

@@ -22,12 +22,19 @@ from jsonata.utils import Utils
 from states_language.context import Environment
 from states_language.definition.fields import DefinitionError
 from states_language.failures import QueryFailure
-from states_language.jsonata.direct import UNDECIDED, has_more, place
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
-from states_language.jsonata.syntax import fault, message
-from states_language.jsonata.tree import nodes, reads_error_output, top_level
+from states_language.jsonata.syntax import (
+    UNDECIDED,
+    fault,
+    has_more,
+    message,
+    nodes,
+    place,
+    reads_error_output,
+    top_level,
+)
 from states_language.scheduling.lanes import Costly, Host, Job, here
 from states_language.values import MISSING, exceeds, joined, parts, weight, well_formed
 

@@ -1,16 +1,22 @@
-"""Corrects the library's parser, and gives the faults of an expression the codes that JSONata 2.0.6 gives.
+"""Corrects the library's parser, searches its syntax trees, and reads their simplest nodes.
 
 fault(KeyError("!"))  # 'S0204: Unknown operator: "!"'
+
+Most nodes of a definition are literals, variables and paths of names through objects, and the general evaluator makes a
+sequence for each step of them; `direct` reads these. Invariant: the value is the general evaluator's; where that would
+look into an array, or where a node has more than its name (a predicate, a sort, a binding), nothing is decided.
 """
 
 import math
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jsonata.jexception import JException
 from jsonata.parser import Parser
 from jsonata.tokenizer import Tokenizer
+from jsonata.utils import Utils
 
 from states_language.jsonata.numbers import NAMES, json_text
 
@@ -76,14 +82,160 @@ def message(problem: Exception) -> str | None:
         value = next(values, None)
         if place.group(2) == "type":
             value = _TYPES.get(str(value), value)
-        return str(value) if place.group(1) == "{{" else _json(value)
+        return str(value) if place.group(1) == "{{" else _shown(value)
 
     return f"{problem.error}: {_PLACE.sub(fill, template)}"
 
 
-def _json(value: Any) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         value = math.inf if value > 0 else -math.inf
     if isinstance(value, float) and not math.isfinite(value):
         return f'"{NAMES[str(value)]}"'
     return json_text(value)
+
+
+# ---- what an expression refers to ----
+
+_NODES = (list, tuple, Parser.Symbol)
+
+
+def nodes(tree: Any) -> Iterator[Any]:
+    """Yield every node of a syntax tree."""
+    waiting: list[Any] = [tree]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list | tuple):
+            waiting.extend(node)
+        elif isinstance(node, Parser.Symbol) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            # Of the fifty members of a node nearly all are None.
+            waiting.extend([part for part in vars(node).values() if part is not None and isinstance(part, _NODES)])
+
+
+_INSIDE = {
+    "binary": ("lhs", "rhs"),
+    "unary": ("expression", "expressions", "lhs", "lhs_object"),
+    "condition": ("condition", "then", "_else"),
+    "block": ("expressions",),
+    "bind": ("rhs",),
+    "function": ("procedure", "arguments"),
+    "partial": ("procedure", "arguments"),
+    "lambda": ("body",),
+    "apply": ("lhs", "rhs"),
+}
+
+
+def top_level(node: Any) -> Iterator[str]:
+    """Yield each name, $ and $$ at the top level; AWS refuses a definition that has one.
+
+    Of a path only the first step is at the top level; of a function it is the body where its expression is.
+    """
+    if isinstance(node, list | tuple):
+        for part in node:
+            yield from top_level(part)
+    elif isinstance(node, Parser.Symbol):
+        if node.type == "path" and node.steps:
+            yield from top_level(node.steps[0])
+        elif node.type == "name":
+            yield str(node.value)
+        elif node.type == "variable" and node.value in ("", "$"):
+            yield f"${node.value}"
+        else:
+            for part in _INSIDE.get(node.type, ()):
+                yield from top_level(getattr(node, part, None))
+
+
+def reads_error_output(every: Iterable[Any]) -> bool:
+    """Return whether an expression of these nodes reads $states.errorOutput, which exists in a Catcher alone."""
+    paths = (node.steps[:2] for node in every if node.type == "path" and len(node.steps or ()) > 1)
+    return any(
+        (first.type, first.value, second.type, second.value) == ("variable", "states", "name", "errorOutput")
+        for first, second in paths
+    )
+
+
+# ---- nodes that are read directly ----
+
+Read = Callable[[Any, Any], Any]
+"""What a node says, of the context and the frame of variables."""
+
+UNDECIDED = object()
+"""The general evaluator decides."""
+
+_MORE = ("predicate", "group", "stages", "tuple", "focus", "index", "ancestor", "keep_singleton_array", "keep_array")
+_LITERALS = ("string", "number", "value")
+
+
+def direct(node: Any) -> Read | None:
+    """Return how the node is read, None where the general evaluator always has to."""
+    if has_more(node):
+        return None
+    if node.type in _LITERALS:
+        return _literal(node)
+    if node.type == "variable" and node.value:
+        return _variable(str(node.value))
+    if node.type == "path":
+        return _path(node.steps)
+    return None
+
+
+def place(node: Any) -> tuple[str, list[str]] | None:
+    """Return the variable that an expression reads and the path of names from there; None for any other expression."""
+    if node.type == "variable" and node.value and not has_more(node):
+        return str(node.value), []
+    if node.type != "path" or has_more(node) or any(has_more(step) for step in node.steps):
+        return None
+    first, *others = node.steps
+    if first.type != "variable" or not first.value or any(step.type != "name" for step in others):
+        return None
+    return str(first.value), [str(step.value) for step in others]
+
+
+def has_more(node: Any) -> bool:
+    """Return whether a node has a predicate, a sort, a binding, a group or the like besides."""
+    return any(getattr(node, name, None) not in (None, False) for name in _MORE) or bool(
+        getattr(node, "consarray", False)
+    )
+
+
+def _literal(node: Any) -> Read:
+    def read(_input: Any, _frame: Any) -> Any:
+        # Not taken out once: the text of a node may be corrected after it was parsed.
+        return Utils.NULL_VALUE if node.value is None else node.value
+
+    return read
+
+
+def _variable(name: str) -> Read:
+    def read(_input: Any, frame: Any) -> Any:
+        value = frame.lookup(name)
+        return UNDECIDED if isinstance(value, list) else value
+
+    return read
+
+
+def _path(steps: list[Any]) -> Read | None:
+    first, *others = steps
+    starts_at_variable = first.type == "variable" and bool(first.value)
+    named = others if starts_at_variable else steps
+    if any(has_more(step) for step in steps) or any(step.type != "name" for step in named):
+        return None
+    variable = str(first.value) if starts_at_variable else None
+    names = [str(step.value) for step in named]
+
+    def read(input: Any, frame: Any) -> Any:
+        value = input if variable is None else frame.lookup(variable)
+        for name in names:
+            if type(value) is not dict:
+                # A text, a number or null has no members; an array or what the library made of one has.
+                return UNDECIDED if isinstance(value, list | dict) else None
+            member = value.get(name)
+            if member is None:
+                return UNDECIDED if name in value else None
+            value = member
+        return UNDECIDED if isinstance(value, list) else value
+
+    return read
