@@ -27,32 +27,27 @@ ABORTABLE = frozenset({"Task", "Wait", "Parallel", "Map"})
 class Child(Protocol):
     """What runs within a state: a branch, an iteration, a Map Run."""
 
-    def abort_state(self, previous_id: int) -> None:
-        """Add the events of its abortion."""
-
-    def kill(self) -> None:
-        """Stop it for good, without an event."""
+    def abort_state(self, previous_id: int) -> None: ...
+    def kill(self) -> None: ...
 
 
 class Open(Protocol):
     """What runs within a state, as a redrive goes on from it."""
 
-    def left(self) -> Within:
-        """Return where it stands."""
+    def left(self) -> Within: ...
 
 
 class RunnableState(Protocol):
-    """What a branch asks of a state. type: as in the definition."""
+    """What a branch asks of a state, which `State` describes. type: as in the definition."""
 
     name: str
     type: str
 
-    async def run(self, branch: "Branch", data: Any) -> tuple[str | None, Any]:
-        """Return the next state's name, None at the end, and the output; raises StateError or EvaluationError."""
+    async def run(self, branch: "Branch", data: Any) -> tuple[str | None, Any]: ...
 
 
 class RunningExecution(Protocol):
-    """What a branch, and a state by its branch, may ask of the execution.
+    """What a branch, and a state by its branch, may ask of the execution; `Execution` says what each returns.
 
     context: the part of the Context Object that every state has; whole_context: a Context Object in
     place of all of it, or None. transitions: states entered, and retries.
@@ -72,23 +67,12 @@ class RunningExecution(Protocol):
     map_runs: list[MapRunReport]
 
     @property
-    def functions(self) -> Any:
-        """Return the frame in which JSONata finds the functions of Step Functions."""
-
-    def overflow(self, previous_id: int) -> None:
-        """Fail the execution because its history is full."""
-
-    def fail(self, branch: "Branch", problem: Fatal | StateError) -> None:
-        """Fail the execution at this branch's last event."""
-
-    def crash(self, branch: "Branch", problem: Exception) -> None:
-        """Fail the execution for a defect of the interpreter or of `perform`, and report it to the event loop."""
-
-    def task(self, line: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]":
-        """Return the task that runs a line of states."""
-
-    def ask(self, branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]":
-        """Start the call and return the future of its answer: a JSON value, a Whole or a TaskFailure."""
+    def functions(self) -> Any: ...
+    def overflow(self, previous_id: int) -> None: ...
+    def fail(self, branch: "Branch", problem: Fatal | StateError) -> None: ...
+    def crash(self, branch: "Branch", problem: Exception) -> None: ...
+    def task(self, line: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]": ...
+    def ask(self, branch: "Branch", call: TaskCall) -> "asyncio.Future[Any]": ...
 
 
 class Branch:

@@ -35,8 +35,7 @@ class Redriven:
 class Line(Protocol):
     """A line of states within an open state."""
 
-    def part(self) -> Part:
-        """Return where it stands."""
+    def part(self) -> Part: ...
 
 
 class Parts:

@@ -24,22 +24,13 @@ class ChildExecution(Protocol):
     redriven_ms: int | None
 
     @property
-    def status(self) -> str:
-        """Return its status as ListExecutions has it."""
-
+    def status(self) -> str: ...
     @property
-    def event_count(self) -> int:
-        """Return how many events it has, those from before its last redrive too."""
-
+    def event_count(self) -> int: ...
     @property
-    def history(self) -> list[Event]:
-        """Return its events so far."""
-
-    def stop(self, error: str | None = None, cause: str | None = None) -> None:
-        """Abort it at once, if it runs."""
-
-    def left(self) -> dict[str, Any]:
-        """Return what a redrive of the Map Run finds of it, as JSON."""
+    def history(self) -> list[Event]: ...
+    def stop(self, error: str | None = None, cause: str | None = None) -> None: ...
+    def left(self) -> dict[str, Any]: ...
 
 
 class FormerExecution:

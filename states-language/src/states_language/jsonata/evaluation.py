@@ -35,7 +35,7 @@ from states_language.jsonata.syntax import (
     reads_error_output,
     top_level,
 )
-from states_language.scheduling.lanes import Costly, Host, Job, here
+from states_language.scheduling.lanes import Costly, Job, Lane, here
 from states_language.values import MISSING, exceeds, joined, parts, weight, well_formed
 
 sys.setrecursionlimit(3_000)
@@ -158,7 +158,7 @@ class Query:
             return found if len(found) < _SHORT else UNDECIDED
         return found if found is NULL or type(found) in _SCALARS else UNDECIDED
 
-    def _value_of_host(self, host: Host, data: "Data", variables: dict[str, Any], location: str) -> Any:
+    def _value_of_host(self, host: Lane, data: "Data", variables: dict[str, Any], location: str) -> Any:
         job: Job = {"expression": self.text, "states": data.states, "variables": variables, "location": location}
         answer = host.ask(job)
         if "failure" in answer:

@@ -25,14 +25,9 @@ class Flow(Protocol):
 
     assigns: list[tuple[str, str]]
 
-    def narrowed(self, raw: Any, branch: Branch) -> Any:
-        """Return the input that the paths in the state's own fields read."""
-
-    def effective(self, raw: Any, branch: Branch) -> Any:
-        """Return what the state works on."""
-
-    def finish(self, raw: Any, result: Any, branch: Branch) -> Any:
-        """Return the output, with the state's Assign staged in the branch."""
+    def narrowed(self, raw: Any, branch: Branch) -> Any: ...
+    def effective(self, raw: Any, branch: Branch) -> Any: ...
+    def finish(self, raw: Any, result: Any, branch: Branch) -> Any: ...
 
 
 def path_field(fields: Fields, name: str, *, reference: bool = False) -> Path | None:

@@ -47,19 +47,6 @@ class Evaluators(Protocol):
         """Return the answer to a job."""
 
 
-class Host(Protocol):
-    """Where code runs that others must not wait for."""
-
-    def turn(self) -> None:
-        """Return when it is this code's turn."""
-
-    def spend(self, steps: int) -> None:
-        """Count steps that were used."""
-
-    def ask(self, job: Job) -> Job:
-        """Return the answer of a process to the job; others run meanwhile."""
-
-
 class Lanes:
     """The lanes of one event loop."""
 
@@ -68,13 +55,13 @@ class Lanes:
         self._left = TURN
         self._renewing = False
         self._least = False
-        self._waiting: dict[_Lane, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[Lane, deque[asyncio.Future[None]]] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs this one in a lane."""
-        return _InLane(_Lane(self, coroutine), coroutine)
+        return _InLane(Lane(self, coroutine), coroutine)
 
-    def spend(self, steps: int, lane: "_Lane | None" = None) -> None:
+    def spend(self, steps: int, lane: "Lane | None" = None) -> None:
         """Count steps of a lane; the next pass of the event loop has TURN of them again."""
         self._left -= steps
         if lane is not None:
@@ -83,7 +70,7 @@ class Lanes:
             self._renewing = True
             asyncio.get_running_loop().call_soon(self._renew)
 
-    def wait(self, lane: "_Lane") -> "asyncio.Future[None] | None":
+    def wait(self, lane: "Lane") -> "asyncio.Future[None] | None":
         """Return the future of the next turn of what began in this lane; None where it is now."""
         if self._left > 0:
             return None
@@ -112,11 +99,11 @@ class Lanes:
         return turn
 
 
-_first: "contextvars.ContextVar[_Lane]" = contextvars.ContextVar("_first")
+_first: "contextvars.ContextVar[Lane]" = contextvars.ContextVar("_first")
 """The lane in which all began that led to this one."""
 
 
-class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
+class Lane(greenlet):  # type: ignore[misc]  # the library has no types
     """A greenlet that runs one coroutine; its parent passes on what the coroutine awaits."""
 
     def __init__(self, lanes: Lanes, coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -131,14 +118,17 @@ class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
         return self._pass_on(self._coroutine)
 
     def turn(self) -> None:
+        """Return when it is this lane's turn."""
         turn = self._lanes.wait(_first.get())
         if turn is not None:
             self._pass_on(turn.__await__())
 
     def spend(self, steps: int) -> None:
+        """Count steps that were used."""
         self._lanes.spend(steps, _first.get())
 
     def ask(self, job: Job) -> Job:
+        """Return the answer of a process to the job; others run meanwhile."""
         answer: Job = self._pass_on(self._lanes.evaluators.ask(job))
         return answer
 
@@ -156,14 +146,14 @@ class _Lane(greenlet):  # type: ignore[misc]  # the library has no types
                 send, argument = steps.throw, problem
 
 
-def _used(lane: _Lane) -> int:
+def _used(lane: Lane) -> int:
     return lane.used
 
 
 class _InLane(Coroutine[Any, Any, T]):
     """A coroutine that runs another in a lane."""
 
-    def __init__(self, lane: _Lane, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, lane: Lane, coroutine: Coroutine[Any, Any, T]) -> None:
         self._lane = lane
         self._coroutine = coroutine
 
@@ -207,7 +197,7 @@ def yield_for(text: str | bytes) -> None:
         charge(text)
 
 
-def here() -> Host | None:
-    """Return the host of the running code; None where nobody else waits."""
+def here() -> Lane | None:
+    """Return the lane of the running code; None where nobody else waits."""
     lane = getcurrent()
-    return lane if isinstance(lane, _Lane) else None
+    return lane if isinstance(lane, Lane) else None

@@ -8,7 +8,7 @@ Invariant: between two turns it writes about FEW parts.
 from collections.abc import Iterator
 from typing import Any
 
-from states_language.scheduling.lanes import Host, here
+from states_language.scheduling.lanes import Lane, here
 from states_language.values import compact, exceeds
 
 FEW = 1_000
@@ -31,7 +31,7 @@ def text_in_turns(value: Any, most: int) -> str:
     return "".join(parts)
 
 
-def _parts(value: Any, host: Host) -> Iterator[str]:
+def _parts(value: Any, host: Lane) -> Iterator[str]:
     """Yield the text of a value in parts."""
     if isinstance(value, dict):
         yield "{"
@@ -45,7 +45,7 @@ def _parts(value: Any, host: Host) -> Iterator[str]:
         yield compact(value)
 
 
-def _members(value: Any, host: Host) -> Iterator[str]:
+def _members(value: Any, host: Lane) -> Iterator[str]:
     """Yield the text of an object's or array's members, of which there is one."""
     if not exceeds(value, FEW):
         host.turn()

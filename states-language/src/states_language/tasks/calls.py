@@ -68,10 +68,4 @@ class NoLatencies:
         """Return 0."""
         return 0
 
-    def wait_overshoot_ms(self) -> int:
-        """Return 0."""
-        return 0
-
-    def wait_to_task_ms(self) -> int:
-        """Return 0."""
-        return 0
+    wait_overshoot_ms = wait_to_task_ms = start_ms
