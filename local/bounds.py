@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from states_language.drawing.labels import targets
+from states_language.drawing.boxes import targets
 
 LIMIT = 25_000
 ALLOWED = LIMIT * 4 // 5

@@ -12,7 +12,7 @@ from textwrap import fill
 
 import yaml
 
-from states_language.drawing.labels import Definition, plain
+from states_language.drawing.boxes import Definition, plain
 from states_language.drawing.mermaid import flowchart
 
 # Prose ends before column 100.

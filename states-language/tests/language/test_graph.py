@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from states_language.drawing.labels import targets, words
+from states_language.drawing.boxes import targets, words
 from states_language.drawing.mermaid import flowchart
 
 MACHINE: dict[str, Any] = {

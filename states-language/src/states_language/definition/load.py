@@ -12,12 +12,10 @@ from states_language.definition.fields import JSONPATH, DefinitionError, Fields,
 from states_language.definition.source import parse_definition, read_definition
 from states_language.machine import Machine
 from states_language.states.base import Compile, Line, State
-from states_language.states.choice import Choice
 from states_language.states.map_ import Map
 from states_language.states.parallel import Parallel
-from states_language.states.plain import Fail, Pass, Succeed
+from states_language.states.plain import Choice, Fail, Pass, Succeed, Wait
 from states_language.states.task import Task
-from states_language.states.wait import Wait
 from states_language.values import compact, parse_json
 
 LONGEST_NAME = 80

@@ -11,10 +11,9 @@ Invariant: no name or label is read as markup, and the same drawing gives the sa
 import re
 from collections.abc import Iterator
 
-from states_language.drawing.boxes import END, JOIN, START, Box, Drawing, Frame, draw
+from states_language.drawing.boxes import END, JOIN, START, Box, Definition, Drawing, Frame, draw, plain
 from states_language.drawing.dot import FAILED, FAILED_FILL, TAKEN, TAKEN_FILL, times
 from states_language.drawing.histories import Marks
-from states_language.drawing.labels import Definition, plain
 
 _POINTS = {START: "(( ))", JOIN: "(( ))", END: "(( ))"}
 # How a state of a type is drawn; its name replaces {}.

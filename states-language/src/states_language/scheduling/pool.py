@@ -91,14 +91,14 @@ class Pool:
 
 
 class _Server:
-    """The process that forks the others (`fork_server`)."""
+    """The process that forks the others (`evaluator`)."""
 
     def __init__(self) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "states_language.scheduling.fork_server", str(number)],
+                [sys.executable, "-m", "states_language.scheduling.evaluator", str(number)],
                 pass_fds=[number], stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 

@@ -12,9 +12,8 @@ from states_language.definition.fields import Fields
 from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import Template, states_of
-from states_language.jsonpath.dataflow import compiled
+from states_language.jsonpath.dataflow import compile_template, compiled
 from states_language.jsonpath.selection import Path
-from states_language.jsonpath.templates import compile_template
 from states_language.values import MISSING, compact
 
 

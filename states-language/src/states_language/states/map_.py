@@ -21,8 +21,7 @@ from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
 from states_language.jsonpath.selection import Name
 from states_language.machine import Machine
 from states_language.states.amounts import Amount, filled
-from states_language.states.attempts import Retrying
-from states_language.states.base import Compile, Line
+from states_language.states.base import Compile, Line, Retrying
 from states_language.states.iterations import Iterations
 from states_language.values import MISSING, compact
 

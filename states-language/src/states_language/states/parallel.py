@@ -10,8 +10,7 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
 from states_language.failures import StateError
-from states_language.states.attempts import Retrying
-from states_language.states.base import Compile, Line
+from states_language.states.base import Compile, Line, Retrying
 from states_language.states.iterations import Lines
 
 

@@ -1,20 +1,25 @@
-"""The states that do no work of their own: Pass hands on its input or a Result, Succeed and Fail end.
+"""The states that call nothing: Pass, Wait, Choice, Succeed and Fail.
 
-An Error and a Cause of Fail are fixed or computed from the input.
+Seconds and Timestamp of a Wait, Error and Cause of a Fail are fixed or computed from the input; the first Choice Rule
+that holds decides the next state.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from states_language.branch import Branch
-from states_language.definition.fields import Fields
+from states_language.definition.fields import DefinitionError, Fields, below
 from states_language.failures import EvaluationError, StateError
 from states_language.jsonata.evaluation import is_query
-from states_language.jsonata.query_flow import QueryFlow, Template, states_of
-from states_language.jsonpath.dataflow import Dataflow, Flow
+from states_language.jsonata.query_flow import Outcome, QueryFlow, Template, states_of
+from states_language.jsonpath.choice_rules import compile_test
+from states_language.jsonpath.dataflow import Assignment, Dataflow, Flow, expression, look_up
 from states_language.jsonpath.expressions import Expression
-from states_language.jsonpath.templates import expression, look_up
+from states_language.states.amounts import Amount, Given
 from states_language.states.base import Flowing, State, Step
-from states_language.values import compact
+from states_language.timestamps import instant_ms, is_rfc3339
+from states_language.values import MISSING, compact
 
 
 class Succeed(State):
@@ -92,3 +97,148 @@ def _value(field: str, part: Part, data: Any, branch: Branch) -> str | None:
     if not isinstance(value, str):
         raise EvaluationError(f"The {field} parameter does not reference a string: {compact(value)}")
     return value
+
+
+LONGEST_WAIT_S = 2**31 - 1
+"""A Wait beyond it fails; 24,855 days are accepted and 24,856 are not (recorded)."""
+
+FORMS = ("Seconds", "Timestamp", "SecondsPath", "TimestampPath")
+_FORMAT = "ISO-8601 extended offset date-time format string"
+
+
+class Wait(Flowing):
+    """A Wait state."""
+
+    type = "Wait"
+
+    def __init__(self, name: str, fields: Fields) -> None:
+        super().__init__(name, fields)
+        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
+        self.assigns = self.flow.assigns
+        forms = FORMS[:2] if fields.queries else FORMS
+        if not fields.exclusive(*forms):
+            raise DefinitionError(fields.pointer, f"one of these fields is required: {', '.join(forms)}")
+
+        def fixed(name: str) -> str | None:
+            text = fields.string(name)
+            if name in fields and not is_rfc3339(text):
+                raise fields.fail(name, "String does not match RFC3339 timestamp")
+            return text
+
+        self.seconds = Amount(fields, "Seconds", 0)
+        self.timestamp = Given(fields, "Timestamp", "string", fixed)
+        fields.close("a Wait state")
+
+    async def run(self, branch: Branch, data: Any) -> Step:
+        """Wait, then return Next and the output."""
+        narrowed = self.flow.narrowed(data, branch)
+        now_ms = branch.clock.now_ms()
+        given = self.seconds if self.seconds.present else self.timestamp
+        value = given.find(narrowed, narrowed, branch)
+        if value is MISSING:
+            raise given.missing()
+        until_ms = now_ms + self._duration_s(value) * 1000 if given is self.seconds else self._instant_ms(value)
+        if until_ms - now_ms > LONGEST_WAIT_S * 1000:
+            raise EvaluationError("Wait state delay is too long.")
+        await branch.clock.sleep_until(until_ms)
+        await branch.pause_ms(branch.execution.latencies.wait_overshoot_ms())
+        return self.next, self.flow.finish(narrowed, narrowed, branch)
+
+    def _instant_ms(self, value: Any) -> int:
+        at_ms = instant_ms(value)
+        if at_ms is None:
+            queried = self.timestamp.query is not None
+            what = f"cannot be parsed as an {_FORMAT}" if queried else f"does not reference a valid {_FORMAT}"
+            raise self.timestamp.refusal(what, value, after_entry=True)
+        return at_ms
+
+    def _duration_s(self, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.seconds.refusal("cannot be parsed as a long value", value, after_entry=True)
+        if value < 0:
+            raise self.seconds.refusal("references a negative value", value, after_entry=True)
+        return value
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A top-level Choice Rule. settle: makes the output of the state and stages its variables."""
+
+    holds: Callable[[Any, Branch], bool]
+    next: str
+    settle: Callable[[Any, Branch], Any]
+    assigns: list[tuple[str, str]]
+
+
+class Choice(State):
+    """A Choice state."""
+
+    type = "Choice"
+
+    def __init__(self, name: str, fields: Fields) -> None:
+        super().__init__(name, fields)
+        self.flow: Flow = QueryFlow(fields) if fields.queries else Dataflow(fields)
+        fields.require("Choices")
+        rules = fields.array("Choices")
+        if not rules:
+            raise fields.fail("Choices", "must hold at least one rule")
+        where = fields.at("Choices")
+        self.rules = [
+            _rule(fields.inside(rule, below(where, index)), index, self.flow) for index, rule in enumerate(rules)
+        ]
+        self.assigns = [*self.flow.assigns, *(each for rule in self.rules for each in rule.assigns)]
+        self.default = fields.string("Default")
+        fields.close("a Choice state")
+
+    async def run(self, branch: Branch, data: Any) -> Step:
+        """Return the Next of the first rule that holds, or Default; raises EvaluationError when there is neither."""
+        narrowed = self.flow.narrowed(data, branch)
+        for rule in self.rules:
+            if rule.holds(narrowed, branch):
+                return rule.next, rule.settle(narrowed, branch)
+        if self.default is None:
+            raise EvaluationError(
+                "Failed to transition out of the state. The state does not point to a next state, "
+                "please specify a Next field"
+            )
+        return self.default, self.flow.finish(narrowed, narrowed, branch)
+
+    def targets(self) -> Iterator[tuple[str, str]]:
+        """Yield the Next of each rule, and Default."""
+        for index, rule in enumerate(self.rules):
+            yield rule.next, f"{self.pointer}/Choices/{index}/Next"
+        if self.default is not None:
+            yield self.default, f"{self.pointer}/Default"
+
+
+def _rule(fields: Fields, index: int, flow: Flow) -> Rule:
+    fields.require("Next")
+    target = fields.string("Next") or ""
+    if fields.queries or not isinstance(flow, Dataflow):
+        rule = _query_rule(fields, index, target)
+    else:
+        assignment = Assignment(fields)
+
+        def settle(narrowed: Any, branch: Branch) -> Any:
+            assignment.stage(narrowed, branch)
+            return flow.output(narrowed, narrowed, branch)
+
+        rule = Rule(compile_test(fields), target, settle, assignment.names)
+    fields.close("a Choice Rule")
+    return rule
+
+
+def _query_rule(fields: Fields, index: int, target: str) -> Rule:
+    fields.require("Condition")
+    fields.string("Comment")
+    value = fields.get("Condition")
+    if not isinstance(value, bool) and not is_query(value):
+        raise DefinitionError(fields.at("Condition"), "must be true, false or a JSONata expression")
+    condition = Template(value, fields.at("Condition"), f"Choices[{index}]/Condition")
+    outcome = Outcome(fields, f"Choices[{index}]/")
+    return Rule(
+        lambda raw, branch: condition.typed("boolean", states_of(raw), branch) is True,
+        target,
+        lambda raw, branch: outcome.settle(raw, states_of(raw), branch),
+        outcome.assigns,
+    )

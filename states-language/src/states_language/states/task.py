@@ -19,7 +19,7 @@ from states_language.failures import EvaluationError, Halted, HeartbeatMissed, S
 from states_language.history import failure, fits, payload
 from states_language.jsonata.evaluation import is_query
 from states_language.states.amounts import Amount, filled
-from states_language.states.attempts import Retrying
+from states_language.states.base import Retrying
 from states_language.tasks.callbacks import NO_HEARTBEAT, TIMED_OUT, Pending, TaskTimers, new_token
 from states_language.tasks.calls import TaskCall, Whole
 from states_language.tasks.resources import TOKEN, Resource, function_name, payload_of, read_resource, wrapped
