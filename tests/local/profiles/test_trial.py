@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import boto3
@@ -38,19 +37,6 @@ def test_a_trial_shows_frames_keys_heartbeats_and_the_end(
     ]
 
 
-def test_an_id_alone_moves_the_cursor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A block with an id and nothing else moves the cursor."""
-    assert tried(lambda peer: peer.send(UNTIL_CLOSE + b"id: 1\ndata: x\n\nid: 2\n\n"), monkeypatch, capsys) == (
-        0,
-        [
-            "answered 200, text/event-stream",
-            "event      key 1  x",
-            "closed: ended_by_upstream",
-            "total: event 1; cursor 2",
-        ],
-    )
-
-
 def tried(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: str = "60"
 ) -> tuple[int, list[str]]:
@@ -63,19 +49,63 @@ def tried(
     return status, lines
 
 
-def test_a_trial_warns_where_what_was_read_cannot_be_resumed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+ANSWERED, CLOSED, NOTHING = (
+    "answered 200, text/event-stream", "closed: ended_by_upstream", "total: nothing; cursor none",
+)  # fmt: skip
+CANNOT = "warning: it cannot resume: none of the events had an id"
+GONE = "the upstream answered 410: a retry cannot help"
+LINK_LOCAL = "the upstream's name leads to a link-local address, which is never connected to"
+
+
+def answer(status: int, *headers: str) -> bytes:
+    """An answer without a body."""
+    return "\r\n".join([f"HTTP/1.1 {status} X", *headers, "Content-Length: 0", "\r\n"]).encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "lines"),
+    [
+        # A block with an id and nothing else moves the cursor.
+        (UNTIL_CLOSE + b"id: 1\ndata: x\n\nid: 2\n\n", 0, ["event      key 1  x", CLOSED, "total: event 1; cursor 2"]),
+        # What cannot be resumed is warned of; not of a stream in which no event came, which proves nothing.
+        (
+            UNTIL_CLOSE + b"retry: 90000\n\ndata: x\n\n",
+            0,
+            [CANNOT, "asked for 90 s before a new connection, which waits 60 s", "total: event 1; cursor none"],
+        ),
+        (UNTIL_CLOSE + b": x\n\n", 0, [ANSWERED, CLOSED, "total: keep-alive bytes without a frame 1; cursor none"]),
+        (
+            UNTIL_CLOSE + b"event: end\ndata: x\n\n",
+            0,
+            ["the stream has ended: the function would not connect again", "total: end 1; cursor none"],
+        ),
+        # An upstream's escape sequences are shown, not sent.
+        (
+            UNTIL_CLOSE + b"id: \x1b]0;t\x07\ndata: \x1b[31mred\n\n",
+            0,
+            ["event      key \\x1b]0;t\\x07  \\x1b[31mred", CLOSED, "total: event 1; cursor \\x1b]0;t\\x07"],
+        ),
+        # Why there is no stream: the function's own name and sentence.
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
+            1,
+            ["StreamRejected: the upstream answered with something else than text/event-stream", NOTHING],
+        ),
+        (answer(302, "Location: http://169.254.169.254/"), 1, [f"closed: rejected: {LINK_LOCAL}", NOTHING]),
+        (answer(302, "Location: /x"), 1, ["closed: rejected: the upstream redirected more than 5 times", NOTHING]),
+        (answer(401), 1, ["StreamDropped: the upstream answered 401: final if it goes on for 300 s", NOTHING]),
+        (answer(429), 1, ["StreamThrottled: the upstream answered 429", NOTHING]),
+        (answer(410), 1, ["answered 410, no content type", f"StreamRejected: {GONE}", NOTHING]),
+        (b"no http\r\n\r\n", 1, ["closed: protocol: the answer is not valid HTTP (ProtocolError)", NOTHING]),
+    ],
+)
+def test_a_trial_prints_how_an_answer_is_read(
+    sent: bytes, status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Events without an id; not a stream in which no event came, which proves nothing."""
-    answer = UNTIL_CLOSE + b"retry: 90000\n\ndata: x\n\n"
-    assert tried(lambda peer: peer.send(answer), monkeypatch, capsys)[1][-3:] == [
-        "warning: it cannot resume: none of the events had an id",
-        "asked for 90 s before a new connection, which waits 60 s",
-        "total: event 1; cursor none",
-    ]
-    for silent in (UNTIL_CLOSE + b": x\n\n", UNTIL_CLOSE + b"event: end\ndata: x\n\n"):
-        _, lines = tried(partial(Peer.send, data=silent), monkeypatch, capsys)
-        assert not any(line.startswith("warning") for line in lines)
+    """These are the last lines; without the warning where none is expected, and the status is 1 without a stream."""
+    ended, shown = tried(lambda peer: peer.send(sent), monkeypatch, capsys)
+    assert (ended, shown[-len(lines) :]) == (status, lines)
+    assert (CANNOT in shown) == (CANNOT in lines)
 
 
 def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(
@@ -92,37 +122,6 @@ def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(
     ]
 
 
-@pytest.mark.parametrize(
-    ("answer", "line"),
-    [
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
-            "StreamRejected: the upstream answered w",
-        ),
-        (
-            b"HTTP/1.1 302 X\r\nLocation: http://169.254.169.254/\r\n\r\n",
-            "closed: rejected: the upstream's name leads to",
-        ),
-        (
-            b"HTTP/1.1 302 X\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n",
-            "closed: rejected: the upstream redirected more",
-        ),
-        (
-            b"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n",
-            "StreamDropped: the upstream answered 401: final if it goes on",
-        ),
-        (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", "StreamThrottled: the upstream answered 429"),
-        (b"no http\r\n\r\n", "closed: protocol: the answer is not valid HTTP (ProtocolError)"),
-    ],
-)
-def test_a_trial_says_why_there_is_no_stream(
-    answer: bytes, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The function's own name and sentence, and exit status 1."""
-    status, lines = tried(lambda peer: peer.send(answer), monkeypatch, capsys)
-    assert (status, lines[-2].startswith(line), lines[-1]) == (1, True, "total: nothing; cursor none")
-
-
 def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """No answer within the time; where nothing listens, the reason."""
     status, lines = tried(lambda peer: peer.wait_until_gone(), monkeypatch, capsys, "0.3")
@@ -130,27 +129,6 @@ def test_a_trial_without_an_answer_says_so(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setenv("UPSTREAM_DEMO", "http://127.0.0.1:1")
     assert main(["profile", "try", "demo"]) == 1
     assert capsys.readouterr().out.splitlines()[1] == "closed: refused: nothing listens at the address"
-
-
-def test_a_trial_counts_heartbeats_and_escapes_control_characters(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A stream of comments is a stream; an upstream's escape sequences are shown, not sent."""
-
-    def beats(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE)
-        peer.send(b": beat\n\n")
-
-    assert tried(beats, monkeypatch, capsys)[1][-1] == "total: keep-alive bytes without a frame 1; cursor none"
-    status, lines = tried(
-        lambda peer: peer.send(UNTIL_CLOSE + b"id: \x1b]0;t\x07\ndata: \x1b[31mred\n\n"), monkeypatch, capsys
-    )
-    shown = [
-        "event      key \\x1b]0;t\\x07  \\x1b[31mred",
-        "closed: ended_by_upstream",
-        "total: event 1; cursor \\x1b]0;t\\x07",
-    ]
-    assert (status, lines[1:]) == (0, shown)
 
 
 def test_an_interrupt_ends_a_trial_with_its_summary() -> None:
@@ -195,17 +173,8 @@ def test_a_secret_that_cannot_be_read_is_named(
     assert capsys.readouterr().err == sentence
 
 
-def test_a_refused_trial_has_the_functions_error_and_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A refusal has the function's own error and sentence, and exit status 1; an unknown stream has 2."""
-    with serving(lambda peer: peer.send(b"HTTP/1.1 410 No\r\nContent-Length: 0\r\n\r\n")) as server:
-        monkeypatch.setenv("UPSTREAM_DEMO", server.address)
-        assert main(["profile", "try", "demo", "--seconds", "5"]) == 1
-    assert capsys.readouterr().out.splitlines()[1:3] == [
-        "answered 410, no content type",
-        "StreamRejected: the upstream answered 410: a retry cannot help",
-    ]
+def test_an_unknown_stream_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, and the profiles that there are."""
     assert main(["profile", "try", "none"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: There is no profile 'none' in env/streams; there are: ")
 
