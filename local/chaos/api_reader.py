@@ -20,7 +20,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
-from local.chaos.execution_ends import end_word, over_as
+from local.chaos.invariants import end_word, over_as
 from local.chaos.losses import ledger, ledger_rows
 from local.chaos.schedule import SLOW_MS, requests
 from local.chaos.world import World

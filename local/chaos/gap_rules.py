@@ -199,8 +199,7 @@ def _end_ms(world: World, records: list[Record], link: Link) -> int:
     was last heard, or what it had read was stored.
     """
     end_ms = link.over_ms or world.clock.now_ms()
-    fence = next((fence for fence, own in link.client.links_by_fence.items() if own is link), 0)
-    record = next((record for record in records if record.fence == fence and not record.refused), None)
+    record = next((record for record in records if record.fence == link.fence and not record.refused), None)
     if record is None:
         return link.opened_ms or 0
     # One that broke may be told as taken over, where a successor explains its end.

@@ -1,26 +1,38 @@
 """Decides whether a run kept the promise: what is lost, double, torn, excessive, stuck or ended without a reason.
 
-Which events are lost is local/chaos/losses.py's. It reads the world after the run and changes nothing. Invariant: a
-violation names its kind, one of `COUNTED`, and its place in time.
+What holds of every stream is `stream_rules.py`'s. Invariants: a violation names its kind, one of `COUNTED`, and its
+place in time; a calm stream of a group is blamed for nothing that only others met.
 """
 
-from local.chaos import delivery_rules, group_rules, stream_rules
-from local.chaos.execution_ends import outdated, over_as, overdue, unnamed
+from local.chaos import delivery_rules, stream_rules
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered
+from local.chaos.schedule import requests
 from local.chaos.stream_rules import (
     COUNTED,
-    STOP_MS,
     Violation,
     asked_last,
+    at,
     bound_ms,
     broken,
+    handover_ms,
     is_stopped,
+    lease,
     not_connected,
     quiet_ms,
     shortened_until_ms,
 )
 from local.chaos.world import World
+from states_language import Execution
+
+# How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.
+STOP_MS = 4_000
+# How soon after a request is answered it has taken effect: a heartbeat, a reading, and what waits before it.
+EFFECT_MS = 5_000
+# How long openings of others may hold up one: they are paced, and each is young for a second.
+PACED_MS = 3_000
+# What an execution wrote into the lease when it let go of the stream.
+LAST_WORDS = ("stopped", "ended", "rejected")
 
 
 def end_ms(world: World) -> int:
@@ -37,58 +49,177 @@ def violations(world: World) -> list[Violation]:
 
 
 def _of(world: World) -> list[Violation]:
-    if isinstance(world, Group):
-        seen = group_rules.of_group(world)
+    seen = world.broken if isinstance(world, Group) else broken(world)
+    if isinstance(world, Member):
+        seen |= {"stuck": _stuck(world), "disturbed": _disturbed(world)}
     else:
-        seen = group_rules.of_member(world) if isinstance(world, Member) else _of_alone(world)
+        stuck = _running_on(world) if isinstance(world, Group) else _stuck(world)
+        ends = {"unnamed-ends": _unnamed(world), "outdated": _outdated(world), "overdue": _overdue(world)}
+        seen = seen | ends | {"stuck": stuck}
+    if not isinstance(world, Group):
+        seen["dead-letters"] += _unlettered(world)
     assert seen.keys() <= set(COUNTED), "a kind that nobody counts"
     name = "" if world.is_alone else f"{world.stream}: "
     return [Violation(kind, f"{name}{text}") for kind in COUNTED for text in seen.get(kind, ())]
-
-
-def _of_alone(world: World) -> dict[str, list[str]]:
-    """A stream that has functions of its own."""
-    seen = broken(world)
-    seen["dead-letters"] += _unlettered(world)
-    return seen | {
-        "stuck": _stuck(world),
-        "unnamed-ends": unnamed(world),
-        "outdated": outdated(world),
-        "overdue": overdue(world),
-    }
 
 
 # --- connected --------------------------------------------------------------------------------------------------------
 
 
 def _stuck(world: World) -> list[str]:
-    now_ms = world.clock.now_ms()
-    quiet = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"])
-    running = [execution.name for execution in world.executions if execution.status == "RUNNING"]
+    """Whether the stream is not as the last request wants it, or was not connected for too long in the calm."""
+    now_ms, last, member = (
+        world.clock.now_ms(),
+        asked_last(world.schedule),
+        world if isinstance(world, Member) else None,
+    )
+    quiet_at_ms = world.origin_ms + quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    if member is not None:
+        quiet_at_ms = max([quiet_at_ms, *(at_ms + EFFECT_MS for at_ms in member.answered)])
+        if not member.answered or (len(last) == 1 and member.wanted not in last):
+            return ["the last request was never answered"]
+        keepers = [lease(world)["group"]["S"]] if "group" in lease(world) else []
+    else:
+        keepers = [execution.name for execution in world.executions if execution.status == "RUNNING"]
     if is_stopped(world):
-        if asked_last(world.schedule) == {"POST"}:
+        if last == {"POST"}:
             return ["a POST came after the last request to stop, and the stream stays stopped"]
-        if running:
-            return [f"the stream is to be stopped and {', '.join(running)} still runs"]
-        over_ms = quiet + STOP_MS
+        if keepers:
+            return [f"the stream is to be stopped, and {', '.join(keepers)} keeps it"]
+        over_ms = quiet_at_ms + (STOP_MS if member is None else 0)
         is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
-        return [] if is_over else ["the stream is to be stopped and was connected on"]
-    if asked_last(world.schedule) == {"DELETE"}:
+        return [] if is_over else [f"the stream is to be stopped and was connected on after {at(world, over_ms)}"]
+    if last == {"DELETE"}:
         return ["a request to stop came after the last POST, and the stream goes on"]
-    if not running and over_as(world):
+    if not keepers and member is None:
+        return [] if over_as(world) else ["no execution runs and nobody stopped the stream"]
+    if not keepers:
+        if not any(link.refused_with in (204, 403, 404) for link in world.upstream.links):
+            return ["nobody stopped the stream, its upstream has not ended it, and it is in no group"]
+        # An older function may be connected yet, and reads on.
+        late = [link for link in world.upstream.links if link.asked_ms > quiet_at_ms + EFFECT_MS]
+        return ["the stream is over and was opened again"] if late else []
+    bound = quiet_at_ms + bound_ms(world) + (PACED_MS if member is not None else 0)
+    return not_connected(world, quiet_at_ms, bound, shortened_until_ms(world if member is None else member.group))
+
+
+def _running_on(group: Group) -> list[str]:
+    """Executions that run though none of their streams is to be connected."""
+    kept = {lease(one).get("group", {}).get("S") for one in group.members if not is_stopped(one)}
+    held = {name: group.named(name).group_watch.lease.get("execution", {}).get("S", "") for name in sorted(group.all)}
+    # One that a person aborted stands in the lease for good, and does not run.
+    running = {arn for arn, execution in group.account.executions.items() if execution.status == "RUNNING"}
+    return [
+        f"{name} has no stream left, and its execution runs"
+        for name, arn in held.items()
+        if name not in kept and arn in running
+    ]
+
+
+def _disturbed(member: Member) -> list[str]:
+    """Where a stream that nothing has met was not connected, though others were cut, flooded, joined or left.
+
+    Nor may it join late, whatever was deployed meanwhile.
+    """
+    opened = [link.opened_ms for link in member.upstream.links if link.opened_ms is not None]
+    if member.own or not opened:
         return []
-    if not running:
-        return ["no execution runs and nobody stopped the stream"]
-    return not_connected(world, quiet, quiet + bound_ms(world), shortened_until_ms(world))
+    # A redeployment is no fault, but where executions wait for longer than its functions live.
+    shortens = shortened_until_ms(member.group) > 0
+    faults = [fault for fault in member.group.schedule.faults if shortens or fault.kind != "redeploy"]
+    begins = [member.origin_ms + fault.at_ms for fault in faults]
+    until_ms = min([member.clock.now_ms(), *begins])
+    due_ms = member.answered[0] + EFFECT_MS + PACED_MS
+    late = due_ms < min(until_ms, opened[0])
+    texts = (
+        [f"nothing had met it, and it joined at {at(member, opened[0])}, due at {at(member, due_ms)}"] if late else []
+    )
+    return texts + [
+        f"nothing had met it, and it was not connected from {at(member, start)} to {at(member, end)}"
+        for start, end in uncovered(member, min(opened), until_ms)
+        if end - start > handover_ms(member, start)
+    ]
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
 
 
 def _unlettered(world: World) -> list[str]:
-    """Ends that a person should have got to know of."""
-    reported = {message.get("execution") for message in world.account.queue.messages}
+    """Rejections that a person should have got to know of."""
+    messages = world.account.queue.messages
+    # The function of a group reports of a stream, the machine of one stream of its execution.
+    reported = {message["stream"] for message in messages if "error" in message}
+    executions = {message.get("execution") for message in messages}
+    alone = {execution.name for execution in world.executions if execution.arn in executions}
     return [
-        f"{execution.name} was rejected, and no message says so"
+        f"{name} was rejected at {at(world, at_ms)}, and no message says so"
+        for name, at_ms in world.rejections
+        if name not in (reported if isinstance(world, Member) else alone)
+    ]
+
+
+def end_word(execution: Execution) -> str:
+    """What became of the stream as it ended: one of LAST_WORDS, or "broken"; "" where it let go of nothing."""
+    if execution.status == "FAILED":
+        return "broken"
+    word = execution.output.get("status", "") if isinstance(execution.output, dict) else ""
+    return word if word in LAST_WORDS else ""
+
+
+def over_as(world: World) -> str:
+    """What the upstream, by its answer, made of a stream that nobody has asked for since: a status; "" for none.
+
+    Not where it has answered a successor of that execution since, which a renewal had started before.
+    """
+    last_post_ms = max(at_ms for at_ms, method in requests(world.schedule) if method == "POST") + world.origin_ms
+    ends = [
+        (execution.stopped_ms or 0, word)
         for execution in world.executions
-        if execution.arn not in reported
-        and isinstance(execution.output, dict)
-        and execution.output.get("status") == "rejected"
+        if (word := end_word(execution)) not in ("", "stopped")
+        and (execution.stopped_ms or 0) >= last_post_ms
+        and not _goes_on(world, execution)
+    ]
+    return max(ends)[1] if ends else ""
+
+
+def _goes_on(world: World, execution: Execution) -> bool:
+    """Whether a connection of another execution was answered after its end."""
+    over_ms = execution.stopped_ms or 0
+    return any(
+        link.function.execution != execution.arn and (link.opened_ms or 0) > over_ms for link in world.upstream.links
+    )
+
+
+def _unnamed(world: World) -> list[str]:
+    """Executions that ended otherwise than they should, or do not say how."""
+    texts = []
+    for execution in world.executions:
+        names_it = isinstance(execution.output, dict) and bool(execution.output.get("status"))
+        if execution.status == "SUCCEEDED" and not names_it:
+            texts.append(f"{execution.name} succeeded and does not say how: {execution.output!r}")
+        # Where the queue refuses, a rejection that cannot be reported is a dirty end.
+        is_unreported = execution.error == "StreamRejected" and any(
+            fault.kind == "queue refuses" for fault in world.schedule.faults
+        )
+        is_aborted = execution.status == "ABORTED" and any("abort" in fault.kind for fault in world.schedule.faults)
+        if execution.status not in ("RUNNING", "SUCCEEDED") and not (is_aborted or is_unreported):
+            texts.append(f"{execution.name} ended {execution.status}: {execution.error} ({execution.cause})")
+    return texts
+
+
+def _overdue(world: World) -> list[str]:
+    """Functions that did not end by themselves, or had no time left to write down how; freezing excuses it."""
+    awake = [function for function in world.functions if not function.was_frozen]
+    return [
+        *(f"{world.name(function)} was killed at its limit" for function in awake if function.timed_out),
+        *(f"{world.name(one)} ran out of time to ask the store" for one in awake if one.requests.ran_out),
+    ]
+
+
+def _outdated(world: World) -> list[str]:
+    """A function lives for less than the calm, so at the end of a run all that live are of the newest version."""
+    return [
+        f"{world.name(function)} is of version {function.task.version} and {world.version.number} is deployed"
+        for function in world.functions
+        if function.is_alive and function.task.version != world.version.number
     ]

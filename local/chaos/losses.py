@@ -156,7 +156,7 @@ def _until_ms(world: World, records: list[Record]) -> int:
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
     # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to show.
-    skews = {fence: slot.function.skew_ms for slot in world.slots for fence in slot.links_by_fence}
+    skews = {link.fence: link.function.skew_ms for link in world.upstream.links}
     ends = (_end_ms(record) - skews.get(record.fence, 0) for record in records)
     return max(ends, default=0) - LATE_MS
 
@@ -201,17 +201,16 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
 def _unheard(world: World, records: list[Record]) -> list[Link]:
     """The connections whose end the ledger has not."""
     untold = {record.fence for record in records if record.closed_ms is None}
-    return [link for one in world.slots for fence, link in one.links_by_fence.items() if fence in untold]
+    return [link for link in world.upstream.links if link.fence in untold]
 
 
 def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
     """Until when each connection that was killed has told that it was connected, by the clock of the world."""
     seen_ms = {record.fence: record.seen_ms for record in records if record.closed_ms is None}
     return {
-        link: seen_ms[fence] - slot.function.skew_ms
-        for slot in world.slots
-        for fence, link in slot.links_by_fence.items()
-        if fence in seen_ms and _was_killed(link)
+        link: seen_ms[link.fence] - link.function.skew_ms
+        for link in world.upstream.links
+        if link.fence in seen_ms and _was_killed(link)
     }
 
 

@@ -1,7 +1,7 @@
 """The rules that a stream keeps, alone or in a group: until when a run goes on, and what every stream's world shows.
 
 It reads the world after the run and changes nothing. What an execution's end must be, and who must be connected, is
-`invariants.py`'s of a stream alone and `group_rules.py`'s of groups. Invariant: a text says what and when.
+`invariants.py`'s.
 """
 
 from dataclasses import dataclass
@@ -62,8 +62,6 @@ SPARE_MS = 6_000
 # How long after its last function an execution is known to be over: where that was killed, its heartbeat has to run
 # out (`progress_every_s` is 2 at most), then nobody has been connected for long, and then the watch comes round.
 ORPHANED_MS = LEASE_TTL_READS * 2_000 + GRACE_MS + LOOK_EVERY_MS
-# How soon after the request to stop nobody is connected: the lease is read every second, what was read is drained.
-STOP_MS = 4_000
 # Openings in the calm: each lane hands over at most twice, and a renewal begins again.
 CALM_OPENINGS = 6
 

@@ -147,10 +147,7 @@ class World:
 
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""
-        for slot in reversed(self.slots):
-            if fence in slot.links_by_fence:
-                return slot.links_by_fence[fence]
-        return None
+        return next((link for link in reversed(self.upstream.links) if link.fence == fence), None)
 
     def live_of(self, _record: Item, live: Item | None) -> Item | None:
         """The record of its newest connection, as the stream's own record has it."""

@@ -54,6 +54,7 @@ class Link:
     client: NotedSlot
     cursor: int | None
     asked_ms: int
+    fence: int = 0
     asks: bool = False
     claimed_ms: int = 0
     looked_ms: int = 0
@@ -181,6 +182,7 @@ class NotedSlot(Slot):
             paused_ms = self._clock.now_ms() - self._ended_ms
             most_ms = max((most for drawn, most in self._drawn.items() if drawn <= paused_ms), default=0.0)
             link.again = replace(self._again, draw_most_ms=most_ms)
+        link.fence = self._fence
         self.links_by_fence[self._fence] = link
         return reader
 

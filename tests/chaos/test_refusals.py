@@ -3,8 +3,7 @@
 import pytest
 
 from local.chaos.deployments import LIMITS
-from local.chaos.execution_ends import over_as
-from local.chaos.invariants import violations
+from local.chaos.invariants import over_as, violations
 from local.chaos.rests import RENEWAL_MS
 from local.chaos.schedule import POLICIES, Fault, Schedule
 from local.chaos.simulate import run_world
