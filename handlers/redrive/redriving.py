@@ -118,38 +118,38 @@ class Outcome:
         }
 
 
+@dataclass
 class Redrive:
     """Works through the queue of a stage."""
 
-    def __init__(self, stage: Stage, *, restart: bool, dry_run: bool) -> None:
-        self._stage = stage
-        self._restart = restart
-        self._dry_run = dry_run
-        self._held: dict[str, Message] = {}
-        self._started: dict[str, str] = {}
+    stage: Stage
+    restart: bool
+    dry_run: bool
+    _held: dict[str, Message] = field(default_factory=dict)
+    _started: dict[str, str] = field(default_factory=dict)
 
     def outcomes(self, wanted: frozenset[str] | None) -> Generator[Outcome]:
         """What becomes of each letter, of the streams in `wanted` or of all; what is left is released at the end."""
         reader = Reader()
         try:
-            for messages in self._stage.messages():
+            for messages in self.stage.messages():
                 self._held |= {message.id: message for message in messages}
                 for letter in filter(None, map(reader.read, messages)):
                     if _is_wanted(letter, wanted):
                         yield self._settle(letter)
-            if not self._stage.is_late():
+            if not self.stage.is_late():
                 yield from (self._settle(letter) for letter in reader.incomplete() if _is_wanted(letter, wanted))
         finally:
             for message in self._held.values():
                 # Where that fails it is back by itself.
                 with contextlib.suppress(BotoCoreError, ClientError):
-                    self._stage.release(message)
+                    self.stage.release(message)
 
     def _settle(self, letter: Letter) -> Outcome:
         try:
             outcome = self._act(letter)
-            if outcome.outcome != LEFT and not self._dry_run:
-                self._stage.delete(letter.messages)
+            if outcome.outcome != LEFT and not self.dry_run:
+                self.stage.delete(letter.messages)
                 for message in letter.messages:
                     del self._held[message.id]
         except (NotStored, StoreUnavailable) as problem:
@@ -161,16 +161,14 @@ class Redrive:
         return outcome
 
     def _act(self, letter: Letter) -> Outcome:
-        events, stream_id = self._stage.events, letter.stream_id
+        events, stream_id = self.stage.events, letter.stream_id
         if letter.event is not None:
-            partitions, order = self._stage.layout(stream_id)
-            found = events.outcome(
-                stream_id, letter.fence, letter.event, partitions, order=order, dry_run=self._dry_run
-            )
+            partitions, order = self.stage.layout(stream_id)
+            found = events.outcome(stream_id, letter.fence, letter.event, partitions, order=order, dry_run=self.dry_run)
             return Outcome(letter, found)
         if not letter.problem:
             return self._start(letter)
-        if letter.is_part and events.has(stream_id, letter.key, self._stage.layout(stream_id).partitions):
+        if letter.is_part and events.has(stream_id, letter.key, self.stage.layout(stream_id).partitions):
             return Outcome(letter, KNOWN)
         return Outcome(letter, LEFT, letter.problem)
 
@@ -179,14 +177,14 @@ class Redrive:
         stream_id = letter.stream_id
         if stream_id in self._started:
             return Outcome(letter, STARTED, self._started[stream_id])
-        lease = self._stage.lease(stream_id)
-        if lease.execution and not lease.stop and self._stage.is_running(lease.execution):
+        lease = self.stage.lease(stream_id)
+        if lease.execution and not lease.stop and self.stage.is_running(lease.execution):
             return Outcome(letter, RUNS, lease.execution)
-        if not self._restart:
+        if not self.restart:
             return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")
         if lease.stop:
             return Outcome(letter, LEFT, "a stop was requested since; a POST starts the stream again")
-        execution = "" if self._dry_run else self._stage.start(stream_id)
+        execution = "" if self.dry_run else self.stage.start(stream_id)
         self._started[stream_id] = execution
         return Outcome(letter, STARTED, execution)
 

@@ -15,7 +15,8 @@ Invariant: no event is stored twice, and in `both` each content under a key once
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
@@ -31,8 +32,6 @@ STORED, DEAD_LETTERED = "stored", "dead-lettered"
 
 # The number of an event of its connection, and the event.
 Known = tuple[int, StreamEvent]
-# Stores an item of an event, and returns the outcome.
-Put = Callable[[StreamEvent, Item], str]
 
 
 class Settled(NamedTuple):
@@ -43,28 +42,19 @@ class Settled(NamedTuple):
     dead_lettered: int = 0
 
 
+@dataclass(frozen=True, slots=True)
 class Conflicts:
     """The events of one write whose keys are known; `make` returns the item of an event, `put` stores one."""
 
-    def __init__(
-        self,
-        dynamodb: Any,
-        table: str,
-        fetch: Fetch,
-        make: Callable[[int, StreamEvent], Item],
-        put: Put,
-        *,
-        keeps_both: bool,
-    ) -> None:
-        self._table = Table(dynamodb, table)
-        self._fetch = fetch
-        self._make = make
-        self._put = put
-        self._keeps_both = keeps_both
+    table: Table
+    fetch: Fetch
+    make: Callable[[int, StreamEvent], Item]
+    put: Callable[[StreamEvent, Item], str]
+    keeps_both: bool
 
     def settle(self, known: Iterable[Known]) -> Settled:
         """What the events come to, one after the other in the order in which they came."""
-        pairs = [(number, event, self._make(number, event)) for number, event in sorted(known)]
+        pairs = [(number, event, self.make(number, event)) for number, event in sorted(known)]
         stored: dict[str, Item] = {}
         for keys in _in_parts(item for *_, item in pairs):
             stored |= self._read(keys)
@@ -78,12 +68,12 @@ class Conflicts:
         if there is None or self._is_same(there, item, event):
             # Where nothing is there any more it has expired just now.
             return None
-        if not self._keeps_both:
+        if not self.keeps_both:
             return ""
         for _ in range(MOST_KEYS):
             other = _own_key(item["SK"]["S"], event)
-            item = self._make(number, event._replace(key=other)) | {"conflict_of": {"S": event.key}}
-            outcome = self._put(event._replace(key=other), item)
+            item = self.make(number, event._replace(key=other)) | {"conflict_of": {"S": event.key}}
+            outcome = self.put(event._replace(key=other), item)
             if outcome in (STORED, DEAD_LETTERED):
                 return outcome
             there = self._read([item]).get(other)
@@ -100,7 +90,7 @@ class Conflicts:
         there: dict[str, Item] = {}
         for consistent in (False, True):
             missing = [key for name, key in keys.items() if name not in there]
-            for item in self._table.items(missing, consistent=consistent):
+            for item in self.table.items(missing, consistent=consistent):
                 there[item["SK"]["S"]] = item
         return there
 
@@ -113,7 +103,7 @@ class Conflicts:
         if "object" in there and "object" not in item and there["object"] == in_bucket(item)["object"]:
             return True
         # An object that is gone cannot be compared; its name, which is of its content, says already that it differs.
-        data = stored_event(there, self._fetch).data
+        data = stored_event(there, self.fetch).data
         if data is None or isinstance(event.data, Oversize):
             plain = data.encode() if isinstance(data, str) else data or b""
             return isinstance(event.data, Oversize) and hashlib.sha256(plain).hexdigest() == event.data.sha256

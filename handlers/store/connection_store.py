@@ -181,11 +181,7 @@ class Store:
         `rest` is written where its condition holds, and the mark all the same.
         """
         words = control_writes.connect(mark(fence, expires_at_ms, request_id), shown or {})
-        if rest is not None:
-            reply = self._change(stream_id, *words.changes(rest), "ALL_OLD")
-            if reply.is_done:
-                return reply
-        return self._change(stream_id, *words, "ALL_OLD")
+        return self._change_with(stream_id, words, rest and words.changes(rest), "ALL_OLD")
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
 
@@ -198,11 +194,7 @@ class Store:
         written where its condition holds, and all else either way.
         """
         words = control_writes.renewal(fence, expires_at_ms, shown)
-        if rest is not None:
-            reply = self._change(stream_id, *words.changes(rest))
-            if reply.is_done:
-                return reply
-        return self._change(stream_id, *words)
+        return self._change_with(stream_id, words, rest and words.changes(rest))
 
     def release(self, stream_id: str, fence: int, shown: Item, rest: Change | None = None) -> Reply:
         """The reply; `shown` as for a heartbeat is written where no newer connection is connected, the mark always.
@@ -213,11 +205,7 @@ class Store:
         """
         if shown:
             words = control_writes.last_words(fence, shown)
-            if rest is not None:
-                reply = self._change(stream_id, *control_writes.with_its_rest(words, rest))
-                if reply.is_done:
-                    return reply
-            reply = self._change(stream_id, *words)
+            reply = self._change_with(stream_id, words, rest and control_writes.with_its_rest(words, rest))
             if reply.is_done:
                 return reply
         return self._change(stream_id, *control_writes.release(fence))
@@ -233,10 +221,17 @@ class Store:
     def change_rest(self, stream_id: str, before: Rest, after: Rest, holder: str) -> bool:
         """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
         condition, attributes, read = to_change(before, after, holder)
-        values = values_of(attributes) | read
-        return self._change(stream_id, setting(tuple(attributes)), condition, values).is_done
+        return self._change(stream_id, setting(tuple(attributes)), condition, values_of(attributes) | read).is_done
 
     # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _change_with(self, stream_id: str, words: Words, with_rest: Words | None, answer: str = "ALL_NEW") -> Reply:
+        """The reply to the write with the change of the rest, or without it where that is refused."""
+        if with_rest is not None:
+            reply = self._change(stream_id, *with_rest, answer)
+            if reply.is_done:
+                return reply
+        return self._change(stream_id, *words, answer)
 
     def _change(self, stream_id: str, update: str, condition: str, values: Item, answer: str = "ALL_NEW") -> Reply:
         """The reply to one conditional write of the control record."""

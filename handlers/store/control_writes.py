@@ -30,6 +30,11 @@ NOBODY_CAME = "#fence = :after AND (attribute_not_exists(#connected) OR #connect
 # Of one that rested: no execution has let go of the stream meanwhile, and no newer connection was connected.
 _NOT_LET_GO = "(attribute_exists(#execution) OR attribute_not_exists(#ended_at) OR #ended_at < :began)"
 _NOT_RELIEVED = "(attribute_not_exists(#connected) OR #connected <= :after)"
+# The partitions are fixed once and for all: with another number an event would not meet the item that it duplicates.
+_CLAIM = (
+    "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
+    "#partitions = if_not_exists(#partitions, :partitions)"
+)
 _TURN = "SET #connected = :fence, #marked = :marked, #expires_at_ms = :expires_at_ms"
 
 
@@ -91,7 +96,27 @@ def claim(
     an execution has let go of the stream since. `place` is what a function that keeps other streams as well asks of the
     record, and writes.
     """
-    words = _claim(execution, holder, partitions, rest_until_ms)
+    rest = "#rest_until_ms = :rest_until_ms"
+    if not rest_until_ms:
+        rest = f"(attribute_not_exists(#rest_until_ms) OR {rest})"
+    words = Words(
+        _CLAIM,
+        # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this
+        # layout, which the first claim writes.
+        f"(attribute_not_exists(#stop) OR #stop = :no) AND {rest} "
+        "AND (#layout = :layout OR attribute_not_exists(#layout))",
+        {
+            ":zero": {"N": "0"},
+            ":one": {"N": "1"},
+            ":holder": {"S": holder},
+            ":partitions": number(partitions),
+            ":no": {"BOOL": False},
+            ":layout": number(LAYOUT),
+            ":rest_until_ms": number(rest_until_ms),
+        },
+    )
+    if execution:
+        words = _with_right(words, execution)
     if rested_from_ms is not None:
         began = {":began": {"S": typed_values.instant(rested_from_ms)}}
         words = words.where(_NOT_LET_GO, began)
@@ -110,31 +135,8 @@ def claim(
     return words
 
 
-def _claim(execution: str, holder: str, partitions: int, rest_until_ms: int) -> Words:
-    """What each claim writes, and on which condition; `execution` "" asks for no execution's right."""
-    rest = "#rest_until_ms = :rest_until_ms"
-    if not rest_until_ms:
-        rest = f"(attribute_not_exists(#rest_until_ms) OR {rest})"
-    words = Words(
-        # Fixed once and for all: with another number an event would not meet the item that it duplicates.
-        "SET #fence = if_not_exists(#fence, :zero) + :one, #holder = :holder, #layout = :layout, "
-        "#partitions = if_not_exists(#partitions, :partitions)",
-        # No stop is requested, for nobody may connect then. The rest is as it was read. And the record is of this
-        # layout, which the first claim writes.
-        f"(attribute_not_exists(#stop) OR #stop = :no) AND {rest} "
-        "AND (#layout = :layout OR attribute_not_exists(#layout))",
-        {
-            ":zero": {"N": "0"},
-            ":one": {"N": "1"},
-            ":holder": {"S": holder},
-            ":partitions": number(partitions),
-            ":no": {"BOOL": False},
-            ":layout": number(LAYOUT),
-            ":rest_until_ms": number(rest_until_ms),
-        },
-    )
-    if not execution:
-        return words
+def _with_right(words: Words, execution: str) -> Words:
+    """The same where the execution has the right to claim."""
     # The execution that this function works for has claimed the stream. Or none holds it: then no successor of
     # that execution has learned that the stream is over, for what is over is not to be connected again.
     finals = {f":final{number}": {"S": ending} for number, ending in enumerate(FINAL_ENDINGS)}

@@ -9,6 +9,7 @@ be read; what is sent twice is stored once; an INSERT is that of the event's ite
 import json
 import random
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
@@ -18,6 +19,7 @@ from handlers.dynamodb.client import DynamoDb, binary, encode
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
+from handlers.store.control_table import Table
 from handlers.store.event_items import (
     COMPRESS_FROM_BYTES,
     DEFAULT_POLICY,
@@ -59,24 +61,24 @@ _COUNT_DIGITS = 12
 Pending = tuple[int, StreamEvent, str]
 
 
+@dataclass(slots=True)
 class Inserts:
     """The INSERTs of one stream's events into `table`, by one connection."""
 
-    def __init__(self, table: str, stream_id: str, fence: int, policy: StoragePolicy) -> None:
-        self._table = table
-        self._stream_id = stream_id
-        self._fence = fence
-        self._policy = policy
-        self._patterns: dict[tuple[int, bool, bool], str] = {}
+    table: str
+    stream_id: str
+    fence: int
+    policy: StoragePolicy
+    _patterns: dict[tuple[int, bool, bool], str] = field(default_factory=dict)
 
     def item(self, number: int, event: StreamEvent) -> Item:
         """The item of an event, the `number`th of its connection."""
-        return event_item(self._stream_id, self._fence, number, event, self._policy)
+        return event_item(self.stream_id, self.fence, number, event, self.policy)
 
     def of_item(self, item: Item) -> str:
         """The INSERT of an item: it adds the item where none has its key, and is refused else."""
         places = ", ".join([f"'{name}': ?" for name in item])
-        statement = f'INSERT INTO "{self._table}" VALUE {{{places}}}'
+        statement = f'INSERT INTO "{self.table}" VALUE {{{places}}}'
         return encode({"Statement": statement, "Parameters": list(item.values())})
 
     def of_short(self, number: int, event: StreamEvent) -> str | None:
@@ -93,18 +95,18 @@ class Inserts:
         if name is not None:
             values += (quoted(name),)
         values += (quoted(data),)
-        if self._policy.partitions > 1:
-            values = (quoted(partition_key(self._stream_id, key, self._policy.partitions)), *values)
+        if self.policy.partitions > 1:
+            values = (quoted(partition_key(self.stream_id, key, self.policy.partitions)), *values)
         return pattern % values
 
     def _pattern(self, like: StreamEvent) -> str:
         """The INSERT of a short event that came when `like` did and has what it has, with places for `%` to fill."""
         own_id, name = (None if text is None else _HOLE for text in (like.id, like.name))
         item = self.item(0, like._replace(key=_HOLE, data=_HOLE, id=own_id, name=name))
-        if self._policy.partitions > 1:
+        if self.policy.partitions > 1:
             item["PK"] = {"S": _HOLE}
         before = place_of(item)[:-_COUNT_DIGITS]
-        item[PLACES[self._policy.order]] = {"S": before + _HOLE}
+        item[PLACES[self.policy.order]] = {"S": before + _HOLE}
         text = self.of_item(item).replace("%", "%%")
         number = quoted(before + _HOLE)
         pattern = text.replace(number, f'{quoted(before)[:-1]}%0{_COUNT_DIGITS}d"').replace(quoted(_HOLE), "%s")
@@ -198,14 +200,10 @@ class OneWrite:
         from handlers.store.conflicts import Conflicts
 
         writer = self._writer
+        table = Table(self._dynamodb, writer.table)
         conflicts = Conflicts(
-            self._dynamodb,
-            writer.table,
-            writer.objects.find,
-            self._inserts.item,
-            self._singles.put,
-            keeps_both=keeps_both,
-        ).settle([*self._known, *repeated])
+            table, writer.objects.find, self._inserts.item, self._singles.put, keeps_both
+        ).settle([*self._known, *repeated])  # fmt: skip
         return Written(
             stored=written.stored + conflicts.stored,
             duplicates=written.duplicates - conflicts.stored - conflicts.dead_lettered,

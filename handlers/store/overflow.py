@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from handlers.aws.error_translation import ConditionFailed, Refused, translate_errors
@@ -22,30 +23,30 @@ from handlers.store.event_items import MAX_ITEM_BYTES, body_of, in_bucket, mark,
 from handlers.store.typed_values import Item
 
 
+@dataclass(frozen=True, slots=True)
 class Objects:
     """The bucket, "" where there is none; `s3` makes its client at its first use, for few invocations need it."""
 
-    def __init__(self, s3: Callable[[], Any], bucket: str) -> None:
-        self._s3 = s3
-        self._bucket = bucket
+    s3: Callable[[], Any]
+    bucket: str
 
     @property
     def exist(self) -> bool:
         """Whether there is a bucket."""
-        return bool(self._bucket)
+        return bool(self.bucket)
 
     def put(self, key: str, content: str | bytes) -> None:
         """Returns when the object is there, a text in UTF-8; raises StoreUnavailable."""
         with translate_errors("PutObject"):
-            client = self._s3()
+            client = self.s3()
             if isinstance(content, str) and not getattr(client, "takes_text", False):
                 content = content.encode()
-            client.put_object(Bucket=self._bucket, Key=key, Body=content)
+            client.put_object(Bucket=self.bucket, Key=key, Body=content)
 
     def get(self, key: str) -> bytes:
         """The object's content; raises StoreUnavailable, also where it is not there."""
         with translate_errors("GetObject"):
-            content: bytes = self._s3().get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            content: bytes = self.s3().get_object(Bucket=self.bucket, Key=key)["Body"].read()
         return content
 
     def find(self, key: str) -> bytes | None:
@@ -99,18 +100,18 @@ def _body(data: Body) -> dict[str, Any]:
     return {"encoding": "text", "data": data}
 
 
+@dataclass(frozen=True, slots=True)
 class DeadLetterQueue:
     """The queue; `sqs` makes its client when the first message is sent, for few invocations need it."""
 
-    def __init__(self, sqs: Callable[[], Any], queue_url: str) -> None:
-        self._sqs = sqs
-        self._queue_url = queue_url
+    sqs: Callable[[], Any]
+    queue_url: str
 
     def send(self, stream_id: str, fence: int, event: StreamEvent, reason: str) -> None:
         """Sends the event's messages; raises StoreUnavailable."""
         with translate_errors("SendMessage"):
             for message in messages(stream_id, fence, event, reason):
-                self._sqs().send_message(QueueUrl=self._queue_url, MessageBody=message)
+                self.sqs().send_message(QueueUrl=self.queue_url, MessageBody=message)
 
 
 class Singles:

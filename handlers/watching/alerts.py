@@ -9,6 +9,7 @@ was named is remembered in the function's memory alone, so a new sandbox names t
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 # A message of SNS has 256 KB at most, and every 64 KB of it count as a message.
 MESSAGE_BYTES = 60_000
@@ -23,22 +24,22 @@ LINE_BYTES = 100_000
 Message = Callable[[Mapping[str, str], int], tuple[str, str]]
 
 
+@dataclass
 class Names:
     """Which streams were named; `publish` sends a subject and a text, and raises where that was not taken.
 
     `message` makes both of the streams that are named now, and of how many there are in all.
     """
 
-    def __init__(self, publish: Callable[[str, str], None], message: Message) -> None:
-        self._publish = publish
-        self._message = message
-        self._named: set[str] = set()
+    publish: Callable[[str, str], None]
+    message: Message
+    _named: set[str] = field(default_factory=set)
 
     def report(self, streams: Mapping[str, str]) -> list[str]:
         """The streams that were named now; `streams` has all that are to be, and what is said of each."""
         fresh = {stream_id: streams[stream_id] for stream_id in sorted(streams.keys() - self._named)}
         if fresh:
-            self._publish(*self._message(fresh, len(streams)))
+            self.publish(*self.message(fresh, len(streams)))
             self._named |= fresh.keys()
         return list(fresh)
 

@@ -60,22 +60,22 @@ class Described:
     started_ms: int
 
 
+@dataclass(frozen=True, slots=True)
 class StepFunctions:
     """The requests to Step Functions; `client` returns boto3's, `machine_arn` is the machine that keeps the streams.
 
     `pace` returns when a request may be sent: the machines share the account's quota.
     """
 
-    def __init__(self, client: Callable[[], Any], machine_arn: str, pace: Callable[[], None]) -> None:
-        self._client = client
-        self._machine_arn = machine_arn
-        self._pace = pace
+    client: Callable[[], Any]
+    machine_arn: str
+    pace: Callable[[], None]
 
     def describe(self, arn: str) -> Described:
         """What is known of an execution."""
-        self._pace()
+        self.pace()
         try:
-            answer = self._client().describe_execution(executionArn=arn)
+            answer = self.client().describe_execution(executionArn=arn)
         except ClientError as refusal:
             if refusal.response["Error"]["Code"] not in _UNKNOWN:
                 raise
@@ -85,7 +85,7 @@ class StepFunctions:
 
     def described(self, name: str) -> Described:
         """What is known of the machine's execution of this name."""
-        return self.describe(f"{self._machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
+        return self.describe(f"{self.machine_arn.replace(':stateMachine:', ':execution:')}:{name}")
 
     def youngest(self, stream_id: str, execution: str) -> Described:
         """The last in the line of successors that begins with this execution of the stream."""
@@ -100,8 +100,8 @@ class StepFunctions:
 
     def start(self, name: str, text: str) -> str:
         """The ARN of the execution of this name, which is started unless it runs."""
-        self._pace()
-        answer = self._client().start_execution(stateMachineArn=self._machine_arn, name=name, input=text)
+        self.pace()
+        answer = self.client().start_execution(stateMachineArn=self.machine_arn, name=name, input=text)
         return str(answer["executionArn"])
 
     def _successors(self, stream_id: str, execution: str) -> list[Described]:
@@ -115,6 +115,7 @@ class StepFunctions:
         return known
 
 
+@dataclass(frozen=True, slots=True)
 class Orphans:
     """Checks streams, and starts the orphaned ones.
 
@@ -122,31 +123,24 @@ class Orphans:
     names this one. `may_start` says whether there is room for a stream.
     """
 
-    def __init__(
-        self,
-        states: StepFunctions,
-        read_lease: Callable[[str], Lease],
-        youngest: Callable[[str, str], Described],
-        may_start: Callable[[str], bool],
-    ) -> None:
-        self._states = states
-        self._read_lease = read_lease
-        self._youngest = youngest
-        self._may_start = may_start
+    states: StepFunctions
+    read_lease: Callable[[str], Lease]
+    youngest: Callable[[str, str], Described]
+    may_start: Callable[[str], bool]
 
     def check(self, stream_id: str, lease: Lease, now_ms: int) -> Orphan | None:
         """Whether the stream is orphaned, and what was started for it; None where it is not."""
         if not is_suspect(lease, now_ms):
             return None
-        last = self._youngest(stream_id, lease.execution)
+        last = self.youngest(stream_id, lease.execution)
         if last.verdict is Verdict.RUNS:
             return None
         # A successor may have taken the lease, and its predecessor ended, since the lease was read.
-        now = self._read_lease(stream_id)
+        now = self.read_lease(stream_id)
         if now.execution != lease.execution or not is_suspect(now, now_ms):
             return None
         is_done = last.verdict is Verdict.DONE
-        started = "" if is_done or not self._may_start(stream_id) else self._start(stream_id, lease.execution, now_ms)
+        started = "" if is_done or not self.may_start(stream_id) else self._start(stream_id, lease.execution, now_ms)
         return Orphan(stream_id, lease.execution, is_done, started)
 
     def _start(self, stream_id: str, execution: str, now_ms: int) -> str:
@@ -157,14 +151,14 @@ class Orphans:
         that runs with the execution that runs.
         """
         names = start_names(stream_id, execution)
-        before_ms = self._states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS
-        while (earlier := self._states.described(name := next(names))).started_ms >= 0:
+        before_ms = self.states.describe(execution).started_ms if was_started(execution) else -START_EVERY_MS
+        while (earlier := self.states.described(name := next(names))).started_ms >= 0:
             if earlier.verdict is Verdict.RUNS:
                 return earlier.arn
             before_ms = max(before_ms, earlier.started_ms)
         if now_ms - before_ms < START_EVERY_MS:
             return ""
-        return self._states.start(name, start_input(stream_id, execution))
+        return self.states.start(name, start_input(stream_id, execution))
 
 
 def _name(execution: str) -> str:
