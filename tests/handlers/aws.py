@@ -191,6 +191,25 @@ class Client:
         return call if name != self._operation else lambda **parameters: self._way(call, **parameters)
 
 
+class Counted:
+    """A client that notes its requests and how many statements each has; `before` is called before each is sent."""
+
+    def __init__(self, real: Any, before: Callable[[str, dict[str, Any]], object] = lambda *_: None) -> None:
+        self._real = real
+        self._before = before
+        self.requests: list[str] = []
+        self.statements: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**parameters: Any) -> Any:
+            self._before(name, parameters)
+            self.requests.append(name)
+            self.statements.append(len(parameters.get("Statements", [None])))
+            return getattr(self._real, name)(**parameters)
+
+        return call
+
+
 def answer_is_lost(call: Callable[..., Any], **parameters: Any) -> Any:
     """The request is carried out and its answer never comes."""
     call(**parameters)

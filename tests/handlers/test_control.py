@@ -298,20 +298,30 @@ def logged(caplog: pytest.LogCaptureFixture, function: ModuleType) -> list[dict[
     return [json.loads(formatter.format(record)) for record in caplog.records if record.name == function.logger.name]
 
 
+STREAM, EVENTS_OF, ALL = "/connections/{streamId}", "/connections/{streamId}/events", "/connections"
+
+
 @pytest.mark.parametrize(
-    ("method", "operation"),
-    [("GET", "get_item"), ("GET", "query"), ("DELETE", "update_item"), ("DELETE", "query")],
+    ("method", "resource", "operation"),
+    [
+        *(("GET", STREAM, "get_item"), ("GET", STREAM, "query"), ("DELETE", STREAM, "update_item")),
+        *(("DELETE", STREAM, "query"), ("GET", ALL, "query"), ("GET", ALL, "batch_get_item")),
+        ("GET", EVENTS_OF, "batch_get_item"),
+    ],
 )
 @pytest.mark.parametrize("way", [never_arrives, fails_with("ThrottlingException")])
 def test_dynamodb_does_not_answer(
-    caplog: pytest.LogCaptureFixture, aws: Aws, function: ModuleType, method: str, operation: str,
+    caplog: pytest.LogCaptureFixture, aws: Aws, function: ModuleType, method: str, resource: str, operation: str,
     way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """503 or 429 with one sentence; neither answer nor log quotes what AWS said."""
+    """503 or 429 with one sentence, in the middle of a page too; neither answer nor log quotes what AWS said."""
     connected(aws)
-    monkeypatch.setattr(function, "store", ledger(aws, operation, way))
+    aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
+    broken = Client(aws.dynamodb, operation, way)
+    monkeypatch.setattr(function, "store", StreamRecords(broken, CONTROL, EVENTS))
+    monkeypatch.setattr(function, "reader", EventReader(broken, EVENTS, lambda _: None))
     refusal = (503, {"detail": NO_ANSWER}) if way is never_arrives else (429, {"detail": THROTTLED})
-    assert asked(function, method) == refusal
+    assert asked(function, method, resource=resource) == refusal
     log = json.dumps(logged(caplog, function))
     assert ("ERROR" in log, "secret" in log) == (True, False)
 
@@ -345,9 +355,8 @@ def refuses(code: str, status: int) -> Script:
 )
 @pytest.mark.parametrize(
     ("method", "resource"),
-    [("GET", "/connections"), ("GET", "/connections/{streamId}"), ("GET", "/connections/{streamId}/events"),
-     ("DELETE", "/connections/{streamId}")],
-)  # fmt: skip
+    [("GET", ALL), ("GET", STREAM), ("GET", EVENTS_OF), ("DELETE", STREAM)],
+)
 def test_a_refusal_of_dynamodb_is_429_or_503_with_the_ids(
     caplog: pytest.LogCaptureFixture, function: ModuleType, method: str, resource: str, code: str, status: int,
     refusal: int, monkeypatch: pytest.MonkeyPatch,
@@ -474,15 +483,6 @@ def test_a_malformed_query(function: ModuleType, query: dict[str, str], words: s
     assert events_of(function, **query) == (400, {"detail": words})
 
 
-def test_events_while_dynamodb_does_not_answer(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """503, in the middle of a page too."""
-    connected(aws)
-    aws.store().write("demo", 1, 0, [StreamEvent("k", "x", None, None, None, 1)])
-    broken = Client(aws.dynamodb, "batch_get_item", never_arrives)
-    monkeypatch.setattr(function, "reader", EventReader(broken, EVENTS, lambda _: None))
-    assert events_of(function) == (503, {"detail": NO_ANSWER})
-
-
 def streams_of(function: ModuleType, **query: str) -> tuple[int, Any]:
     """Status and JSON of a request for all streams."""
     return asked(function, "GET", None, resource="/connections", queryStringParameters=query or None)
@@ -521,16 +521,6 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
 def test_a_malformed_query_for_all_streams(function: ModuleType, query: dict[str, str], words: str) -> None:
     """400, as for events."""
     assert streams_of(function, **query) == (400, {"detail": words})
-
-
-@pytest.mark.parametrize("operation", ["query", "batch_get_item"])
-def test_all_streams_while_dynamodb_does_not_answer(
-    aws: Aws, function: ModuleType, operation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """429 with one sentence, whichever request it is."""
-    connected(aws)
-    monkeypatch.setattr(function, "store", ledger(aws, operation, fails_with("ThrottlingException")))
-    assert streams_of(function) == (429, {"detail": THROTTLED})
 
 
 def test_an_index_of_many_pages_is_read_to_its_end(aws: Aws) -> None:

@@ -56,27 +56,30 @@ def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
     assert Settings.load(environment(tmp_path, STREAMS_DIR=str(tmp_path / "other"))).streams_dir == tmp_path / "other"
 
 
-NEEDED = [
-    "EVENTS_TABLE",
-    "CONTROL_TABLE",
-    "DEAD_LETTER_QUEUE_URL",
-    "MARGIN_S",
-    "LEASE_EVERY_S",
-    "PROGRESS_EVERY_S",
-    "WAIT_S",
-    "KEEP_DAYS",
-    "LEDGER_KEEP_DAYS",
-    "METRICS_BY",
-    "SECRETS_PREFIX",
+METRICS = ["METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "SECRETS_PREFIX", "DEAD_LETTER_QUEUE_URL", "CONTROL_TABLE"]
+CONTROL_NEEDED = [
+    *("EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "LEASE_EVERY_S", "PROGRESS_EVERY_S"),
+    *("RETRY_MAX_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S", "JITTER_S"),
 ]
+RESTS = {"RETRY_MAX_DELAY_S": "20", "THROTTLE_MAX_DELAY_S": "300", "COOL_DOWN_S": "15", "JITTER_S": "10"}
+NEEDED: dict[type[Settings | ControlSettings | DeliverySettings], list[str]] = {
+    Settings: [
+        *("EVENTS_TABLE", "MARGIN_S", "LEASE_EVERY_S", "PROGRESS_EVERY_S", "WAIT_S", "KEEP_DAYS"),
+        *("LEDGER_KEEP_DAYS", *METRICS),
+    ],
+    ControlSettings: CONTROL_NEEDED,
+    DeliverySettings: METRICS,
+}
 
 
-@pytest.mark.parametrize("name", [*NEEDED, "POWERTOOLS_METRICS_NAMESPACE"])
-def test_a_missing_variable_is_named(tmp_path: Path, name: str) -> None:
-    """Absent or empty, the sentence says which variable it is."""
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NEEDED.items() for name in names])
+def test_a_missing_variable_is_named(
+    tmp_path: Path, kind: type[Settings | ControlSettings | DeliverySettings], name: str
+) -> None:
+    """Absent or empty, the sentence says which variable it is, for each function that needs it."""
     for value in ("", "  "):
         with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-            Settings.load(environment(tmp_path, **{name: value}))
+            kind.load(environment(tmp_path, **(RESTS | {name: value})))
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "+5", "1.5", "5s", "901", "٣", "1e2", "0x5"])
@@ -112,13 +115,6 @@ def test_a_bad_folder_or_queue_is_named(tmp_path: Path) -> None:
         Settings.load(environment(tmp_path, DEAD_LETTER_QUEUE_URL="dead-letters"))
 
 
-CONTROL_NEEDED = [
-    *("EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "LEASE_EVERY_S", "PROGRESS_EVERY_S"),
-    *("RETRY_MAX_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S", "JITTER_S"),
-]
-RESTS = {"RETRY_MAX_DELAY_S": "20", "THROTTLE_MAX_DELAY_S": "300", "COOL_DOWN_S": "15", "JITTER_S": "10"}
-
-
 def test_the_control_function_needs_less(tmp_path: Path) -> None:
     """Tables, folder, queue and the connection manager's intervals; a bucket may be named."""
     whole = environment(tmp_path, UPSTREAM_DEMO="http://127.0.0.1:1", **RESTS)
@@ -138,17 +134,7 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", CONTROL_NEEDED)
-def test_a_variable_that_the_control_function_misses_is_named(tmp_path: Path, name: str) -> None:
-    """The sentence is the same as for the connection manager."""
-    with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-        ControlSettings.load(environment(tmp_path, **(RESTS | {name: ""})))
-
-
-def test_the_delivery_needs_what_its_documents_say(tmp_path: Path) -> None:
-    """Which numbers are metrics, and in whose namespace; without either it fails its cold start."""
+def test_the_delivery_reads_what_its_documents_say(tmp_path: Path) -> None:
+    """Which numbers are metrics, and in whose namespace."""
     settings = DeliverySettings.load(environment(tmp_path))
     assert (settings.metrics_by, settings.metrics_namespace) == ("profile", "Streamkeeper")
-    for name in ("METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "SECRETS_PREFIX", "DEAD_LETTER_QUEUE_URL"):
-        with pytest.raises(SettingsError, match=f"^the variable {name} is not set$"):
-            DeliverySettings.load(environment(tmp_path, **{name: ""}))

@@ -45,19 +45,14 @@ def test_a_stage_keeps_what_is_not_0_of_all_together() -> None:
     assert "_aws" not in nothing
 
 
-def test_a_profile_keeps_all_of_each_sink_on_request() -> None:
-    """By profile and sink, and not by stream: a thousand streams would be thousands of metrics."""
-    for one in described("profile"):
-        ((*dimensions,), units) = metrics(one)
-        assert (dimensions, list(units)) == ([["profile", "sink", "service"]], list(NAMES))
-        assert set(dimensions[0]) <= one.keys()
-
-
-def test_a_stage_of_few_streams_keeps_all_of_each_stream_and_sink_on_request() -> None:
-    """So that an alarm may look at one stream."""
-    for one in described("stream"):
-        assert metrics(one)[0] == [["profile", "stream", "sink", "service"]]
-        assert list(metrics(one)[1]) == list(NAMES)
+def test_a_profile_or_a_stage_of_few_streams_keeps_all_of_each_sink_on_request() -> None:
+    """By profile and sink, for a thousand streams would be thousands of metrics; or so that an alarm sees a stream."""
+    ways: tuple[tuple[By, list[str]], ...] = (("profile", []), ("stream", ["stream"]))
+    for by, stream in ways:
+        for one in described(by):
+            dimensions, units = metrics(one)
+            assert (dimensions, list(units)) == ([["profile", *stream, "sink", "service"]], list(NAMES))
+            assert set(dimensions[0]) <= one.keys()
 
 
 def test_a_document_is_no_longer_than_what_is_priced() -> None:

@@ -16,9 +16,8 @@ from handlers.framing.oversize import Oversize
 from handlers.store.conflicts import MOST_KEYS, _own_key
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
 from tests.examples import examples
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, fails_with, is_sent_twice
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, fails_with, is_sent_twice
 from tests.handlers.store.events import noise
-from tests.handlers.store.test_event_writer import Counted
 
 STREAM = "demo"
 FIRST, BOTH = (StoragePolicy(on_conflict=policy) for policy in ("first", "both"))
@@ -78,9 +77,9 @@ def test_a_key_that_is_made_of_the_body_has_no_conflict_and_costs_no_read(aws: A
     sent = [event(str(number), "a") for number in range(60)]
     assert store.write(STREAM, 1, 0, sent, FIRST) == Written(60, 0)
     assert store.write(STREAM, 2, 0, sent) == Written(0, 60)
-    assert [name for name, _ in counted.requests] == ["batch_execute_statement"] * 6
+    assert counted.requests == ["batch_execute_statement"] * 6
     assert store.write(STREAM, 2, 0, sent, FIRST) == Written(0, 60)
-    assert [name for name, _ in counted.requests[6:]] == ["batch_execute_statement"] * 3 + ["batch_get_item"]
+    assert counted.requests[6:] == ["batch_execute_statement"] * 3 + ["batch_get_item"]
 
 
 def test_what_another_connection_wrote_a_moment_ago_is_read_again(aws: Aws) -> None:

@@ -314,22 +314,6 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
     assert (item["from_ms"], item["to_ms"], item["closed_by_cursor"]) == (90, 115, False)
 
 
-def test_a_gap_is_written_however_many_tries_nobody_answered(aws: Aws) -> None:
-    """Also where both lanes are connected again before the gap is known."""
-    store = aws.store()
-    tries = [Progress(fence, 90 + fence, None, 90 + fence, ended_by="refused") for fence in range(2, 2 * LOOK_BACK)]
-    last = 2 * LOOK_BACK
-    again = [
-        Progress(fence, 200, opened_ms=200 + fence, seen_ms=400, resumed=True, since_ms=90, live_ms=300 + fence)
-        for fence in (last, last + 1)
-    ]
-    keep(store, FIRST, *tries, *again)
-    record_gaps(store, STREAM, 400, dead_after_ms=20)
-    gaps = gaps_of(aws)
-    assert list(gaps) == [f"gap#{last:012d}"]
-    assert [(item["from_ms"], item["to_ms"]) for item in gaps.values()] == [(90, 200 + last)]
-
-
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:
     """The next look back finds it there: however many gaps there were, a stream that is down waits for two queries."""
     for fence in range(1, 6):

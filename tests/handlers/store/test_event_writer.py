@@ -15,7 +15,7 @@ from handlers.framing.events import StreamEvent
 from handlers.store.event_items import MAX_ITEM_BYTES, StoragePolicy, partition_keys
 from handlers.store.event_writer import BATCH, DELAY_MOST_S, DELAY_S, DELAYS_IN_ALL_S, TRIES
 from tests.examples import examples
-from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, answer_is_lost, fails_with, is_sent_twice
+from tests.handlers.aws import BUCKET, EVENTS, Aws, Client, Counted, answer_is_lost, fails_with, is_sent_twice
 from tests.handlers.store.events import noise
 
 STREAM = "demo"
@@ -24,23 +24,6 @@ Statement = dict[str, Any]
 
 def events(*keys: object, data: str | bytes = "a") -> list[StreamEvent]:
     return [StreamEvent(str(key), data, None, None, None, 5) for key in keys]
-
-
-class Counted:
-    """A client that counts its requests by operation, with the number of statements of each batch."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self.requests: list[tuple[str, int]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._real, name)
-
-        def counted(**parameters: Any) -> Any:
-            self.requests.append((name, len(parameters.get("Statements", [None]))))
-            return call(**parameters)
-
-        return counted
 
 
 def answers(*rounds: Callable[[int], str]) -> Callable[..., Any]:
@@ -67,10 +50,10 @@ def test_what_is_pending_goes_out_in_as_few_requests_as_may_be(aws: Aws) -> None
     """One event is a put; sixty are three batches of 25 statements at most, numbered in their order."""
     counted = Counted(aws.dynamodb)
     assert aws.store(counted).write(STREAM, 1, 0, events(0)) == Written(1, 0)
-    assert counted.requests == [("put_item", 1)]
-    counted.requests.clear()
+    assert (counted.requests, counted.statements) == (["put_item"], [1])
     assert aws.store(counted).write(STREAM, 1, 1, events(*range(1, 61))) == Written(60, 0)
-    assert counted.requests == [("batch_execute_statement", count) for count in (BATCH, BATCH, 10)]
+    assert counted.requests[1:] == ["batch_execute_statement"] * 3
+    assert counted.statements[1:] == [BATCH, BATCH, 10]
     positions = {key: int(item["position"].rpartition("/")[2]) for key, item in aws.items(EVENTS, STREAM).items()}
     assert positions == {str(number): number for number in range(61)}
     assert aws.store(counted).write(STREAM, 2, 0, []) == Written(0, 0)
@@ -80,7 +63,8 @@ def test_a_batch_stays_small_in_bytes(aws: Aws) -> None:
     """Bytes of 300 KB, 400 in base64, go out two in a request: a function of 128 MB holds several of its size."""
     counted = Counted(aws.dynamodb)
     assert aws.store(counted).write(STREAM, 1, 0, events(*range(7), data=noise(300_000))) == Written(7, 0)
-    assert counted.requests == [("batch_execute_statement", 2)] * 3 + [("put_item", 1)]
+    assert counted.requests == ["batch_execute_statement"] * 3 + ["put_item"]
+    assert counted.statements == [2, 2, 2, 1]
 
 
 def test_each_statement_answers_for_itself(aws: Aws) -> None:
@@ -110,7 +94,8 @@ def test_what_is_throttled_is_sent_again_alone(aws: Aws, code: str) -> None:
     odd = answers(lambda place: ("", code, f"!{code}")[place % 3], lambda place: code if place else "")
     counted = Counted(Client(aws.dynamodb, "batch_execute_statement", odd))
     assert aws.store(counted).write(STREAM, 1, 0, events(*range(9))) == Written(9, 0)
-    batches = [count for name, count in counted.requests if name == "batch_execute_statement"]
+    pairs = zip(counted.requests, counted.statements, strict=True)
+    batches = [count for name, count in pairs if name == "batch_execute_statement"]
     assert (batches, keys(aws)) == ([9, 6, 5], [str(number) for number in range(9)])
     assert [0 <= delay_s <= DELAY_S * 2**tried for tried, delay_s in enumerate(aws.delays)] == [True, True]
 
@@ -228,12 +213,3 @@ def test_a_hot_stream_is_spread_and_still_deduplicated(aws: Aws) -> None:
     shares = [len(aws.items(EVENTS, key)) for key in partition_keys(STREAM, 4)]
     assert (sum(shares), min(shares) > 15) == (120, True)
     assert {item["expires_at"] for item in aws.items(EVENTS, f"{STREAM}#0").values()} == {86_400}
-
-
-def test_the_first_claim_fixes_the_number_of_partitions(aws: Aws) -> None:
-    """A later profile with another number changes nothing: an event would not meet the item that it duplicates."""
-    claims = [aws.store().claim(STREAM, execution="", holder="A/1", partitions=number) for number in (4, 1, 8)]
-    assert [(claim.is_done, claim.record.partitions) for claim in claims] == [(True, 4)] * 3
-    lost = aws.store(Client(aws.dynamodb, "update_item", answer_is_lost))
-    claimed = lost.claim(STREAM, execution="", holder="B/2", after_fence=0, partitions=1)
-    assert (claimed.is_done, claimed.record.lease.fence, claimed.record.partitions) == (True, 4, 4)

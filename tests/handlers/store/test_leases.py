@@ -13,30 +13,13 @@ from handlers.store.control_table import KEYS
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import AT_ONCE, Rounds, Turn
 from tests.examples import examples
-from tests.handlers.aws import CONTROL, Aws
+from tests.handlers.aws import CONTROL, Aws, Counted
 from tests.permission_edges import own_requests
 
 NOW_MS = 1_800_000_000_000
 # So many streams are read between two looks at the clock.
 GROUP = KEYS * AT_ONCE
 GENERATED = settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-class Counted:
-    """A client that counts its requests; `before` is called with the name of each before it is sent."""
-
-    def __init__(self, real: Any, before: Callable[[str], None] = lambda _: None) -> None:
-        self._real = real
-        self._before = before
-        self.requests: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(**parameters: Any) -> Any:
-            self._before(name)
-            self.requests.append(name)
-            return getattr(self._real, name)(**parameters)
-
-        return call
 
 
 def fill(aws: Aws, items: list[dict[str, Any]], table: str = CONTROL) -> None:
@@ -116,7 +99,7 @@ def test_pages_miss_nothing_that_was_there_throughout(filled: Aws, ids: list[str
     limit = data.draw(st.sampled_from([37, 100, 250]))
     touched: set[str] = set()
 
-    def change(_: str) -> None:
+    def change(*_: object) -> None:
         with own_requests():
             changed()
 
@@ -193,7 +176,7 @@ def test_a_look_that_is_refused_on_its_way_begins_again_where_it_began(
         monkeypatch.setattr("handlers.watching.lease_rounds." + name, 1)
     groups: list[str] = []
 
-    def refuse_the_third(name: str) -> None:
+    def refuse_the_third(name: str, _parameters: object) -> None:
         groups.append(name)
         if name == "batch_get_item" and groups.count(name) == 3:
             raise StoreUnavailable("refused")

@@ -11,27 +11,13 @@ from handlers.connection.effects import Progress
 from handlers.store.leases import NEWEST
 from handlers.store.stream_records import StreamRecords
 from tests.examples import examples
-from tests.handlers.aws import CONTROL, Aws, save_connection
+from tests.handlers.aws import CONTROL, Aws, Counted, save_connection
 
 RETRIES = Retries(60_000, 90_000)
 NOW_MS, DEAD_MS, STEP_MS = 10_000_000, 15_000, 10_000
-COUNTED = ("query", "batch_get_item", "get_item")
 # Each connection in turn: it was answered and relieved, answered and dropped, never answered, or left no record.
 KINDS = ("relieved", "dropped", "refused", "unrecorded")
 RUNS = st.lists(st.sampled_from(KINDS), max_size=8)
-
-
-class Counted:
-    """A client that counts what is asked of it."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name in COUNTED:
-            self.asked.append(name)
-        return getattr(self._client, name)
 
 
 def made(aws: Aws, stream_id: str, run: list[str]) -> None:
@@ -104,4 +90,4 @@ def test_a_stream_that_is_well_costs_no_request_of_its_own(aws: Aws) -> None:
     client = Counted(aws.dynamodb)
     shown = listed(StreamRecords(client, CONTROL), ids)
     assert [one["status"] for one in shown] == ["running"] * len(ids)
-    assert client.asked == ["batch_get_item"] * 3
+    assert client.requests == ["batch_get_item"] * 3

@@ -24,8 +24,10 @@ from handlers.errors import StoreUnavailable
 from handlers.store.connection_store import Store
 from handlers.store.ledger_records import LOOK_BACK
 from handlers.store.requests import Requests
+from local.costs.units import item_bytes
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
+from tests.handlers.aws import Counted
 from tests.handlers.connection.managers import connected, drained, fresh, profile
 
 NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
@@ -33,25 +35,20 @@ STREAM = "demo"
 EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:streamkeeper-prod-connections:"
 
 
-class Table:
+class Table(Counted):
     """The control table in memory, the requests that it was asked for, and what was written."""
 
     def __init__(self) -> None:
-        self.requests: list[str] = []
         self.written: list[str] = []
         self.refuses = ""  # no request about the item of this sort key is answered
         self.tables = MemoryDynamoDB(
             "events", "control", on_change=lambda _table, key, _item: self.written.append(key[1])
         )
+        super().__init__(self.tables, self.check)
 
-    def __getattr__(self, name: str) -> Any:
-        def request(**parameters: Any) -> Any:
-            if self.refuses and parameters.get("Key", {}).get("SK") == {"S": self.refuses}:
-                raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
-            self.requests.append(name)
-            return getattr(self.tables, name)(**parameters)
-
-        return request
+    def check(self, _name: str, parameters: dict[str, Any]) -> None:
+        if self.refuses and parameters.get("Key", {}).get("SK") == {"S": self.refuses}:
+            raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
 
     def store(self) -> Store:
         return store_on(self, NAMES)
@@ -392,32 +389,4 @@ def test_the_control_record_of_a_typical_stream_is_one_write_unit() -> None:
     ask(RecordGaps(20_000))
     ask(Heartbeat("0190f3a2-7c1e-7d4b-9b1a-2f6d3c4e5a6b", progress, now_ms + 40_000))
     item = table.item() | {"known": {"L": [{"N": str(now_ms)}] * 7}}
-    assert (_size(item) < 1_024, {"live", "known", "looked", "cursor", "stop"} - set(item)) == (True, {"stop"})
-
-
-def _size(value: Any) -> int:
-    """The bytes of an item, as DynamoDB counts them: names and texts in UTF-8, a number a byte for two digits and one.
-
-    Source: "DynamoDB item sizes and formats", Developer Guide.
-    """
-    total = 0
-    for name, ((kind, content),) in ((name, value[name].items()) for name in value):
-        total += len(name.encode())
-        total += _content_size(kind, content)
-    return total
-
-
-def _content_size(kind: str, content: Any) -> Any:
-    match kind:
-        case "S":
-            return len(str(content).encode())
-        case "N":
-            digits = str(content).lstrip("-")
-            return (len(digits) + 1) // 2 + 1 + (digits != content)
-        case "BOOL":
-            return 1
-        case "L":
-            return 3 + sum(1 + _content_size(*next(iter(one.items()))) for one in content)
-        case "M":
-            return 3 + len(content) + _size(content)
-    raise AssertionError(kind)
+    assert (item_bytes(item) < 1_024, {"live", "known", "looked", "cursor", "stop"} - set(item)) == (True, {"stop"})

@@ -10,7 +10,7 @@ from handlers.connection.inputs import LOG, Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
 from handlers.framing.oversize import Oversize
-from handlers.segments.appending import JUMP, Cursor
+from handlers.segments.appending import JUMP
 from handlers.store.event_items import StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
@@ -90,26 +90,6 @@ def test_many_segments_are_read_page_by_page(aws: Aws) -> None:
     for number in range(60):
         writer.write(number, events(number))
     assert keys(aws) == [f"k{number}" for number in range(60)]
-
-
-def test_two_writers_at_once_store_each_event_once(aws: Aws) -> None:
-    """Whoever finds its number taken reads what was written there, and goes on behind it."""
-    older, newer = log(aws, 1), log(aws, 2)
-    assert (older.opens(), newer.opens()) == (None, None)
-    assert older.write(0, events(1, 2)) == Written(2, 0)
-    assert newer.write(0, events(2, 3)) == Written(1, 1)
-    assert older.write(2, events(3, 4, 4)) == Written(1, 2)
-    assert keys(aws) == ["k1", "k2", "k3", "k4"]
-    assert sorted(aws.items(EVENTS, PARTITION)) == [f"segment#{number:012d}" for number in (1, 2, 3)]
-
-
-def test_the_log_says_where_to_resume_and_an_older_connection_does_not_move_that_back(aws: Aws) -> None:
-    """The cursor of the newest connection is carried on, whoever appended last."""
-    older, newer = log(aws, 1), log(aws, 2)
-    older.write(0, events(1))
-    newer.write(0, events(2, 3))
-    assert older.write(1, events(9)) == Written(1, 0)
-    assert log(aws, 3).opens() == Cursor(2, NOW_MS, "3")
 
 
 def test_the_log_says_when_its_last_event_came_to_whoever_opens_it(aws: Aws) -> None:

@@ -76,19 +76,12 @@ def test_an_empty_text_is_stored(aws: Aws) -> None:
     assert aws.items(EVENTS, STREAM)["1"]["data"] == ""
 
 
-@pytest.mark.parametrize(
-    "code", ["ProvisionedThroughputExceededException", "InternalServerError", "AccessDeniedException"]
-)
-def test_whatever_else_aws_refuses_is_store_unavailable(aws: Aws, code: str) -> None:
-    """The sentence names the request and AWS's code, and quotes nothing of the data."""
-    store = aws.store(Client(aws.dynamodb, "put_item", fails_with(code)))
-    with pytest.raises(StoreUnavailable, match=f"^AWS refused PutItem after its retries: {code}$"):
-        put(store, STREAM, 1, 0, an_event())
-
-
-def test_a_store_that_does_not_answer_is_store_unavailable(aws: Aws) -> None:
-    """Time-outs too, for reads as for writes."""
-    with pytest.raises(StoreUnavailable, match=r"^AWS did not answer PutItem: ReadTimeoutError$"):
-        put(aws.store(Client(aws.dynamodb, "put_item", never_arrives)), STREAM, 1, 0, an_event())
+def test_whatever_else_aws_refuses_or_does_not_answer_is_store_unavailable(aws: Aws) -> None:
+    """The sentence names the request and AWS's code, and quotes nothing of the data; for reads as for writes."""
+    codes = ("ProvisionedThroughputExceededException", "InternalServerError", "AccessDeniedException")
+    ways = [(fails_with(code), f"refused PutItem after its retries: {code}") for code in codes]
+    for way, words in (*ways, (never_arrives, "did not answer PutItem: ReadTimeoutError")):
+        with pytest.raises(StoreUnavailable, match=f"^AWS {words}$"):
+            put(aws.store(Client(aws.dynamodb, "put_item", way)), STREAM, 1, 0, an_event())
     with pytest.raises(StoreUnavailable, match=r"^AWS did not answer GetItem: ReadTimeoutError$"):
         aws.store(Client(aws.dynamodb, "get_item", never_arrives)).read_lease(STREAM)

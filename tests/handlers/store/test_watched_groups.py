@@ -7,8 +7,8 @@ from handlers.store import control_record, typed_values
 from handlers.store.group_store import group_lease, heartbeat_name, heartbeat_value
 from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
-from tests.handlers.aws import CONTROL, Aws
-from tests.handlers.store.test_leases import NOW_MS, Counted, fill, lease
+from tests.handlers.aws import CONTROL, Aws, Counted
+from tests.handlers.store.test_leases import NOW_MS, fill, lease
 
 ARN, LIMIT_MS = "arn:of the group", NOW_MS + 600_000
 
