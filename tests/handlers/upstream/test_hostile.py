@@ -140,27 +140,23 @@ def test_a_stream_that_drips_is_handed_over_as_any_other(aws: Aws) -> None:
     assert (error, message) == ("StreamTakenOver", "connection 2 has taken over")
 
 
-LIES: dict[str, tuple[tuple[bytes, ...], str]] = {
-    "no hexadecimal number": ((b"zz\r\n",), "(protocol): a chunk of the body has no size"),
-    "a negative number": ((b"-5\r\ndata: x\n\n",), "(protocol): a chunk of the body has no size"),
-    "a prefix of Python's": ((b"0x5\r\n: hi\n\r\n",), "(protocol): a chunk of the body has no size"),
-    "an underscore of Python's": ((b"1_0\r\n",), "(protocol): a chunk of the body has no size"),
-    "no number": ((b"\r\n",), "(protocol): a chunk of the body has no size"),
-    "more digits than any": ((b"f" * 17 + b"\r\n",), "(protocol): a chunk of the body has no size"),
-    "less than it sends": ((b"3\r\n: hi there\n\r\n",), "(protocol): a chunk of the body is not as long as it says"),
-    "more than it sends": ((b"fffffffffffffff\r\n: hi\n",), "(truncated): the body ended before its end"),
-    "no last chunk": ((b"5\r\n: hi\n\r\n",), "(truncated): the body ended before its end"),
-    "half a size": ((b"5",), "(truncated): the body ended before its end"),
-    "half an end": ((b"5\r\n: hi\n\r",), "(truncated): the body ended before its end"),
+NO_SIZE, TRUNCATED = "(protocol): a chunk of the body has no size", "(truncated): the body ended before its end"
+LIES: dict[bytes, str] = {
+    # No hexadecimal number, a negative one, a prefix and an underscore of Python's, none, more digits than any.
+    **dict.fromkeys((b"zz\r\n", b"-5\r\ndata: x\n\n", b"0x5\r\n: hi\n\r\n", b"1_0\r\n", b"\r\n"), NO_SIZE),
+    b"f" * 17 + b"\r\n": NO_SIZE,
+    # Less than it sends, and more; then no last chunk, half a size, half an end.
+    b"3\r\n: hi there\n\r\n": "(protocol): a chunk of the body is not as long as it says",
+    b"fffffffffffffff\r\n: hi\n": TRUNCATED,
+    **dict.fromkeys((b"5\r\n: hi\n\r\n", b"5", b"5\r\n: hi\n\r"), TRUNCATED),
 }
 
 
-@pytest.mark.parametrize("what", LIES)
-def test_a_chunk_that_lies_ends_the_stream_and_what_came_before_is_stored(aws: Aws, what: str) -> None:
+@pytest.mark.parametrize("sent", LIES)
+def test_a_chunk_that_lies_ends_the_stream_and_what_came_before_is_stored(aws: Aws, sent: bytes) -> None:
     """Nothing that stands where a size should is ever taken for the body."""
-    parts, why = LIES[what]
     before = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
-    assert ending(aws, sends(CHUNKED, before, *parts)) == ("StreamDropped", f"{CLOSED} {why}")
+    assert ending(aws, sends(CHUNKED, before, sent)) == ("StreamDropped", f"{CLOSED} {LIES[sent]}")
     assert [item["data"] for item in aws.items(EVENTS, STREAM).values()] == ["1"]
 
 
@@ -226,60 +222,34 @@ def test_interim_answers_are_passed_over(aws: Aws) -> None:
     assert ending(aws, sends(b"HTTP/1.1 101 Switching\r\n\r\n")) == switched
 
 
-PAGE = b"<html>Sorry</html>"
+def answer(status: int, *headers: bytes) -> bytes:
+    """An answer with a page for people."""
+    return b"".join(
+        [b"HTTP/1.1 %d X\r\n" % status, *(header + b"\r\n" for header in headers), b"\r\n<html>Sorry</html>"]
+    )
+
+
+LINES = {"framing": "ndjson"}
+EVENTS_OF, HTML, JSON = (b"Content-Type: " + kind for kind in (b"text/event-stream", b"text/html", b"application/json"))
+NO_STREAM = {
+    "something else than text/event-stream": ({}, answer(200, HTML)),
+    "a page (HTML) in place of a stream": (LINES, answer(200, HTML)),
+}
+NO_CODING = "the body is compressed in a way that was not asked for"
+REJECTED, DROPPED = "StreamRejected", "StreamDropped"
+ROUND = f"{NOT_OPENED} (rejected): the upstream redirected more than 5 times"
 
 
 @pytest.mark.parametrize(
     ("fields", "answer", "error", "message"),
     [
-        (
-            {},
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + PAGE,
-            "StreamRejected",
-            "the upstream answered with something else than text/event-stream",
-        ),
-        (
-            {"framing": "ndjson"},
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + PAGE,
-            "StreamRejected",
-            "the upstream answered with a page (HTML) in place of a stream",
-        ),
-        (
-            {"framing": "ndjson"},
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + PAGE,
-            "StreamDropped",
-            "the body begins with markup: it is a page and no stream",
-        ),
-        (
-            {},
-            OK + b"Content-Encoding: br\r\n\r\n" + PAGE,
-            "StreamRejected",
-            "the body is compressed in a way that was not asked for",
-        ),
-        (
-            {},
-            OK + b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n\r\n" + PAGE,
-            "StreamRejected",
-            "the body is compressed in a way that was not asked for",
-        ),
-        (
-            {},
-            b"HTTP/1.1 429 X\r\nRetry-After: " + b"9" * 5000 + b"\r\n\r\n",
-            "StreamThrottled",
-            "the upstream answered 429",
-        ),
-        (
-            {},
-            b"HTTP/1.1 503 X\r\nContent-Encoding: br\r\n\r\n" + PAGE,
-            "StreamDropped",
-            "the upstream answered 503",
-        ),
-        (
-            {},
-            b"HTTP/1.1 302 X\r\nLocation: /round\r\n\r\n",
-            "StreamRejected",
-            f"{NOT_OPENED} (rejected): the upstream redirected more than 5 times",
-        ),
+        *((*sent, REJECTED, f"the upstream answered with {what}") for what, sent in NO_STREAM.items()),
+        (LINES, answer(200, JSON), DROPPED, "the body begins with markup: it is a page and no stream"),
+        ({}, answer(200, EVENTS_OF, b"Content-Encoding: br"), REJECTED, NO_CODING),
+        ({}, answer(200, EVENTS_OF, *[b"Content-Encoding: gzip"] * 2), REJECTED, NO_CODING),
+        ({}, answer(429, b"Retry-After: " + b"9" * 5000), "StreamThrottled", "the upstream answered 429"),
+        ({}, answer(503, b"Content-Encoding: br"), DROPPED, "the upstream answered 503"),
+        ({}, answer(302, b"Location: /round"), REJECTED, ROUND),
     ],
 )
 def test_an_answer_that_is_no_stream_has_a_name(
