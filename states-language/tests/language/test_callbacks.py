@@ -18,10 +18,24 @@ STATE = {
 }
 NESTED = {"Type": "Task", "Resource": "arn:aws:states:::states:startExecution.sync:2", "Parameters": {}}
 Holder = Callable[[Tokens, str], Coroutine[Any, Any, None]]
+NINE_SECONDS = [step for _ in range(5) for step in (9, ("beat",))]
 
 
-def held(holder: Holder, **fields: Any) -> Execution:
-    """Return the execution of one callback Task whose token `holder` got in a message."""
+def says(*steps: Any) -> Holder:
+    """Return the holder of a token who waits so many seconds, or calls a method with the token and more."""
+
+    async def holder(tokens: Tokens, token: str) -> None:
+        for step in steps:
+            if isinstance(step, int):
+                await asyncio.sleep(step)
+            else:
+                getattr(tokens, step[0])(token, *step[1:])
+
+    return holder
+
+
+def held(holder: Holder, caught: str | None = None, **fields: Any) -> Execution:
+    """Return the execution of one callback Task whose token `holder` got in a message; a Catcher may name an error."""
     tokens = Tokens()
     works: list[asyncio.Task[None]] = []
 
@@ -29,20 +43,14 @@ def held(holder: Holder, **fields: Any) -> Execution:
         works.append(asyncio.get_running_loop().create_task(holder(tokens, call.parameters["MessageBody"]["token"])))
         return {"MessageId": "m"}
 
-    states: list[tuple[str, dict[str, Any]]] = [("S", {**STATE, **fields})]
-    if "Catch" in fields:
-        states.append(("Caught", {"Type": "Succeed"}))
-    return machine(*states).execute(perform=perform, tokens=tokens)
+    catch = {"Catch": [{"ErrorEquals": [caught], "Next": "Caught"}]} if caught else {}
+    states = [("S", {**STATE, **fields, **catch}), ("Caught", {"Type": "Succeed"})]
+    return machine(*states[: 2 if caught else 1]).execute(perform=perform, tokens=tokens)
 
 
 def test_the_holder_of_the_token_gives_the_result() -> None:
     """TaskSubmitted says what the service answered, TaskSucceeded what the holder said; the latter is the result."""
-
-    async def holder(tokens: Tokens, token: str) -> None:
-        await asyncio.sleep(60)
-        tokens.succeed(token, {"done": True})
-
-    execution = held(holder)
+    execution = held(says(60, ("succeed", {"done": True})))
     assert execution.output == {"done": True}
     assert types(execution)[2:6] == ["TaskScheduled", "TaskStarted", "TaskSubmitted", "TaskSucceeded"]
     submitted = execution.history[4]["taskSubmittedEventDetails"]
@@ -52,37 +60,17 @@ def test_the_holder_of_the_token_gives_the_result() -> None:
 
 def test_a_failure_may_leave_error_and_cause_out() -> None:
     """What the holder leaves out is absent in the history, and States.ALL catches it."""
-
-    async def holder(tokens: Tokens, token: str) -> None:
-        tokens.fail(token)
-
-    execution = held(holder)
+    execution = held(says(("fail",)))
     assert (execution.status, execution.error, execution.cause) == ("FAILED", None, None)
     assert "error" not in execution.history[5]["taskFailedEventDetails"]
 
 
 def test_heartbeats_keep_a_task_alive_until_they_stop() -> None:
-    """Each heartbeat begins HeartbeatSeconds anew; a missed one is States.Timeout in the history."""
-
-    async def holder(tokens: Tokens, token: str) -> None:
-        for _ in range(5):
-            await asyncio.sleep(9)
-            tokens.beat(token)
-
-    execution = held(holder, HeartbeatSeconds=10, TimeoutSeconds=600)
+    """Each heartbeat begins HeartbeatSeconds anew, a missed one is States.Timeout; TimeoutSeconds stays as it is."""
+    execution = held(says(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=600)
     assert (execution.error, types(execution)[-2:]) == ("States.Timeout", ["TaskTimedOut", "ExecutionFailed"])
     assert at_ms(execution, "TaskTimedOut") == [55_000]
-
-
-def test_no_heartbeat_lengthens_the_time_out() -> None:
-    """TimeoutSeconds counts from the start, whatever the heartbeats."""
-
-    async def holder(tokens: Tokens, token: str) -> None:
-        for _ in range(5):
-            await asyncio.sleep(9)
-            tokens.beat(token)
-
-    assert at_ms(held(holder, HeartbeatSeconds=10, TimeoutSeconds=30), "TaskTimedOut") == [30_000]
+    assert at_ms(held(says(*NINE_SECONDS), HeartbeatSeconds=10, TimeoutSeconds=30), "TaskTimedOut") == [30_000]
 
 
 @pytest.mark.parametrize(
@@ -90,24 +78,12 @@ def test_no_heartbeat_lengthens_the_time_out() -> None:
     [("States.HeartbeatTimeout", True), ("States.Timeout", True), ("States.ALL", True), ("States.TaskFailed", False)],
 )
 def test_a_missed_heartbeat_is_caught_under_both_names(error: str, caught: bool) -> None:
-    """A Catcher may name it States.HeartbeatTimeout or States.Timeout."""
-
-    async def holder(_tokens: Tokens, _token: str) -> None:
-        """Says nothing."""
-
-    execution = held(holder, HeartbeatSeconds=10, Catch=[{"ErrorEquals": [error], "Next": "Caught"}], TimeoutSeconds=11)
+    """A Catcher may name it States.HeartbeatTimeout or States.Timeout; the former does not catch TimeoutSeconds."""
+    execution = held(says(), error, HeartbeatSeconds=10, TimeoutSeconds=11)
     assert (types(execution)[5:7] == ["TaskTimedOut", "TaskStateExited"]) is caught
     assert (execution.status == "FAILED") is not caught
-
-
-def test_a_time_out_is_not_a_missed_heartbeat() -> None:
-    """States.HeartbeatTimeout does not catch TimeoutSeconds."""
-
-    async def holder(_tokens: Tokens, _token: str) -> None:
-        """Says nothing."""
-
-    execution = held(holder, TimeoutSeconds=11, Catch=[{"ErrorEquals": ["States.HeartbeatTimeout"], "Next": "Caught"}])
-    assert (execution.status, execution.error) == ("FAILED", "States.Timeout")
+    late = held(says(), "States.HeartbeatTimeout", TimeoutSeconds=11)
+    assert (late.status, late.error) == ("FAILED", "States.Timeout")
 
 
 def test_a_token_is_good_for_one_answer() -> None:
@@ -204,17 +180,6 @@ def test_a_nested_execution_that_fails_fails_the_task(pattern: str) -> None:
     )
 
 
-def test_an_activity_does_not_exist() -> None:
-    """Recorded: the execution fails, for nobody has made the activity."""
-    activity = "arn:aws:states:us-east-1:111111111111:activity:a"
-    execution = machine(("S", {"Type": "Task", "Resource": activity})).execute()
-    assert (execution.error, types(execution)) == (
-        "States.Runtime",
-        ["ExecutionStarted", "TaskStateEntered", "ExecutionFailed"],
-    )
-    assert str(execution.cause).endswith(f" The activity {activity} does not exist.")
-
-
 ACTIVITY = "arn:aws:states:us-east-1:111111111111:activity:a"
 
 
@@ -239,40 +204,28 @@ def worked(worker: Holder, **fields: Any) -> Execution:
 
 
 def test_a_worker_takes_an_activity_on_and_answers() -> None:
-    """Scheduled with its input, started with the worker's name, succeeded with the worker's answer."""
-
-    async def worker(tokens: Tokens, token: str) -> None:
-        await asyncio.sleep(60)
-        tokens.succeed(token, {"done": True})
-
-    execution = worked(worker)
-    assert (execution.output, types(execution)[2:5]) == (
-        {"done": True},
-        ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"],
-    )
+    """Scheduled with its input, started with the worker's name, ended with what the worker said."""
+    execution = worked(says(60, ("succeed", {"done": True})))
+    assert execution.output == {"done": True}
+    assert types(execution)[2:5] == ["ActivityScheduled", "ActivityStarted", "ActivitySucceeded"]
     scheduled, started = (execution.history[2], execution.history[3])
     assert scheduled["activityScheduledEventDetails"]["resource"] == ACTIVITY
     assert scheduled["activityScheduledEventDetails"]["input"] == '{"n":1}'
     assert started["activityStartedEventDetails"] == {"workerName": "me"}
+    failed = worked(says(("fail", "Bad", "It was.")))
+    assert (failed.error, types(failed)[4]) == ("Bad", "ActivityFailed")
 
 
 def test_heartbeats_of_an_activity_count_from_its_start() -> None:
     """An activity that no worker has taken on misses none; TimeoutSeconds counts from the beginning."""
-
-    async def worker(tokens: Tokens, token: str) -> None:
-        await asyncio.sleep(2)
-        tokens.beat(token)
-
+    worker = says(2, ("beat",))
     execution = worked(worker, HeartbeatSeconds=3)
     assert (at_ms(execution, "ActivityTimedOut"), execution.error) == ([10_000], "States.Timeout")
     assert at_ms(worked(worker, TimeoutSeconds=4), "ActivityTimedOut") == [4000]
 
 
-def test_a_worker_may_fail_an_activity() -> None:
-    """ActivityFailed has what the worker said."""
-
-    async def worker(tokens: Tokens, token: str) -> None:
-        tokens.fail(token, "Bad", "It was.")
-
-    execution = worked(worker)
-    assert (execution.error, types(execution)[4]) == ("Bad", "ActivityFailed")
+def test_an_activity_does_not_exist() -> None:
+    """Recorded: the execution fails, for nobody has made the activity."""
+    execution = machine(("S", {"Type": "Task", "Resource": ACTIVITY})).execute()
+    assert (execution.error, types(execution)[2:]) == ("States.Runtime", ["ExecutionFailed"])
+    assert str(execution.cause).endswith(f" The activity {ACTIVITY} does not exist.")

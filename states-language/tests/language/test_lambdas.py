@@ -27,57 +27,45 @@ def failed(function: Function, **options: Any) -> tuple[str | None, Any]:
     return failure.value.error, json.loads(failure.value.cause or "null")
 
 
-def test_a_function_may_be_plain_or_async() -> None:
-    async def later(payload: Any, _lambda_context: Any) -> Any:
-        await asyncio.sleep(3)
-        return payload
+def raises(error: BaseException, after_s: int | None = None) -> Function:
+    """Return a function that raises this error, an async one where it comes later."""
+
+    def function(_payload: Any, _lambda_context: Any) -> Any:
+        raise error
+
+    async def later(_payload: Any, _lambda_context: Any) -> Any:
+        await asyncio.sleep(after_s or 0)
+        raise error
+
+    return function if after_s is None else later
+
+
+def test_a_function_may_be_plain_or_async_and_sees_its_time_run_down() -> None:
+    async def later(payload: Any, lambda_context: Any) -> Any:
+        await asyncio.sleep(10)
+        return [payload, lambda_context.get_remaining_time_in_millis(), lambda_context.function_name]
 
     assert invoked(lambda payload, _: {"got": payload}, 1) == {"got": 1}
-    assert invoked(later, 1) == 1
+    assert invoked(later, 1, function_timeout_s=45) == [1, 35_000, "work"]
 
 
 def test_payload_and_result_pass_through_json() -> None:
     """A function cannot reach into the state's data, nor a tuple out of the function."""
     event = {"list": [1]}
-
-    def function(payload: Any, _lambda_context: Any) -> Any:
-        payload["list"].append(2)
-        return (payload, None)
-
-    assert invoked(function, event) == [{"list": [1, 2]}, None]
+    assert invoked(lambda payload, _: (payload["list"].append(2), payload), event) == [None, {"list": [1, 2]}]
     assert event == {"list": [1]}
 
 
-def test_the_lambda_context_counts_down_in_virtual_time() -> None:
-    async def function(_payload: Any, lambda_context: Any) -> Any:
-        await asyncio.sleep(10)
-        return [lambda_context.get_remaining_time_in_millis(), lambda_context.function_name]
-
-    assert invoked(function, function_timeout_s=45) == [35_000, "work"]
-
-
-def test_what_a_function_raises_is_its_error_payload() -> None:
-    """Error is the class's name; the stack trace begins in the function."""
-
-    def function(_payload: Any, _lambda_context: Any) -> Any:
-        raise named("CustomException")("bad luck")
-
-    error, payload = failed(function)
+@pytest.mark.parametrize("after_s", [None, 1])
+def test_what_a_function_raises_is_its_error_payload(after_s: int | None) -> None:
+    """Error is the class's name; the stack trace begins in the function, in an async one too."""
+    error, payload = failed(raises(named("CustomException")("bad luck"), after_s))
     assert error == "CustomException"
     assert (payload["errorMessage"], payload["errorType"]) == ("bad luck", "CustomException")
     assert list(payload) == ["errorMessage", "errorType", "requestId", "stackTrace"]
     (frame,) = payload["stackTrace"]
-    assert "in function" in frame
+    assert "in function" in frame or "in later" in frame
     assert "test_lambdas.py" in frame
-
-
-def test_the_stack_trace_of_an_async_function_begins_in_it_too() -> None:
-    async def function(_payload: Any, _lambda_context: Any) -> Any:
-        await asyncio.sleep(1)
-        raise ValueError("late")
-
-    error, payload = failed(function)
-    assert (error, len(payload["stackTrace"])) == ("ValueError", 1)
 
 
 def test_the_limit_kills_with_awss_words() -> None:
@@ -96,38 +84,28 @@ def test_the_limit_kills_with_awss_words() -> None:
     }
 
 
-def test_a_function_that_leaves_the_process_is_an_exit_error() -> None:
-    def function(_payload: Any, _lambda_context: Any) -> None:
-        sys.exit(3)
-
-    error, payload = failed(function)
-    assert error == "Runtime.ExitError"
-    assert payload["errorMessage"].endswith("Error: Runtime exited with error: exit status 3")
-
-
-@pytest.mark.parametrize("raised", [asyncio.CancelledError, GeneratorExit])
-def test_a_raise_beyond_exception_ends_the_runtime(raised: type[BaseException]) -> None:
-    """It does not leave the caller to wait for the function's limit."""
-
-    def function(_payload: Any, _lambda_context: Any) -> None:
-        raise raised
-
-    error, payload = failed(function)
-    assert error == "Runtime.ExitError"
-    assert payload["errorMessage"].endswith("Error: Runtime exited with error: exit status 1")
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (raises(SystemExit(3)), "Runtime.ExitError", "Runtime exited with error: exit status 3"),
+        # What is beyond Exception does not leave the caller to wait for the function's limit.
+        (raises(asyncio.CancelledError()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
+        (raises(GeneratorExit()), "Runtime.ExitError", "Runtime exited with error: exit status 1"),
+        (lambda *_: [float("nan")], "Runtime.MarshalError", "Unable to marshal response: Out of range float values"),
+        (lambda *_: {1}, "Runtime.MarshalError", "response: Object of type set is not JSON serializable"),
+        (lambda *_: "x" * (RESPONSE_LIMIT_BYTES - 1), "Function.ResponseSizeTooLarge", "maximum allowed payload size"),
+    ],
+)
+def test_what_is_no_answer_is_an_error_of_the_runtime(function: Function, error: str, message: str) -> None:
+    """A process that ends, a result that is not JSON, and one of more than six megabytes."""
+    raised, payload = failed(function)
+    assert (raised, payload["errorType"]) == (error, error)
+    assert message in payload["errorMessage"]
 
 
-def test_nan_is_not_json() -> None:
-    """NaN and infinities are Python's, and no execution sees them."""
-    error, payload = failed(lambda _payload, _lambda_context: [float("nan")])
-    assert error == "Runtime.MarshalError"
-    assert payload["errorMessage"].startswith("Unable to marshal response: Out of range float values")
-
-
-def test_a_result_that_is_not_json_is_a_marshal_error() -> None:
-    error, payload = failed(lambda _payload, _lambda_context: {1, 2})
-    assert error == "Runtime.MarshalError"
-    assert payload["errorMessage"] == "Unable to marshal response: Object of type set is not JSON serializable"
+def test_an_answer_is_six_megabytes_long_at_most() -> None:
+    """Two bytes are the quotes around the text."""
+    assert len(invoked(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
 
 
 def test_an_invocation_begins_after_its_latency() -> None:
@@ -237,30 +215,10 @@ def test_a_killed_function_stays_dead_when_its_clock_goes_on() -> None:
     assert sandbox.running == []
 
 
-def test_a_function_can_be_killed_from_outside() -> None:
-    """As a crash of its process would: the caller gets the error at once."""
+def test_a_function_can_be_killed_from_outside_and_outlives_its_execution() -> None:
+    """A kill is as a crash of its process: the caller gets the error at once. Stopping an execution kills nothing."""
     clock = VirtualClock()
-
-    async def function(_payload: Any, _lambda_context: Any) -> None:
-        await asyncio.sleep(100)
-
-    sandbox = Functions(clock, {"work": function})
-
-    async def main() -> Any:
-        execution = machine(("T", task())).start({}, clock=clock, perform=sandbox.perform)
-        await asyncio.sleep(5)
-        (invocation,) = sandbox.running
-        invocation.kill("Runtime.ExitError", "Runtime exited with error: signal: killed")
-        return await execution.wait()
-
-    execution = clock.run(main())
-    assert (execution.error, at_ms(execution, "TaskFailed")) == ("Runtime.ExitError", [5000])
-
-
-def test_stopping_an_execution_does_not_stop_its_function() -> None:
-    """AWS lets a running function run on; so nothing of it is cancelled here."""
     ended: list[int] = []
-    clock = VirtualClock()
 
     async def function(_payload: Any, _lambda_context: Any) -> None:
         await asyncio.sleep(20)
@@ -269,19 +227,14 @@ def test_stopping_an_execution_does_not_stop_its_function() -> None:
     sandbox = Functions(clock, {"work": function})
 
     async def main() -> Any:
-        execution = machine(("T", task())).start({}, clock=clock, perform=sandbox.perform)
+        killed, stopped = (machine(("T", task())).start({}, clock=clock, perform=sandbox.perform) for _ in range(2))
         await asyncio.sleep(5)
-        execution.stop("Stopped", "by a test")
+        sandbox.running[0].kill("Runtime.ExitError", "Runtime exited with error: signal: killed")
+        stopped.stop("Stopped", "by a test")
         await asyncio.sleep(60)
-        return execution
+        return killed, stopped
 
-    execution = clock.run(main())
-    assert types(execution)[-1] == "ExecutionAborted"
+    killed, stopped = clock.run(main())
+    assert (killed.error, at_ms(killed, "TaskFailed")) == ("Runtime.ExitError", [5000])
+    assert types(stopped)[-1] == "ExecutionAborted"
     assert ended == [20_000]
-
-
-def test_an_answer_is_six_megabytes_long_at_most() -> None:
-    """Two bytes are the quotes around the text."""
-    assert len(invoked(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 2))) == RESPONSE_LIMIT_BYTES - 2
-    error, payload = failed(lambda _payload, _: "x" * (RESPONSE_LIMIT_BYTES - 1))
-    assert (error, payload["errorType"]) == ("Function.ResponseSizeTooLarge", "Function.ResponseSizeTooLarge")
