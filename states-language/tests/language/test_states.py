@@ -56,31 +56,57 @@ def performed(state: dict[str, Any], answer: Any, data: Any = None) -> tuple[Tas
 # ---- data ----
 
 
-def test_the_five_fields_work_in_their_order() -> None:
-    state = {
-        "Type": "Pass",
-        "InputPath": "$.in",
-        "Parameters": {"doubled.$": "States.Array($.x, $.x)", "fixed": {"deep.$": "$.x"}},
-        "ResultPath": "$.out.here",
-        "OutputPath": "$.out",
-    }
-    assert output(state, {"in": {"x": 1}, "out": {"kept": 0}}) == {
-        "kept": 0,
-        "here": {"doubled": [1, 1], "fixed": {"deep": 1}},
-    }
+OUTPUTS: list[tuple[dict[str, Any], Any, Any]] = [
+    # The five fields work in their order.
+    (
+        {
+            "Type": "Pass",
+            "InputPath": "$.in",
+            "Parameters": {"doubled.$": "States.Array($.x, $.x)", "fixed": {"deep.$": "$.x"}},
+            "ResultPath": "$.out.here",
+            "OutputPath": "$.out",
+        },
+        {"in": {"x": 1}, "out": {"kept": 0}},
+        {"kept": 0, "here": {"doubled": [1, 1], "fixed": {"deep": 1}}},
+    ),
+    # InputPath and OutputPath null give {}, ResultPath null drops the result.
+    ({"Type": "Pass", "InputPath": None}, {"a": 1}, {}),
+    ({"Type": "Pass", "OutputPath": None}, {"a": 1}, {}),
+    ({"Type": "Pass", "Result": 5, "ResultPath": None}, {"a": 1}, {"a": 1}),
+    ({"Type": "Succeed", "InputPath": "$.a", "OutputPath": "$.b"}, {"a": {"b": 1}}, 1),
+]
+EMPTY = {"Type": "Choice", "Choices": [{"Variable": "$.v", "NumericEquals": 1, "Next": "Z"}]}
+DETAILS: list[tuple[dict[str, Any], Any, str]] = [
+    (
+        {"Type": "Pass", "Parameters": {"a": {"b.$": "$.no"}}},
+        {"x": 1},
+        "The JSONPath '$.no' specified for the field 'b.$' could not be found in the input '{\"x\":1}'",
+    ),
+    (
+        {"Type": "Wait", "SecondsPath": "$.s"},
+        {"s": -1},
+        "The SecondsPath parameter references a negative value: $.s == -1",
+    ),
+    (EMPTY, {}, "Invalid path '$.v': The choice state's condition path references an invalid value."),
+    (
+        EMPTY,
+        {"v": 2},
+        "Failed to transition out of the state. The state does not point to a next state, please specify a Next field",
+    ),
+    # A limit that is missing fails as a missing InputPath does.
+    (task(TimeoutSecondsPath="$.t"), {"u": 1}, "Invalid path '$.t' : No results for path: $['t']"),
+    (task(HeartbeatSecondsPath="$.t"), {"u": 1}, "Invalid path '$.t' : No results for path: $['t']"),
+]
 
 
-def test_null_paths() -> None:
-    """InputPath and OutputPath null give {}, ResultPath null drops the result."""
-    assert output({"Type": "Pass", "InputPath": None}, {"a": 1}) == {}
-    assert output({"Type": "Pass", "OutputPath": None}, {"a": 1}) == {}
-    assert output({"Type": "Pass", "Result": 5, "ResultPath": None}, {"a": 1}) == {"a": 1}
+def test_a_state_gives() -> None:
+    """What the fields of data make of an input."""
+    assert [(state, data, output(state, data)) for state, data, _ in OUTPUTS] == OUTPUTS
 
 
-def test_a_template_path_that_leads_nowhere_is_named_with_its_field() -> None:
-    assert detail({"Type": "Pass", "Parameters": {"a": {"b.$": "$.no"}}}, {"x": 1}) == (
-        "The JSONPath '$.no' specified for the field 'b.$' could not be found in the input '{\"x\":1}'"
-    )
+def test_the_cause_of_states_runtime_names_what_is_missing() -> None:
+    """In AWS's words."""
+    assert [(state, data, detail(state, data)) for state, data, _ in DETAILS] == DETAILS
 
 
 def test_a_result_path_that_does_not_fit_is_an_error_of_its_own() -> None:
@@ -110,11 +136,6 @@ def test_a_result_path_that_does_not_fit_is_an_error_of_its_own() -> None:
 def test_a_wait_ends_at_its_time_and_never_early(state: dict[str, Any], data: Any, until_ms: int) -> None:
     execution = machine(("S", {"Type": "Wait", **state})).execute(data)
     assert at_ms(execution, "WaitStateExited") == [until_ms]
-
-
-def test_a_wait_for_a_negative_time_fails() -> None:
-    said = detail({"Type": "Wait", "SecondsPath": "$.s"}, {"s": -1})
-    assert said == "The SecondsPath parameter references a negative value: $.s == -1"
 
 
 @given(st.datetimes(), st.integers(0, 999))
@@ -194,13 +215,6 @@ def test_any_other_service_is_asked_as_it_is(resource: str, service: str, action
     }
 
 
-def test_a_failure_of_a_service_is_its_error_name() -> None:
-    failure = TaskFailure("DynamoDB.ConditionalCheckFailedException", "The conditional request failed")
-    state = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:updateItem", "Parameters": {}}
-    _, execution = performed(state, failure)
-    assert (execution.error, execution.cause) == (failure.error, failure.cause)
-
-
 @pytest.mark.parametrize("pattern", ["", ".waitForTaskToken"])
 def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None:
     """States.Runtime is not caught, and there is no TaskFailed."""
@@ -223,38 +237,23 @@ def test_limits_are_in_the_scheduled_event() -> None:
     assert (details["timeoutInSeconds"], details["heartbeatInSeconds"]) == (9, 3)
 
 
-@pytest.mark.parametrize("field", ["TimeoutSecondsPath", "HeartbeatSecondsPath"])
-def test_a_missing_limit_fails_as_a_missing_input_path_does(field: str) -> None:
-    execution = machine(("T", task(**{field: "$.t"}))).execute({"u": 1})
-    assert execution.error == "States.Runtime"
-    assert (execution.cause or "").endswith(
-        "(entered at the event id #2). Invalid path '$.t' : No results for path: $['t']"
-    )
-
-
-def test_silence_longer_than_the_heartbeat_is_a_time_out() -> None:
-    """A call that waits for its answer sends no heartbeat: it fails with States.Timeout when the first is missed."""
+def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
+    """A call that waits for its answer sends no heartbeat, so the first that is missed is a time-out as well."""
 
     async def slow(_payload: Any, _lambda_context: Any) -> str:
         await asyncio.sleep(5)
         return "done"
 
-    missed = machine(("T", task(TimeoutSeconds=9, HeartbeatSeconds=3))).execute(functions={"work": slow})
-    assert (missed.status, missed.error, at_ms(missed, "TaskTimedOut")) == ("FAILED", "States.Timeout", [3_000])
-    kept = machine(("T", task(TimeoutSeconds=9, HeartbeatSeconds=6))).execute(functions={"work": slow})
-    assert (kept.status, at_ms(kept, "TaskSucceeded")) == ("SUCCEEDED", [5_000])
-
-
-def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
-    async def late(_payload: Any, _lambda_context: Any) -> None:
-        await asyncio.sleep(5)
-
-    wait: dict[str, Any] = {"Type": "Wait", "Seconds": 10, "End": True}
     catch = [{"ErrorEquals": ["States.Timeout"], "Next": "W"}]
-    execution = machine(("T", task(TimeoutSeconds=2, Catch=catch)), ("W", wait)).execute(functions={"work": late})
-    assert types(execution).count("TaskTimedOut") == 1
-    assert "TaskSucceeded" not in types(execution)
-    assert at_ms(execution, "TaskTimedOut") == [2000]
+    limits: dict[str, Any]
+    for limits, timed_out, succeeded in (
+        ({"TimeoutSeconds": 2}, [2_000], []),
+        ({"TimeoutSeconds": 9, "HeartbeatSeconds": 3}, [3_000], []),
+        ({"TimeoutSeconds": 9, "HeartbeatSeconds": 6}, [], [5_000]),
+    ):
+        states = ("T", task(**limits, Catch=catch, Next="W")), ("W", {"Type": "Wait", "Seconds": 10})
+        execution = machine(*states).execute(functions={"work": slow})
+        assert (at_ms(execution, "TaskTimedOut"), at_ms(execution, "TaskSucceeded")) == (timed_out, succeeded)
 
 
 def test_a_payload_that_is_not_json_fails_the_task() -> None:
@@ -273,50 +272,37 @@ def chosen(rule: dict[str, Any], data: Any) -> bool:
     return machine(("S", choice), ("Y", yes), ("N", no)).execute(data).output is True
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "holds"),
-    [
-        ("log-*.txt", "log-2026.txt", True),
-        ("log-*.txt", "log-.txt.gz", False),
-        ("*", "", True),
-        ("a\\*b", "a*b", True),
-        ("a\\*b", "axb", False),
-        ("a\\\\*", "a\\x", True),
-        ("a.c", "abc", False),
-        ("a*", "a\nb", True),
-    ],
-)
-def test_string_matches(pattern: str, text: str, holds: bool) -> None:
-    assert chosen({"Variable": "$.v", "StringMatches": pattern}, {"v": text}) is holds
+PRESENT = {"Variable": "$.v", "IsPresent": True}
+BIG = {"Variable": "$.v", "NumericGreaterThan": 5}
+RULES: list[tuple[dict[str, Any], Any, bool]] = [
+    *(
+        ({"Variable": "$.v", "StringMatches": pattern}, {"v": text}, holds)
+        for pattern, text, holds in (
+            ("log-*.txt", "log-2026.txt", True),
+            ("log-*.txt", "log-.txt.gz", False),
+            ("*", "", True),
+            ("a\\*b", "a*b", True),
+            ("a\\*b", "axb", False),
+            ("a\\\\*", "a\\x", True),
+            ("a.c", "abc", False),
+            ("a*", "a\nb", True),
+        )
+    ),
+    # Timestamps are compared as instants, whatever their offsets, to the nanosecond.
+    ({"Variable": "$.v", "TimestampEquals": "2026-01-01T00:00:00Z"}, {"v": "2026-01-01T02:00:00+02:00"}, True),
+    ({"Variable": "$.v", "TimestampEquals": "2026-01-01T00:00:00Z"}, {"v": "2026-01-01T00:00:00.000000001Z"}, False),
+    # A test for presence shields the comparison after it: rules are asked only as far as needed.
+    ({"And": [PRESENT, BIG]}, {"v": 6}, True),
+    ({"And": [PRESENT, BIG]}, {}, False),
+    ({"Or": [{"Not": PRESENT}, BIG]}, {}, True),
+]
 
 
-def test_timestamps_compare_as_instants() -> None:
-    """Whatever their offsets, to the nanosecond."""
-    rule = {"Variable": "$.v", "TimestampEquals": "2026-01-01T00:00:00Z"}
-    assert chosen(rule, {"v": "2026-01-01T02:00:00+02:00"})
-    assert not chosen(rule, {"v": "2026-01-01T00:00:00.000000001Z"})
-
-
-def test_rules_are_joined_and_asked_only_as_far_as_needed() -> None:
-    """A test for presence shields the comparison after it."""
-    present = {"Variable": "$.v", "IsPresent": True}
-    big = {"Variable": "$.v", "NumericGreaterThan": 5}
-    assert chosen({"And": [present, big]}, {"v": 6})
-    assert not chosen({"And": [present, big]}, {})
-    assert chosen({"Or": [{"Not": present}, big]}, {})
-
-
-def test_a_variable_that_is_not_there_and_a_choice_without_a_match_are_states_runtime() -> None:
-    state = {"Type": "Choice", "Choices": [{"Variable": "$.v", "NumericEquals": 1, "Next": "Z"}]}
-    assert detail(state, {}) == "Invalid path '$.v': The choice state's condition path references an invalid value."
-    assert detail(state, {"v": 2}).startswith("Failed to transition out of the state.")
+def test_a_rule_holds() -> None:
+    assert [(rule, data, chosen(rule, data)) for rule, data, _ in RULES] == RULES
 
 
 # ---- Succeed, Fail ----
-
-
-def test_succeed_ends_with_its_narrowed_input() -> None:
-    assert output({"Type": "Succeed", "InputPath": "$.a", "OutputPath": "$.b"}, {"a": {"b": 1}}) == 1
 
 
 def test_a_fail_state_without_fields_gives_neither_error_nor_cause() -> None:
