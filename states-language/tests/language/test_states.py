@@ -251,7 +251,7 @@ def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
         ({"TimeoutSeconds": 9, "HeartbeatSeconds": 3}, [3_000], []),
         ({"TimeoutSeconds": 9, "HeartbeatSeconds": 6}, [], [5_000]),
     ):
-        states = ("T", task(**limits, Catch=catch, Next="W")), ("W", {"Type": "Wait", "Seconds": 10})
+        states = ("T", {**task(Catch=catch, Next="W"), **limits}), ("W", {"Type": "Wait", "Seconds": 10})
         execution = machine(*states).execute(functions={"work": slow})
         assert (at_ms(execution, "TaskTimedOut"), at_ms(execution, "TaskSucceeded")) == (timed_out, succeeded)
 
