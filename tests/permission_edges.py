@@ -24,8 +24,7 @@ from local.permissions import needs
 from local.permissions.guard import of_task
 from local.permissions.roles import Need
 from local.simulation.tables import MemoryDynamoDB
-from local.simulation.unreliable_queue import UnreliableQueue
-from local.simulation.unreliable_tables import UnreliableDynamoDB
+from local.simulation.unreliable_clients import UnreliableDynamoDB, UnreliableQueue
 from states_language import TaskCall
 from states_language.execution import Execution
 

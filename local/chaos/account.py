@@ -16,8 +16,7 @@ from local.simulation.dynamodb_expressions import Item
 from local.simulation.shared_tasks import not_at_all
 from local.simulation.table_stream import TableStream
 from local.simulation.tables import Key, MemoryDynamoDB
-from local.simulation.unreliable_queue import UnreliableQueue
-from local.simulation.unreliable_tables import UnreliableDynamoDB
+from local.simulation.unreliable_clients import UnreliableDynamoDB, UnreliableQueue
 from states_language import Execution
 from states_language.clock import VirtualClock
 

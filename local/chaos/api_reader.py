@@ -24,7 +24,7 @@ from local.chaos.invariants import end_word, over_as
 from local.chaos.losses import ledger, ledger_rows
 from local.chaos.schedule import SLOW_MS, requests
 from local.chaos.world import World
-from local.simulation.unreliable_tables import LATEST_MS
+from local.simulation.unreliable_clients import LATEST_MS
 
 # How long passes between two questions, and how many entries a page may have.
 LEAST_MS, MOST_MS = 6_000, 20_000

@@ -12,8 +12,7 @@ from handlers.deliver.batch import Delivered, Letter, Ports, deliver
 from handlers.deliver.contract import Tools
 from local.chaos.delivery_plan import DeliveryPlan
 from local.simulation.table_stream import Shard, TableStream, Write
-from local.simulation.virtual_sinks import Killed, VirtualSinks
-from local.simulation.virtual_webhook import SECRET, VirtualWebhook
+from local.simulation.virtual_sinks import SECRET, Killed, VirtualSinks, VirtualWebhook
 
 POLL_MS = 250
 # How long the function may take, and how much of it is for more than sending (packaging/delivery.cjs, MARGIN_MS).

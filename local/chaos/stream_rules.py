@@ -12,15 +12,15 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_record, typed_values
 from local.chaos import delivery_rules
+from local.chaos.faults import LOOK_EVERY_MS
 from local.chaos.gap_rules import invented, unrecorded
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
-from local.chaos.orphan_watch import LOOK_EVERY_MS
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
 from local.chaos.schedule import Fault, Schedule, requests
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.simulation.links import Link
-from local.simulation.unreliable_tables import LATEST_MS
+from local.simulation.unreliable_clients import LATEST_MS
 
 COUNTED = (
     "lost",

@@ -18,7 +18,7 @@ from local.chaos.account import Account
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.links import Link
 from local.simulation.tables import Key
-from local.simulation.unreliable_queue import whole_events
+from local.simulation.unreliable_clients import whole_events
 from local.simulation.wire import Wire
 from states_language import Execution
 

@@ -13,7 +13,7 @@ from handlers.connection.inputs import StoreFailed
 from handlers.errors import StoreUnavailable
 from handlers.run.performer import NO_TIME, TOO_LATE, hard_stop_ms
 from handlers.run.threads import Answered
-from local.simulation.unreliable_tables import UnreliableDynamoDB, nothing
+from local.simulation.unreliable_clients import UnreliableDynamoDB
 from local.simulation.virtual_function import AtOnce, Killed, VirtualFunction, Waits
 from local.simulation.virtual_ports import Answers, Requests
 from states_language.clock import Clock
@@ -74,13 +74,13 @@ class SlowRequests(AtOnce):
     def _send(self, request: Callable[[], T]) -> T | StoreFailed:
         dynamodb = self._dynamodb
         if self.dies_in is not None:
-            dynamodb.before = dynamodb.after = self._count_down
+            dynamodb.step = self._count_down
         try:
             return request()
         except StoreUnavailable as error:
             return StoreFailed(str(error))
         finally:
-            dynamodb.before = dynamodb.after = nothing
+            dynamodb.step = None
 
     def _count_down(self) -> None:
         assert self.dies_in is not None

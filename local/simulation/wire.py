@@ -13,7 +13,7 @@ import random
 import re
 from typing import Any
 
-from local.simulation.unreliable_tables import REFUSED
+from local.simulation.unreliable_clients import REFUSED
 
 KEYS = ("id", "path", "hash")
 # Why some events cannot be stored, and which: every so manieth, from that one on.

@@ -3,12 +3,12 @@
 import pytest
 
 from handlers.connection.orphans import GRACE_MS
+from local.chaos.faults import LOOK_EVERY_MS
 from local.chaos.group_schedule import generate_groups
 from local.chaos.group_world import Group
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
 from local.chaos.member_reader import MemberReader
-from local.chaos.orphan_watch import LOOK_EVERY_MS
 from local.chaos.schedule import POLICIES, Fault
 from local.chaos.simulate import run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS

@@ -22,7 +22,7 @@ from handlers.store.connection_store import Store
 from local.simulation.skipping import SkippingSlot
 from local.simulation.slots import Slot, stream_needs
 from local.simulation.tables import MemoryDynamoDB
-from local.simulation.unreliable_tables import UnreliableDynamoDB
+from local.simulation.unreliable_clients import UnreliableDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import PromptPool
 from states_language.clock import EPOCH_2026_MS, VirtualClock
