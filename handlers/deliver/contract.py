@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple
 
 from handlers.errors import StreamkeeperError
 from handlers.profile.behaviour import UpstreamRequest
@@ -83,19 +83,10 @@ class Tools:
     post: Callable[[UpstreamRequest], int] | None = None
 
 
-class Sink(Protocol):
-    """A module of handlers/deliver/sinks."""
-
-    PROMISES: Promises
-
-    def send(self, batch: Sequence[Message], target: Target, tools: Tools, /) -> Mapping[int, Refusal]:
-        """Which messages of the batch were refused, by their place in it."""
-
-
 @cache
-def sink(kind: str) -> Sink:
+def sink(kind: str) -> Any:
     """The module of a kind of sink."""
-    return cast(Sink, import_module(f"handlers.deliver.sinks.{_MODULES.get(kind, kind)}"))
+    return import_module(f"handlers.deliver.sinks.{_MODULES.get(kind, kind)}")
 
 
 def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]:
@@ -106,7 +97,8 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return module.send(batch, target, tools)
+            refusals: Mapping[int, Refusal] = module.send(batch, target, tools)
+            return refusals
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", "Unknown"))
             refusal = Refusal(code, code in module.PROMISES.final)

@@ -83,10 +83,8 @@ class Store:
         # Few streams have one, and what is imported lengthens each cold start.
         from handlers.store.segment_writer import SegmentWriter
 
-        places = self._dynamodb, self._events_table, self._objects, self._dead_letters
-        return SegmentWriter(
-            *places, now_ms, stream_id=stream_id, fence=fence, window_ms=window_ms, keep_days=keep_days
-        )
+        table = Table(self._dynamodb, self._events_table)
+        return SegmentWriter(table, self._objects, self._dead_letters, now_ms, stream_id, fence, window_ms, keep_days)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -78,14 +78,7 @@ class GroupedStore(KnownStreams):
         return self._from_known(stream_id, fence)
 
     def mark_connected(
-        self,
-        stream_id: str,
-        fence: int,
-        expires_at_ms: int,
-        *,
-        request_id: str = "",
-        shown: Item | None = None,
-        rest: Change | None = None,
+        self, stream_id: str, fence: int, expires_at_ms: int, *, shown: Item | None = None, **more: Any
     ) -> Reply:
         """As a stream's, until the function's limit; from now on its heartbeats answer for the stream."""
         held, shown = self._held(stream_id), shown or {}
@@ -95,12 +88,12 @@ class GroupedStore(KnownStreams):
             held.seen_ms, held.lag_ms = seen_ms, lag_ms  # else the record may still show the one before
         # Where the answer is lost it may stand there, and no heartbeat is to answer for it once the connection is over.
         held.unsaved = shown = self._lagging(stream_id, shown, lag_ms)
-        reply = super().mark_connected(stream_id, fence, limit_ms, request_id=request_id, shown=shown, rest=rest)
+        reply = super().mark_connected(stream_id, fence, limit_ms, shown=shown, **more)
         if reply.is_done:
             self._counts()
             # The reply is the record from before the mark.
             held.seen_ms, held.lag_ms = seen_ms, lag_ms
-            marked = {"connected": number(fence), "marked": control_record.mark(fence, request_id)}
+            marked = {"connected": number(fence), "marked": control_record.mark(fence, more.get("request_id", ""))}
             held.item = held.item | shown | marked | {"expires_at_ms": number(limit_ms)}
             self._has_written(held)
         return reply

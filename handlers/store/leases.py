@@ -50,32 +50,28 @@ class Leases:
         A page of the index at a time, and beside it behind which id the next one begins, "" for none. A page may
         be empty.
         """
-        is_first = True
-        while after or is_first:
-            entries, after = self._page(after, FilterExpression="attribute_exists(execution)")
-            is_first = False
-            yield {_id(entry): text(entry, "execution") or "" for entry in entries}, after
+        for entries, next_after in self._pages(after, FilterExpression="attribute_exists(execution)"):
+            yield {_id(entry): text(entry, "execution") or "" for entry in entries}, next_after
 
     def ids(self) -> Iterator[str]:
         """The ids of all streams and groups that have a lease, held or not, in their order."""
-        after, is_first = "", True
-        while after or is_first:
-            entries, after = self._page(after)
-            is_first = False
-            yield from map(_id, entries)
+        return (_id(entry) for entries, _ in self._pages("") for entry in entries)
 
-    def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
-        """The leases that are there, by their streams' ids, as items; at most KEYS ids, and none twice."""
-        return {_id(item): item for item in self._table.items(_keys(stream_ids), consistent=True)}
+    def items(self, ids: Sequence[str], *, consistent: bool = True, only: Sequence[str] = ()) -> dict[str, Item]:
+        """The leases that are there, by the ids of their streams or groups, as items; none twice."""
+        return {
+            _id(item): item
+            for some in batches(ids)
+            for item in self._table.items(_keys(some), consistent=consistent, only=only)
+        }
 
     def watched(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """As `items`, with what a lease itself has, and as it stood a moment ago: for half the price."""
-        read = self._table.items(_keys(stream_ids), consistent=False, only=("PK", "group", "live", *ATTRIBUTES))
-        return {_id(item): item for item in read}
+        return self.items(stream_ids, consistent=False, only=("PK", "group", "live", *ATTRIBUTES))
 
     def groups(self, group_ids: Sequence[str]) -> dict[str, Item]:
         """The leases of groups, whole and as they stood a moment ago; as `items`."""
-        return {_id(item): item for item in self._table.items(_keys(group_ids), consistent=False)}
+        return self.items(group_ids, consistent=False)
 
     def group(self, group_id: str) -> GroupLease:
         """The lease of a group as it stands now, read consistently; an empty one where there is none."""
@@ -85,6 +81,14 @@ class Leases:
         """The lease of a stream or a group as it stands now, read consistently; an empty one where there is none."""
         item = self._table.get(stream_id, LEASE) or {}
         return lease_of_group(item) if is_group(stream_id) else control_record.lease(item)
+
+    def _pages(self, after: str, **more: Any) -> Iterator[tuple[list[Item], str]]:
+        """All pages behind an id."""
+        is_first = True
+        while after or is_first:
+            entries, after = self._page(after, **more)
+            is_first = False
+            yield entries, after
 
     def _page(self, after: str, **more: Any) -> tuple[list[Item], str]:
         """Entries of the index behind an id, and behind which the next page begins, "" for none."""

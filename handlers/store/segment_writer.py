@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from handlers.connection.inputs import Written
@@ -37,39 +38,30 @@ from handlers.store.segment_reader import ANCHOR, BEHIND, heads, is_segment, las
 from handlers.store.typed_values import Item, count, expiry, key, number
 
 
+@dataclass
 class SegmentWriter:
     """The log of one stream, for the connection with the token `fence`; `now_ms` is its clock.
 
     Keys are remembered for `window_ms`. Segments expire after `keep_days`, 0 for never.
     """
 
-    def __init__(
-        self,
-        dynamodb: Any,
-        table: str,
-        objects: Objects,
-        dead_letters: DeadLetterQueue,
-        now_ms: Callable[[], int],
-        *,
-        stream_id: str,
-        fence: int,
-        window_ms: int,
-        keep_days: int,
-    ) -> None:
-        self._table = Table(dynamodb, table)
-        self._objects = objects
-        self._dead_letters = dead_letters
-        self._now_ms = now_ms
-        self._stream_id = stream_id
-        self._fence = fence
-        self._keep_days = keep_days
-        self._appender = Appender(fence, window_ms, anchors=keep_days > 0)
+    table: Table
+    objects: Objects
+    dead_letters: DeadLetterQueue
+    now_ms: Callable[[], int]
+    stream_id: str
+    fence: int
+    window_ms: int
+    keep_days: int
+
+    def __post_init__(self) -> None:
+        self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0)
         self._lone: tuple[bytes, Item] | None = None  # of the event that is being written, where it is out of the way
         self._newest: tuple[int, int] | None = None  # who wrote the log's last event as of `opens`, and when that came
 
     def opens(self) -> Cursor | None:
         """Where the log says that the stream is to be resumed; None where it says nothing. Raises StoreUnavailable."""
-        self._through(self._appender.opens(self._now_ms()))
+        self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
     def came_ms(self, fence: int) -> int | None:
@@ -81,7 +73,7 @@ class SegmentWriter:
         written = Written(0, 0)
         for part in parts(events):
             self._lone = None
-            appended = self._through(self._appender.append(self._now_ms(), first, part))
+            appended = self._through(self._appender.append(self.now_ms(), first, part))
             assert appended is not None
             is_dead = self._lone is not None and "dead_letter" in self._lone[1]
             written = Written(
@@ -121,7 +113,7 @@ class SegmentWriter:
     def _page(self, condition: str, bound: str, *, newest_first: bool, most: int | None = None) -> Page:
         """One answer to a Query: a megabyte of segments, or `most`; of each what the protocol knows."""
         limit: dict[str, Any] = {} if most is None else {"Limit": most, "whole": True}
-        response = heads(self._table, self._stream_id, condition, bound, ScanIndexForward=not newest_first, **limit)
+        response = heads(self.table, self.stream_id, condition, bound, ScanIndexForward=not newest_first, **limit)
         items = response["Items"]
         if most is not None:
             self._newest = _newest(items)
@@ -131,13 +123,13 @@ class SegmentWriter:
 
     def _put(self, put: Put) -> bool:
         # Nothing has the number: whoever is first has read all that came before.
-        return self._table.put(self._item(put), IS_NEW)
+        return self.table.put(self._item(put), IS_NEW)
 
     def _anchor(self, number_: int) -> None:
         """Keeps the number, unless a later one is kept."""
-        item = key(log_key(self._stream_id), ANCHOR) | {"number": number(number_)}
+        item = key(log_key(self.stream_id), ANCHOR) | {"number": number(number_)}
         condition = "attribute_not_exists(#number) OR #number < :number"
-        self._table.put(item, condition, {":number": number(number_)})
+        self.table.put(item, condition, {":number": number(number_)})
 
     # --- what no segment holds ----------------------------------------------------------------------------------------
 
@@ -145,17 +137,17 @@ class SegmentWriter:
         segment, events = put.segment, put.events
         if self._lone is not None:
             data, says = self._lone
-            return segment_item(self._stream_id, segment, events, self._keep_days, data) | says
+            return segment_item(self.stream_id, segment, events, self.keep_days, data) | says
         is_lone = len(events) == 1
         if is_lone and isinstance(events[0].data, Oversize):
             return self._item_of_lone(put, self._dead_letter(events[0], events[0].data.reason))
         data = pack(events)
         if len(data) <= MAX_SEGMENT_BYTES:
-            return segment_item(self._stream_id, segment, events, self._keep_days, data)
+            return segment_item(self.stream_id, segment, events, self.keep_days, data)
         assert is_lone
         packed_bytes = len(data)
         del data  # the body is compressed once more for the bucket, and may have 16 MB
-        if not self._objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
+        if not self.objects.exist or len(pack(events, bodies=False)) > MAX_SEGMENT_BYTES:
             return self._item_of_lone(
                 put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
             )
@@ -168,16 +160,16 @@ class SegmentWriter:
         events = [event._replace(id=None, name=None) if is_mark else event for event in put.events]
         data = pack(events, bodies=False)
         self._lone = data, says
-        return segment_item(self._stream_id, put.segment, put.events, self._keep_days, data) | says
+        return segment_item(self.stream_id, put.segment, put.events, self.keep_days, data) | says
 
     def _put_object(self, event: StreamEvent) -> Item:
-        key, content, says = elsewhere(self._stream_id, self._fence, event)
-        self._objects.put(key, content)
+        key, content, says = elsewhere(self.stream_id, self.fence, event)
+        self.objects.put(key, content)
         return says
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
         """Sends the event whole, and says so in the log: in the other order a kill between the two would lose it."""
-        self._dead_letters.send(self._stream_id, self._fence, event, reason)
+        self.dead_letters.send(self.stream_id, self.fence, event, reason)
         return {"dead_letter": {"S": reason}}
 
 

@@ -6,7 +6,7 @@ but a stop request, and that only where the stream may be started; any answer of
 """
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from handlers.store import control_record, ledger_records
 from handlers.store.control_record import check_lease, damage, to_record
 from handlers.store.control_table import Table
 from handlers.store.group_store import GroupStore, group_lease, live_of_member, member_lease
-from handlers.store.leases import Leases, Recent, batches
+from handlers.store.leases import Leases, Recent
 from handlers.store.typed_values import Item, count, key, read_as, text
 
 if TYPE_CHECKING:
@@ -77,11 +77,10 @@ class StreamRecords:
         The leases are read here, 100 in a request; the newest connections when they are asked for, those of 20 streams
         in a request. Of a stream that is well these have no error that was over before them.
         """
-        leases: dict[str, Item] = {}
-        for some in batches(stream_ids):
-            read = self._leases.items(some)
-            leases |= {stream_id: read[stream_id] for stream_id in some if stream_id in read}
-        groups = self._groups({text(lease, "group") or "" for lease in leases.values()} - {""})
+        read = self._leases.items(stream_ids)
+        leases = {stream_id: read[stream_id] for stream_id in stream_ids if stream_id in read}
+        group_ids = {text(lease, "group") or "" for lease in leases.values()} - {""}
+        groups = {one: group_lease(item) for one, item in self._leases.items(sorted(group_ids)).items()}
         recent = Recent(self._table, leases)
 
         def records(stream_id: str) -> Records | None:
@@ -92,13 +91,6 @@ class StreamRecords:
             return self._read(stream_id, lease, group, recent.of(stream_id))
 
         return records
-
-    def _groups(self, group_ids: Set[str]) -> dict[str, GroupLease]:
-        """The leases of those groups."""
-        found: dict[str, GroupLease] = {}
-        for some in batches(sorted(group_ids)):
-            found |= {group_id: group_lease(item) for group_id, item in self._leases.items(some).items()}
-        return found
 
     def _read(
         self,

@@ -196,16 +196,15 @@ def _of(row: Item, newest: int, alive_ms: int) -> Stretch:
     )
 
 
+_SUMMED = ("errors", "killed", "frames", "kept", "dead_lettered")
+
+
 def _sum(parts: Sequence[Stretch], length_ms: int) -> Stretch:
     return Stretch(
         length_ms,
         connections=len(parts),
-        errors=sum(part.errors for part in parts),
-        killed=sum(part.killed for part in parts),
-        frames=sum(part.frames for part in parts),
-        kept=sum(part.kept for part in parts),
-        dead_lettered=sum(part.dead_lettered for part in parts),
         memory_mb=max((part.memory_mb for part in parts), default=0),
+        **{name: sum(getattr(part, name) for part in parts) for name in _SUMMED},
     )
 
 

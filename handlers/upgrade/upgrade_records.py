@@ -117,7 +117,7 @@ class UpgradeRecords:
 
     def items(self, stream_ids: Sequence[str]) -> dict[str, Item]:
         """The leases of these streams, by their ids."""
-        return {stream_id: item for some in batches(stream_ids) for stream_id, item in self._leases.items(some).items()}
+        return self._leases.items(stream_ids)
 
     def ask(self, item: Item, version: str, now_ms: int, lost: Mapping[str, Lost]) -> bool:
         """Whether the stream's executions call `version` from now on, "" for the alias; `item` is its lease as read.
