@@ -3,12 +3,10 @@
 from itertools import repeat
 from typing import Any
 
-from handlers.aws.secret_values import SecretValues
-from handlers.connection.steps import Invocation, Report
+from handlers.connection.steps import Report
 from handlers.profile.parse import parse
-from handlers.run.stream_invocation import run_invocation
-from handlers.run.threads import SystemClock
-from tests.handlers.aws import SECRETS, Aws
+from tests.handlers.aws import Aws
+from tests.handlers.lanes import run
 from tests.handlers.servers import Peer, Script, serving
 
 STREAM = "demo"
@@ -20,13 +18,7 @@ def connect(aws: Aws, script: Script, *, lasts_ms: int = 120_000, **fields: Any)
     table = {"framing": "sse", "allow_private": True, "max_frame_bytes": 100_000, "overlap_s": 0.1, **fields}
     with serving(script) as server:
         profile = parse(STREAM, {"address": server.address + "/s?q=hidden", "stall_after_s": 60, **table}, {})
-        clock = SystemClock()
-        deadline_ms = clock.now_ms() + lasts_ms
-        invocation = Invocation(STREAM, "A", "", "r1", deadline_ms, 2_000, 100, 100, 60_000)
-        report = run_invocation(
-            profile, aws.store(), SecretValues(repr, SECRETS), invocation, clock, lambda *_report: None
-        )
-        assert clock.now_ms() < deadline_ms
+        report = run(profile, aws.store(), lasts_ms=lasts_ms, margin_ms=2_000)
     assert "hidden" not in repr(report)
     return report
 
@@ -35,14 +27,6 @@ def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
     """The error's name and its sentence."""
     outcome = connect(aws, script, **fields).outcome
     return outcome.error, outcome.message
-
-
-def sends(*parts: bytes) -> Script:
-    def script(peer: Peer) -> None:
-        for part in parts:
-            peer.send(part)
-
-    return script
 
 
 class Flood:

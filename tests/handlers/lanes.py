@@ -1,6 +1,7 @@
-"""One lane's invocations in threads of the test: the real driver, upon real sockets and the embedded tables."""
+"""Invocations of one stream, in the test's thread or in their own, upon real sockets and the embedded tables."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
 from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
+from handlers.store.connection_store import Store
 from tests.handlers.aws import SECRETS, Aws
 from tests.local.support import PATIENCE
 
@@ -42,22 +44,46 @@ class Lane:
         return self.reports[-1]
 
 
+def no_client(service: str) -> Any:
+    """Raises: no profile here refers to a secret."""
+    raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
+
+
+USUAL: dict[str, Any] = {
+    "stream_id": "demo", "lane": "A", "execution": "", "request_id": "r1", "margin_ms": 400, "lease_every_ms": 100,
+    "progress_every_ms": 100, "overlap_max_ms": 60_000,
+}  # fmt: skip
+
+
+def run(
+    profile: Profile,
+    store: Store,
+    *,
+    lasts_ms: int = 60_000,
+    clock: SystemClock | None = None,
+    secrets: SecretValues | None = None,
+    log: Callable[[Report, int], None] = lambda *_report: None,
+    **fields: Any,
+) -> Report:
+    """The report of an invocation that is killed after `lasts_ms`; fails if it is still running then."""
+    clock, secrets = clock or SystemClock(), secrets or SecretValues(no_client, SECRETS)
+    invocation = Invocation(deadline_ms=clock.now_ms() + lasts_ms, **USUAL | fields)
+    report = run_invocation(profile, store, secrets, invocation, clock, log)
+    assert clock.now_ms() < invocation.deadline_ms
+    return report
+
+
 def start(
     aws: Aws, profile: Profile, stream_id: str, lane: str = "A", lasts_ms: int = 120_000, progress_every_ms: int = 100
 ) -> Lane:
     """Starts an invocation of the stream, which may last so long; it reads the lease between two heartbeats."""
-    clock, started = SystemClock(), Lane()
-    invocation = Invocation(
-        stream_id=stream_id, lane=lane, execution="", request_id=lane, deadline_ms=clock.now_ms() + lasts_ms,
-        margin_ms=200, lease_every_ms=progress_every_ms // 2, progress_every_ms=progress_every_ms, overlap_max_ms=100,
-    )  # fmt: skip
-
-    def log(report: Report, _blocked_ms: int) -> None:
-        started.reports.append(report)
-
-    def run() -> None:
-        run_invocation(profile, aws.store(), SecretValues(lambda _: ONE_SECRET, SECRETS), invocation, clock, log)
-
-    started.thread = threading.Thread(target=run, daemon=True)
+    started = Lane()
+    fields: dict[str, Any] = {
+        "stream_id": stream_id, "lane": lane, "request_id": lane, "lasts_ms": lasts_ms, "margin_ms": 200,
+        "lease_every_ms": progress_every_ms // 2, "progress_every_ms": progress_every_ms, "overlap_max_ms": 100,
+        "secrets": SecretValues(lambda _: ONE_SECRET, SECRETS),
+        "log": lambda report, _blocked_ms: started.reports.append(report),
+    }  # fmt: skip
+    started.thread = threading.Thread(target=run, args=(profile, aws.store()), kwargs=fields, daemon=True)
     started.thread.start()
     return started

@@ -55,6 +55,18 @@ class Peer:
         self.connection.close()
 
 
+def sends(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
+    """Sends the parts, and ends, or does `then`."""
+
+    def script(peer: Peer) -> None:
+        for part in parts:
+            peer.send(part)
+        if then is not None:
+            then(peer)
+
+    return script
+
+
 class Server:
     """Where it listens, and the peers it has had so far."""
 

@@ -16,9 +16,9 @@ from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
 from tests.handlers.aws import CONTROL, EVENTS, Aws
-from tests.handlers.lanes import start
-from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
-from tests.handlers.test_driver import STREAM, event, ledger, run, sends, stored
+from tests.handlers.lanes import run, start
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, sends, serving
+from tests.handlers.test_driver import STREAM, event, ledger, stored
 from tests.local.support import until
 
 REFUSED = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n"

@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-from handlers.aws.secret_values import SecretValues
-from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
-from handlers.store.connection_store import Store
-from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws, Client, fails_with
-from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, serving
+from tests.handlers.aws import CONTROL, EVENTS, Aws, Client
+from tests.handlers.lanes import run
+from tests.handlers.servers import CHUNKED, UNTIL_CLOSE, Peer, Script, Server, sends, serving
 
 STREAM = "demo"
 WAIT_S = 60.0
@@ -27,50 +24,8 @@ def profile_of(server: Server, **fields: Any) -> Profile:
     return parse("demo", {**table, "allow_private": True, "overlap_s": 0.1, **fields}, {})
 
 
-def run(
-    profile: Profile,
-    store: Store,
-    *,
-    lasts_ms: int = 60_000,
-    margin_ms: int = 400,
-    execution: str = "",
-    request: str = "r1",
-) -> Report:
-    """The report of one connection whose function is killed after `lasts_ms`; fails if it is still running then."""
-    clock = SystemClock()
-    deadline_ms = clock.now_ms() + lasts_ms
-    invocation = Invocation(
-        stream_id=STREAM,
-        lane="A",
-        execution=execution,
-        request_id=request,
-        deadline_ms=deadline_ms,
-        margin_ms=margin_ms,
-        lease_every_ms=100,
-        progress_every_ms=100,
-        overlap_max_ms=60_000,
-    )
-    report = run_invocation(profile, store, SecretValues(no_client, SECRETS), invocation, clock, lambda *_report: None)
-    assert clock.now_ms() < deadline_ms
-    return report
-
-
-def no_client(service: str) -> Any:
-    raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
-
-
 def event(number: int) -> bytes:
     return b"id: %d\ndata: %d\n\n" % (number, number)
-
-
-def sends(*parts: bytes, then: Callable[[Peer], None] | None = None) -> Script:
-    def script(peer: Peer) -> None:
-        for part in parts:
-            peer.send(part)
-        if then is not None:
-            then(peer)
-
-    return script
 
 
 def goes_on(first: int) -> Script:
@@ -132,7 +87,7 @@ def test_the_next_connection_resumes_behind_the_cursor_and_stores_nothing_twice(
     """It sends the last event ID; what the upstream delivers again is a duplicate."""
     with serving(sends(UNTIL_CLOSE, event(1) + event(2)), sends(UNTIL_CLOSE, event(1) + event(2) + event(3))) as server:
         run(profile_of(server), aws.store())
-        report = run(profile_of(server), aws.store(), request="r2")
+        report = run(profile_of(server), aws.store(), request_id="r2")
         requests = [peer.request.lower() for peer in server.peers]
     assert [b"last-event-id" in request for request in requests] == [False, True]
     assert b"\r\nlast-event-id: 2\r\n" in requests[1]
@@ -158,45 +113,6 @@ def test_the_same_stream_cut_at_other_places_is_all_duplicates(aws: Aws) -> None
     assert (report.progress.stored, report.progress.duplicates) == (0, 2)
 
 
-def test_an_end_event_ends_the_stream(aws: Aws) -> None:
-    """The end is stored like any event, and the function returns in place of raising; so does an answer of 204."""
-    with serving(
-        sends(UNTIL_CLOSE, event(1) + b"event: end\ndata: x\n\n" + event(2), then=Peer.wait_until_gone)
-    ) as server:
-        report = run(profile_of(server, end={"event": "end"}), aws.store())
-    assert (report.outcome.error, report.outcome.status) == ("", "ended")
-    assert stored(aws) == ["1", "x"]
-    with serving(sends(b"HTTP/1.1 204 No Content\r\n\r\n")) as server:
-        assert run(profile_of(server), aws.store()).outcome.status == "ended"
-
-
-@pytest.mark.parametrize(
-    ("head", "error"),
-    [
-        (b"302 Found\r\nLocation: ftp://127.0.0.1/", "StreamRejected"),
-        (b"410 Gone", "StreamRejected"),
-        (b"404 Not Found", "StreamDropped"),
-        (b"429 Too Many Requests\r\nRetry-After: 7", "StreamThrottled"),
-        (b"503 Service Unavailable", "StreamDropped"),
-    ],
-)
-def test_a_refusal_is_raised_by_its_name(aws: Aws, head: bytes, error: str) -> None:
-    """What the machine is to do with an answer is in the error's name; nothing is stored."""
-    with serving(sends(b"HTTP/1.1 " + head + b"\r\nContent-Length: 0\r\n\r\n")) as server:
-        report = run(profile_of(server), aws.store())
-    assert report.outcome.error == error
-    assert report.outcome.retry_after_s == (7 if error == "StreamThrottled" else None)
-    assert stored(aws) == []
-
-
-def test_silence_is_a_drop(aws: Aws) -> None:
-    """After `stall_after_s` without a byte the connection is closed, and its events are safe."""
-    with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
-        report = run(profile_of(server, stall_after_s=1), aws.store())
-    assert report.outcome.message == "the stream was closed (stalled): no byte came for 1 s"
-    assert stored(aws) == ["1"]
-
-
 def test_it_leaves_before_its_deadline(aws: Aws) -> None:
     """A stream that never pauses is left a margin before the kill; the cursor is that of the last stored event."""
     with serving(goes_on(1)) as server:
@@ -207,72 +123,6 @@ def test_it_leaves_before_its_deadline(aws: Aws) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     assert aws.store().read(STREAM).cursor == str(len(numbers))
     assert ledger(aws, 1)["ended_by"] == "expired"
-
-
-def test_a_connected_successor_takes_over(aws: Aws) -> None:
-    """The lease is read while events come; after the overlap the older connection raises StreamTakenOver."""
-    store = aws.store()
-
-    def successor(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + event(1))
-        store.claim(STREAM, execution="", holder="B/r2")
-        store.mark_connected(STREAM, 2, 10**15)
-        peer.wait_until_gone()
-
-    with serving(successor) as server:
-        report = run(profile_of(server), aws.store())
-    assert (report.outcome.error, report.outcome.message) == ("StreamTakenOver", "connection 2 has taken over")
-    assert ledger(aws, 1)["ended_by"] == "taken_over"
-
-
-def test_an_evicted_connection_knows_its_successor(aws: Aws) -> None:
-    """Ended by the upstream after a successor's claim, it watches the lease until the mark says who is connected."""
-    store = aws.store()
-
-    def evicts(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + event(1))
-        store.claim(STREAM, execution="", holder="B/r2")
-
-    with serving(evicts) as server:
-        later = threading.Timer(0.4, store.mark_connected, (STREAM, 2, 10**15))
-        later.start()
-        report = run(profile_of(server, overlap="evicts"), aws.store())
-        later.join()
-    assert report.outcome.error == "StreamTakenOver"
-
-
-def test_a_requested_stop_ends_it(aws: Aws) -> None:
-    """A stop that is requested in the lease is seen within a lease interval, and the function returns."""
-
-    def requests_stop(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE + event(1))
-        aws.put_control(STREAM, "lease", stop={"BOOL": True})
-        peer.wait_until_gone()
-
-    with serving(requests_stop) as server:
-        report = run(profile_of(server), aws.store())
-        assert (report.outcome.error, report.outcome.status) == ("", "stopped")
-        assert run(profile_of(server), aws.store()).outcome.status == "stopped"
-        assert len(server.peers) == 1
-
-
-def test_a_stream_claimed_by_another_execution_is_not_opened(aws: Aws) -> None:
-    """The claim is refused before any connection is made."""
-    aws.put_control(STREAM, "lease", execution={"S": "arn:other"})
-    with serving(goes_on(1)) as server:
-        report = run(profile_of(server), aws.store(), execution="arn:mine")
-        assert (report.outcome.status, server.peers) == ("superseded", [])
-
-
-def test_a_store_that_refuses_ends_it_and_closes_the_upstream(aws: Aws) -> None:
-    """StoreUnavailable is raised at once, the cursor stays before what was not stored."""
-    store = aws.store(Client(aws.dynamodb, "put_item", fails_with("ThrottlingException")))
-    with serving(sends(UNTIL_CLOSE, event(1), then=Peer.wait_until_gone)) as server:
-        report = run(profile_of(server), store)
-        assert server.peers[0].gone.wait(WAIT_S)
-    assert (report.outcome.error, stored(aws)) == ("StoreUnavailable", [])
-    assert report.outcome.message == "AWS refused PutItem after its retries: ThrottlingException"
-    assert aws.store().read(STREAM).cursor is None
 
 
 def test_a_store_that_hangs_does_not_outlast_the_deadline(aws: Aws) -> None:
@@ -374,34 +224,14 @@ def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None
     assert max(now_ms - seen_ms for seen_ms, _, now_ms in records) > 200, "the store was not slow"
 
 
-def test_an_upstream_that_forbids_two_is_opened_after_the_release(aws: Aws) -> None:
-    """The successor claims, waits for the mark of the older one's close, and connects then."""
-    store = aws.store()
-    store.claim(STREAM, execution="", holder="B/r0")
-    store.mark_connected(STREAM, 1, 10**15)
-    with serving(sends(UNTIL_CLOSE, event(1))) as server:
-        later = threading.Timer(0.4, store.release, (STREAM, 1, {}))
-        since = time.monotonic()
-        later.start()
-        report = run(profile_of(server, overlap="forbids"), aws.store())
-        later.join()
-    assert time.monotonic() - since > 0.4
-    assert (report.progress.fence, stored(aws)) == (2, ["1"])
-
-
-def test_a_wall_clock_that_is_set_back_does_not_set_back_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an hour, while a connection reads: whatever it renews, it renews forward."""
-    wall_ns = time.time_ns()
-    clock = SystemClock()
-    before_ms = clock.now_ms()
-    monkeypatch.setattr(time, "time_ns", lambda: wall_ns - 3_600 * 10**9)
-    assert before_ms <= clock.now_ms() < before_ms + 3_000_000
-
-
-def test_the_clock_starts_at_the_wall_clock_and_goes_on() -> None:
-    """Epoch milliseconds, never back."""
+def test_the_clock_starts_at_the_wall_clock_and_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where the wall clock is set back by an hour: whatever a connection renews, it renews forward."""
     before_ms = time.time_ns() // 1_000_000
     clock = SystemClock()
     instants = [clock.now_ms() for _ in range(1000)]
-    assert instants == sorted(instants)
     assert before_ms <= instants[0] <= time.time_ns() // 1_000_000 + 1
+    wall_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ns - 3_600 * 10**9)
+    instants.append(clock.now_ms())
+    assert instants == sorted(instants)
+    assert instants[-1] < before_ms + 3_000_000

@@ -13,13 +13,11 @@ import pytest
 
 from handlers.api.last_error import Retries
 from handlers.api.status import answer
-from handlers.aws.secret_values import SecretValues
-from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
-from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
 from handlers.store.stream_records import StreamRecords
-from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
+from tests.handlers.aws import CONTROL, EVENTS, Aws
+from tests.handlers.lanes import run
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 from tests.local.support import until
 
@@ -93,12 +91,7 @@ def connect(aws: Aws, clock: MovedClock, server: Server, word: str, at_ms: int) 
     table["stall_after_s"] = 900
     profile = parse(STREAM, table | ({"statuses": {"410": "expired"}} if word else {}), {})
     clock.move_to(at_ms)
-    who = Invocation(STREAM, "A", "", f"r{at_ms}", clock.now_ms() + FOR_EVER_MS, 400, 100, 100, 60_000)
-    run_invocation(profile, aws.store(), SecretValues(no_client, SECRETS), who, clock, lambda *_report: None)
-
-
-def no_client(service: str) -> Any:
-    raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
+    run(profile, aws.store(), lasts_ms=FOR_EVER_MS, clock=clock, request_id=f"r{at_ms}")
 
 
 def told(aws: Aws, clock: MovedClock) -> list[tuple[float, float, bool]]:

@@ -14,8 +14,8 @@ import pytest
 
 from handlers.upstream.reader import CHUNK_BYTES
 from tests.handlers.aws import Aws
-from tests.handlers.hostile import CLOSED, EVENT, STREAM, Flood, connect, sends
-from tests.handlers.servers import OK, UNTIL_CLOSE, Script, serving
+from tests.handlers.hostile import CLOSED, EVENT, STREAM, Flood, connect
+from tests.handlers.servers import OK, UNTIL_CLOSE, Script, sends, serving
 
 GZIP = OK + b"Content-Encoding: gzip\r\n\r\n"
 PACKED = gzip.compress(EVENT, mtime=0)

@@ -8,12 +8,12 @@ import pytest
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.backoff import KINDS, Pace, Rest, failed
-from handlers.connection.steps import Invocation, Report
+from handlers.connection.steps import Report
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.profile.parse import parse
-from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws, Client, fails_with, put_secret
+from tests.handlers.lanes import run
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 
 TOKEN = "/streamkeeper/test/token"
@@ -35,37 +35,25 @@ def stays(peer: Peer) -> None:
 
 
 class Function:
-    """Runs invocations against a server; `ends_ms` are when each of its connections ended."""
+    """Runs invocations against a server; `outcomes` are those of their connections."""
 
     def __init__(self, aws: Aws, request_id: str = "r1") -> None:
         self.request_id = request_id
         self.store = aws.store()
         self.secrets = SecretValues(boto3.client, SECRETS)
         self.clock = SystemClock()
-        self.ends_ms: list[int] = []
         self.outcomes: list[str] = []
 
     def run(self, server: Server, *, lasts_ms: int = 60_000, cycle: tuple[int, int] = (0, 0), **fields: Any) -> Report:
         table = {"address": server.address, "framing": "sse", "allow_private": True, "end": {"event": "end"}}
-        invocation = Invocation(
-            stream_id="demo",
-            lane="A",
-            execution="",
-            request_id=self.request_id,
-            deadline_ms=self.clock.now_ms() + lasts_ms,
-            margin_ms=1_000,
-            lease_every_ms=20,
-            progress_every_ms=100,
-            overlap_max_ms=60_000,
-            cycles=cycle[0],
+        profile = parse("demo", {**table, **fields}, {})
+        return run(
+            profile, self.store, lasts_ms=lasts_ms, clock=self.clock, secrets=self.secrets,
+            log=self._log, request_id=self.request_id, margin_ms=1_000, lease_every_ms=20, cycles=cycle[0],
             renew_after=cycle[1],
-        )
-        return run_invocation(
-            parse("demo", {**table, **fields}, {}), self.store, self.secrets, invocation, self.clock, self._log
-        )
+        )  # fmt: skip
 
     def _log(self, report: Report, _blocked_ms: int) -> None:
-        self.ends_ms.append(self.clock.now_ms())
         self.outcomes.append(report.outcome.error or report.outcome.status)
 
 
@@ -73,35 +61,6 @@ class Function:
 def function(aws: Aws) -> Function:
     """A function upon empty tables."""
     return Function(aws)
-
-
-def test_failures_in_a_row_rest_longer_and_longer(function: Function) -> None:
-    """Each class has its pace: here HTTP's doubles, and its limit holds; success forgets it."""
-    with serving(*[answers(b"503 X")] * 4, ends) as server:
-        backoff = {"http": {"start_s": 0.1, "factor": 2, "max_s": 0.3}}
-        report = function.run(server, reconnect_tries=5, backoff=backoff)
-    assert (report.outcome.status, function.outcomes) == ("ended", ["StreamDropped"] * 4 + ["ended"])
-    rests = [later - earlier for earlier, later in zip(function.ends_ms, function.ends_ms[1:], strict=False)]
-    assert all(rest >= least for rest, least in zip(rests, (100, 200, 300, 300), strict=True))
-    assert function.store.read("demo").rest.failures == 4
-
-
-def test_a_rest_holds_for_the_next_function(function: Function) -> None:
-    """What the machine retries at once rests for what the last function wrote down."""
-    with serving(answers(b"429 X", retry_after="1"), ends) as server:
-        assert function.run(server).outcome.error == "StreamThrottled"
-        since_ms = function.clock.now_ms()
-        assert function.run(server).outcome.status == "ended"
-        assert function.clock.now_ms() - since_ms >= 900
-
-
-def test_the_next_function_waits_for_the_reconnection_time(function: Function) -> None:
-    """What the upstream asked for on the connection that was lost."""
-    with serving(lambda peer: peer.send(UNTIL_CLOSE + b"retry: 700\n\n"), ends) as server:
-        assert function.run(server).outcome.error == "StreamDropped"
-        since_ms = function.clock.now_ms()
-        assert function.run(server).outcome.status == "ended"
-        assert function.clock.now_ms() - since_ms >= 600
 
 
 def test_a_rest_longer_than_the_function_is_left_to_the_next(function: Function) -> None:

@@ -14,8 +14,8 @@ import pytest
 from handlers.run.threads import SystemClock
 from handlers.upstream.strict_response import LINES_BYTES
 from tests.handlers.aws import EVENTS, Aws
-from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending, sends
-from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer
+from tests.handlers.hostile import CLOSED, EVENT, NOT_OPENED, STREAM, Flood, connect, drips, ending
+from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, sends
 
 # What the sockets of both sides may hold beside what was read: the kernel's, not ours.
 IN_FLIGHT_BYTES = 16 * 1024 * 1024
