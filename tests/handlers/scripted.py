@@ -6,7 +6,7 @@ Invariant: `steps` are all that were asked for, in order.
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Arrival, Closed
@@ -15,11 +15,13 @@ from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
 from handlers.group.keeping import Kept, kept
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
 from handlers.run.performer import Performer
 from handlers.run.ports import STORE, Ports
 from handlers.run.threads import Bell
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
+from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_ports import PromptPool
 from tests.handlers.aws import SECRETS
 
@@ -159,6 +161,43 @@ class World:
         self.opened.append((stream, self.now_ms))
         self.readers[stream] = Reader(self, stream, script)
         return self.readers[stream]
+
+
+class Functions(World):
+    """Calls functions of one stream one after the other, on tables of their own."""
+
+    # Of a profile that says nothing more, and when it all begins.
+    usual: ClassVar[dict[str, Any]] = {}
+    origin_ms = 0
+
+    def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
+        self.tables = MemoryDynamoDB("events", "control")
+        super().__init__(plain_store(self.tables), lambda _stream: play(), actions)
+        self.called = 0
+        self.now_ms = self.origin_ms
+
+    @property
+    def asked_ms(self) -> list[int]:
+        """When the upstream was asked."""
+        return [at_ms - self.origin_ms for _, at_ms in self.opened]
+
+    def profile(self, **fields: Any) -> Profile:
+        """The stream's, with some fields of its own."""
+        return parse("demo", {"address": "https://example.com", "framing": "sse", **self.usual, **fields}, {})
+
+    def invocation(self, lane: str = "A", execution: str = "") -> Invocation:
+        """The next one."""
+        self.called += 1
+        return Invocation("demo", lane, execution, f"r{self.called}", self.now_ms + 900_000, 4_000, 1_000, 1_000, 0)
+
+    def start(self, lane: str = "A", **fields: Any) -> Report:
+        """How the next function ends."""
+        return self.run(self.profile(**fields), self.invocation(lane))
+
+
+def plain_store(tables: MemoryDynamoDB) -> Store:
+    """The store on these tables, without a queue."""
+    return Store(tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print)
 
 
 class _Clock:

@@ -219,52 +219,18 @@ def test_events_end_when_the_stage_says_or_the_profile(
 def test_a_connection_logs_no_more_than_is_priced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`streamkeeper cost` has its lines, those of the platform and the error that it is raised as."""
+    """`streamkeeper cost` has its lines, those of the platform and the error of handlers/errors.py that is raised."""
     with serving(end_after(b"data: a\n\n")) as server:
         monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with pytest.raises(errors.StreamDropped) as raised:
+        with pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$") as raised:
             call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
     error = "".join(traceback.format_exception(raised.value))
-    logged = len(capsys.readouterr().out) + len(error) + PLATFORM_BYTES
+    out = capsys.readouterr().out
+    documents = [json.loads(line) for line in out.splitlines() if "_aws" in line]
+    assert [(document["Stored"], document["Dropped"]) for document in documents] == [(1, 1)]
+    logged = len(out) + len(error) + PLATFORM_BYTES
     priced = stage_costs.measured()["log_bytes_per_connection"]
     assert priced / 2 < logged < priced
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_a_stream_that_closes_is_raised_by_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The class is the one of handlers/errors.py that the machine catches, and the end is counted."""
-    with serving(end_after(b"data: a\n\n")) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$"):
-            call(an_event("demo:x"))
-    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
-    assert [(document["Stored"], document["Dropped"]) for document in documents] == [(1, 1)]
-
-
-def test_a_profile_may_ask_to_reconnect_in_place(aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a drop the same invocation claims again and resumes at the cursor; each connection has its record."""
-    (sandbox / "demo.toml").write_text('reconnect_tries = 1\nresume = { header = "Last-Event-ID" }\n' + PROFILE)
-    first, second = b"id: 1\ndata: a\n\n", b"id: 2\ndata: b\n\nevent: end\ndata: x\n\n"
-    with serving(end_after(first), end_after(second)) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        answer = call(an_event(lane="A", execution="arn:1"))
-    assert (answer["status"], answer["fence"]) == ("ended", 2)
-    assert b"last-event-id: 1\r\n" in server.peers[1].request.lower()
-    assert {item["data"] for item in aws.items(EVENTS, "demo").values()} == {"a", "b", "x"}
-    records = {key: item for key, item in aws.items(CONTROL, "demo").items() if key.startswith("connection#")}
-    assert [record["ended_by"] for record in records.values()] == ["ended_by_upstream", "ended"]
-
-
-def test_reconnecting_in_place_is_bounded(aws: Aws, sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody answers, the tries are used up and the drop is raised: the machine's back-off is longer."""
-    (sandbox / "demo.toml").write_text("reconnect_tries = 2\n" + PROFILE)
-    with serving(end_after()) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
-    with pytest.raises(Exception, match="the stream was not opened"):
-        call(an_event())
-    assert aws.items(CONTROL, "demo")["lease"]["fence"] == 3
 
 
 def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
@@ -287,66 +253,32 @@ def test_what_a_function_is_asked_for(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("asked_s", "deployed_s", "overlap_ms", "waits_too_long"),
-    [
-        (0, 840, 28_000, False),  # an older machine, which does not say
-        (840, 840, 28_000, False),
-        (868, 840, 0, False),
-        (869, 840, 0, True),
-        (869, 869, 0, False),  # settings without an overlap are nobody's mistake
-        (540, 840, 328_000, False),
-    ],
-)
-def test_the_wait_of_the_execution_decides(
-    asked_s: int, deployed_s: int, overlap_ms: int, waits_too_long: bool, tmp_path: Path
-) -> None:
-    """An overlap is as long as the wait leaves room for; a renewal is due where another wait would leave some."""
+# Seconds: how long the machine says that lanes wait and functions live, how long lanes wait as deployed, what is left;
+# then the deadline, the longest overlap, and whether a renewal is due.
+WAITS: dict[str, tuple[int, int, int, int, int, int, bool]] = {
+    "an older machine, which says nothing": (0, 0, 840, 900, 900_000, 28_000, False),
+    "as deployed": (840, 0, 840, 900, 900_000, 28_000, False),
+    "no overlap": (868, 0, 840, 900, 900_000, 0, False),
+    "less than none": (869, 0, 840, 900, 900_000, 0, True),
+    "settings without an overlap are nobody's mistake": (869, 0, 869, 900, 900_000, 0, False),
+    "a shorter wait": (540, 0, 840, 900, 900_000, 328_000, False),
+    "an older machine with a shorter wait": (240, 0, 240, 900, 900_000, 628_000, False),
+    "a moment has passed": (240, 900, 240, 899, 899_000, 627_000, False),
+    "a limit that was lengthened since": (240, 300, 240, 900, 300_000, 28_000, False),
+    "with a longer margin than the machine was made for": (240, 260, 240, 900, 260_000, 0, True),
+    "the deployed limit leaves none": (240, 260, 240, 260, 260_000, 0, False),
+}
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Path) -> None:
+    """A function ends when its machine no longer waits for it; a renewal is due where others would leave an overlap."""
+    wait_s, limit_s, deployed_s, left_s, deadline_ms, overlap_ms, is_due = WAITS[case]
     limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": str(deployed_s)}
-    request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=asked_s)
-    settings = Settings.load(environment(tmp_path, **limits))
-    who = stream_invocation.to_invocation(request, settings, "r1", now_ms=0, remaining_ms=900_000)
-    assert (who.overlap_max_ms, who.waits_too_long, who.is_renewal_due) == (overlap_ms, waits_too_long, waits_too_long)
-
-
-@pytest.mark.parametrize(
-    ("limit_s", "left_s", "deadline_ms", "overlap_ms", "is_renewal_due"),
-    [
-        (0, 900, 900_000, 628_000, False),  # an older machine, which does not say
-        (900, 899, 899_000, 627_000, False),
-        (300, 900, 300_000, 28_000, False),
-        (260, 900, 260_000, 0, True),  # with a longer margin than the machine was made for
-        (260, 260, 260_000, 0, False),  # settings without an overlap are nobody's mistake
-    ],
-)
-def test_a_function_lives_for_no_longer_than_its_machine_waits_for_it(
-    limit_s: int, left_s: int, deadline_ms: int, overlap_ms: int, is_renewal_due: bool, tmp_path: Path
-) -> None:
-    """After a deployment that lengthens the limit it ends in time, and a renewal is due where no overlap is left."""
-    limits = {"MARGIN_S": "20", "LEASE_EVERY_S": "2", "PROGRESS_EVERY_S": "5", "WAIT_S": "240"}
-    request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=240, limit_s=limit_s)
+    request = stream_invocation.Request("demo:x", "A", "arn:1", 3, 9, wait_s=wait_s, limit_s=limit_s)
     settings = Settings.load(environment(tmp_path, **limits))
     who = stream_invocation.to_invocation(request, settings, "r1", now_ms=0, remaining_ms=left_s * 1000)
-    expected = (deadline_ms, overlap_ms, is_renewal_due)
-    assert (who.deadline_ms, who.overlap_max_ms, who.is_renewal_due) == expected
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_a_function_leaves_its_margin_before_its_limit(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has thirty seconds and a margin of twenty-nine: it connects, and is gone long before half of them are over."""
-    monkeypatch.setenv("MARGIN_S", "29")
-
-    def stays(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE)
-        peer.wait_until_gone()
-
-    with serving(stays) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with pytest.raises(errors.ConnectionExpired):
-            call(an_event(lane="A", execution="arn:1"), LambdaContext(remaining_ms=30_000))
-    record = aws.items(CONTROL, "demo")["connection#000000000001"]
-    assert record["ended_by"] == "expired"
-    assert record["closed_ms"] - record["claimed_ms"] < 15_000
+    assert (who.deadline_ms, who.overlap_max_ms, who.is_renewal_due) == (deadline_ms, overlap_ms, is_due)
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -3,12 +3,9 @@
 import os
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import pytest
 
 from handlers.aws.clients import dynamodb
 from handlers.aws.secret_values import SecretValues
@@ -24,7 +21,9 @@ from handlers.run.threads import SystemClock
 from handlers.settings import plain_aws
 from handlers.store.group_store import GroupStore
 from tests.handlers.aws import CONTROL, EVENTS, SECRETS, Aws
+from tests.handlers.lanes import no_client
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Server, serving
+from tests.local.support import until
 
 GROUP, EXECUTION = "#1", "E1"
 WAIT_S = 60.0
@@ -134,18 +133,6 @@ class Group:
             assert not thread.is_alive()
 
 
-def no_client(service: str) -> Any:
-    raise AssertionError(f"no profile here refers to a secret, and {service} is asked for one")
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Returns once it holds; fails after a minute."""
-    until_s = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-
-
 def numbered(first: int, last: int) -> bytes:
     return b"".join(b"id: %d\ndata: %d\n\n" % (number, number) for number in range(first, last + 1))
 
@@ -192,15 +179,15 @@ def test_streams_of_one_function_have_fates_of_their_own(aws: Aws) -> None:
         one.join("calm", "evicts-a", "forbids-b", "refuses", "resets", "floods", "nobody")
         one.start("r1")
         calm = ("calm", "evicts-a", "forbids-b")
-        until(lambda: all(one.keys(stream) == [1, 2, 3] for stream in calm))
-        until(lambda: len(one.keys("resets")) >= 2 and len(one.keys("floods")) > 100)
-        until(lambda: one.lease("refuses").get("ending") == "StreamRejected")
-        until(lambda: one.lease("nobody").get("ending") == "InvalidRequest")
+        assert until(lambda: all(one.keys(stream) == [1, 2, 3] for stream in calm))
+        assert until(lambda: len(one.keys("resets")) >= 2 and len(one.keys("floods")) > 100)
+        assert until(lambda: one.lease("refuses").get("ending") == "StreamRejected")
+        assert until(lambda: one.lease("nobody").get("ending") == "InvalidRequest")
         one.join("later")
-        until(lambda: one.keys("later") == [1, 2, 3])
+        assert until(lambda: one.keys("later") == [1, 2, 3])
         assert [name for name, *_ in one.records.members().items()] == sorted([*calm, "resets", "floods", "later"])
         one.leave("floods", "calm")
-        until(lambda: len(one.records.members()) == 4)
+        assert until(lambda: len(one.records.members()) == 4)
         assert one.lease("calm")["ending"] == "StreamEnded"
         assert "execution" not in one.lease("calm")
         assert one.lease("evicts-a")["execution"] == EXECUTION
@@ -216,9 +203,9 @@ def test_a_profile_that_was_deployed_since_is_asked_for(aws: Aws) -> None:
         one.unknown.add("new")
         one.join("calm")
         one.start("r1")
-        until(lambda: one.keys("calm") == [1, 2, 3])
+        assert until(lambda: one.keys("calm") == [1, 2, 3])
         one.join("new")
-        until(lambda: one.keys("new") == [1, 2, 3])
+        assert until(lambda: one.keys("new") == [1, 2, 3])
         assert [peer.request.split()[1] for peer in one.server.peers] == [b"/calm", b"/new"]
         one.leave("calm", "new")
     assert (one.ended["r1"].status, one.asked, one.reported) == ("stopped", ["new"], [])
@@ -231,55 +218,33 @@ def test_who_waits_for_a_profile_that_is_not_told_is_not_rejected(aws: Aws) -> N
         one.is_mute = True
         one.join("calm")
         one.start("r1")
-        until(lambda: one.keys("calm") == [1, 2, 3])
+        assert until(lambda: one.keys("calm") == [1, 2, 3])
         one.join("new", "gone")
-        until(lambda: one.records.read().heartbeats["r1"].away == 2)
+        assert until(lambda: one.records.read().heartbeats["r1"].away == 2)
         one.leave("gone")
-        until(lambda: set(one.records.members()) == {"calm", "new"})
+        assert until(lambda: set(one.records.members()) == {"calm", "new"})
         assert one.lease("gone")["ending"] == "StreamEnded"
         one.unknown.clear()
         one.start("r2")
-        until(lambda: one.keys("new") == [1, 2, 3])
-        until(lambda: "r1" in one.ended)
+        assert until(lambda: one.keys("new") == [1, 2, 3])
+        assert until(lambda: "r1" in one.ended)
         one.leave("calm", "new")
     assert (one.ended["r1"].error, one.ended["r2"].status) == ("StreamTakenOver", "stopped")
     assert (sorted(one.asked), one.reported) == (["gone", "new"], [])
 
 
-@pytest.mark.parametrize("policy", ["tolerates", "evicts", "forbids"])
-def test_a_second_function_takes_over(aws: Aws, policy: str) -> None:
+def test_a_second_function_takes_over(aws: Aws) -> None:
     """Each stream is handed over, the older function ends as taken over, and each event is stored."""
     with group(aws) as one:
-        streams = [f"{policy}-{number}" for number in range(4)]
+        streams = [f"{policy}-{number}" for policy in ("tolerates", "evicts", "forbids") for number in range(2)]
         one.join(*streams)
         one.start("r1")
-        until(lambda: all(one.keys(stream) == [1, 2, 3] for stream in streams))
+        assert until(lambda: all(one.keys(stream) == [1, 2, 3] for stream in streams))
         one.start("r2")
-        until(lambda: "r1" in one.ended)
+        assert until(lambda: "r1" in one.ended)
         assert one.ended["r1"].error == "StreamTakenOver"
         heartbeats = one.records.read().heartbeats
         assert (heartbeats["r1"].is_ended, heartbeats["r2"].is_ended) == (True, False)
         assert {one.lease(stream)["marked"] for stream in streams} == {"2/r2"}
         one.leave(*streams)
     assert one.ended["r2"].status == "stopped"
-
-
-def test_a_function_leaves_at_its_deadline(aws: Aws) -> None:
-    """It releases what it has, and ends as expired: nobody has taken over."""
-    with group(aws) as one:
-        one.join("calm", "resets")
-        one.start("r1", lasts_s=5)
-        until(lambda: one.keys("calm") == [1, 2, 3])
-    assert one.ended["r1"].error == "ConnectionExpired"
-    assert one.lease("calm")["released"] == 1
-
-
-def test_a_function_of_another_execution_is_turned_away(aws: Aws) -> None:
-    """It claims nothing, and ends as superseded."""
-    with group(aws) as one:
-        aws.put_control(GROUP, "lease", execution={"S": "E2"})
-        one.join("calm")
-        one.start("r1")
-        one.wait_for_end()
-        assert one.ended["r1"].status == "superseded"
-        assert aws.items(EVENTS, "calm") == {}

@@ -1,6 +1,6 @@
 """Refusals that may pass, in virtual time: the real decisions and the real store, on tables in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,8 @@ from handlers.connection.backoff import JITTER, NO_REST, REFUSAL_PACE, Pace, Ref
 from handlers.connection.effects import Progress
 from handlers.connection.inputs import Closed, Opened
 from handlers.connection.lease import Lease
-from handlers.connection.steps import Invocation, Report
-from handlers.profile.parse import parse
 from handlers.store import ledger_records, typed_values
-from handlers.store.connection_store import Store
-from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.scripted import Action, Script, World
+from tests.handlers.scripted import Functions, Script
 
 LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]
 ANSWERED: Script = [(0, Opened(200)), (10, Closed("ended_by_upstream"))]
@@ -30,40 +26,21 @@ def answered(status: int, **headers: str) -> Script:
     return [(0, Opened(status, {name.replace("_", "-"): value for name, value in headers.items()}))]
 
 
-class Machine(World):
+class Machine(Functions):
     """Calls functions one after the other, as the machine does after a drop: each at once."""
 
-    def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
-        self.tables = MemoryDynamoDB("events", "control")
-        store = Store(
-            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print
-        )
-        super().__init__(store, lambda _stream: play(), actions)
-        self.called = 0
-        self.lot = 0
-        self.now_ms = ORIGIN_MS
+    lot = 0
+    origin_ms = ORIGIN_MS
 
     def act_at(self, at_ms: int, act: Callable[[], object]) -> None:
         """Lets somebody else do something then."""
         self._actions.append((at_ms, act))
 
-    @property
-    def asked(self) -> list[int]:
-        """When the upstream was asked."""
-        return [at_ms - ORIGIN_MS for _, at_ms in self.opened]
-
-    def call(self, lane: str = "A", **fields: Any) -> Report:
-        """How the next function ends."""
-        self.called += 1
-        who = Invocation("demo", lane, "", f"r{self.called}", self.now_ms + 900_000, 4_000, 1_000, 1_000, 0)
-        table = {"address": "https://example.com", "framing": "sse", **fields}
-        return self.run(parse("demo", table, {}), who)
-
     def until_rejected(self, **fields: Any) -> list[str]:
         """The errors of all functions, in both lanes in turn, until one says that the stream is rejected."""
         errors: list[str] = []
         while len(errors) < 100 and (not errors or errors[-1] == DROPPED):
-            errors.append(self.call("AB"[len(errors) % 2], **fields).outcome.error)
+            errors.append(self.start("AB"[len(errors) % 2], **fields).outcome.error)
         return errors
 
 
@@ -73,7 +50,7 @@ def test_a_refusal_is_final_after_so_long_and_no_sooner(status: int, overlap: st
     """It is tried again at growing distances by both lanes, the last time when it is final, and rejected once."""
     machine = Machine(lambda: answered(status))
     errors = machine.until_rejected(overlap=overlap)
-    assert machine.asked == [0, 1_000, 3_000, 7_000, 15_000, *range(31_000, 300_000, 30_000), 300_000]
+    assert machine.asked_ms == [0, 1_000, 3_000, 7_000, 15_000, *range(31_000, 300_000, 30_000), 300_000]
     assert errors == [DROPPED] * 14 + [REJECTED]
 
 
@@ -81,15 +58,15 @@ def test_a_refusal_is_final_after_so_long_and_no_sooner(status: int, overlap: st
 def test_another_refusal_is_final_at_once(status: int) -> None:
     """A retry cannot help, as ever."""
     machine = Machine(lambda: answered(status))
-    assert (machine.until_rejected(), machine.asked) == ([REJECTED], [0])
+    assert (machine.until_rejected(), machine.asked_ms) == ([REJECTED], [0])
 
 
 def test_zero_makes_a_refusal_final_at_once() -> None:
     """So does a profile that says of a status that it is rejected; and any status may be refused for a while."""
     machine = Machine(lambda: answered(403))
-    report = machine.call(reject_after=0)
+    report = machine.start(reject_after=0)
     assert report.outcome.message == "the upstream answered 403: a retry cannot help"
-    assert (machine.store.read("demo").rest, machine.asked) == (NO_REST, [0])
+    assert (machine.store.read("demo").rest, machine.asked_ms) == (NO_REST, [0])
     assert Machine(lambda: answered(403)).until_rejected(statuses={"403": "rejected"}) == [REJECTED]
     assert len(Machine(lambda: answered(410)).until_rejected(statuses={"410": "refused"}, reject_after=3)) == 3
 
@@ -97,7 +74,7 @@ def test_zero_makes_a_refusal_final_at_once() -> None:
 def test_the_words_say_for_how_long() -> None:
     """Before, how much longer it may last; in the end, how long it did."""
     machine = Machine(lambda: answered(403))
-    said = [machine.call(reject_after="3s").outcome for _ in range(3)]
+    said = [machine.start(reject_after="3s").outcome for _ in range(3)]
     assert [(one.message, one.http_status) for one in said] == [
         ("the upstream answered 403: final if it goes on for 3 s", 403),
         ("the upstream answered 403: final if it goes on for 2 s", 403),
@@ -111,7 +88,7 @@ def test_whatever_else_comes_begins_the_row_anew(other: Script) -> None:
     scripts = [answered(403), answered(403), other]
     machine = Machine(lambda: scripts.pop(0) if scripts else answered(403))
     for _ in range(3):
-        machine.call(reject_after=60)
+        machine.start(reject_after=60)
     begun_ms = machine.now_ms
     assert machine.until_rejected(reject_after=60)[-1] == REJECTED
     assert machine.now_ms - begun_ms >= 60_000
@@ -130,7 +107,7 @@ def test_a_post_begins_the_row_anew() -> None:
     )
     machine.opened.clear()
     assert machine.until_rejected(reject_after=20)[-1] == REJECTED
-    assert machine.asked == [100_000, 101_000, 103_000, 107_000, 115_000, 120_000]
+    assert machine.asked_ms == [100_000, 101_000, 103_000, 107_000, 115_000, 120_000]
 
 
 @pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
@@ -147,28 +124,28 @@ def test_no_refusal_is_final_while_another_connection_lives(overlap: str) -> Non
         machine.act_at(seen_ms, partial(machine.store.heartbeat, "demo", 1, seen_ms + 20_000, shown))
     errors = machine.until_rejected(overlap=overlap, reject_after=20)
     assert errors[-1] == REJECTED
-    assert 220_000 <= machine.asked[-1] < 250_000
+    assert 220_000 <= machine.asked_ms[-1] < 250_000
 
 
 def test_the_upstream_may_ask_for_more() -> None:
     """Its Retry-After is the least, also where the refusal would be final before."""
     machine = Machine(lambda: answered(403, retry_after="40"))
     assert machine.until_rejected(reject_after=60) == [DROPPED, DROPPED, REJECTED]
-    assert machine.asked == [0, 40_000, 80_000]
+    assert machine.asked_ms == [0, 40_000, 80_000]
 
 
 def test_the_profile_may_have_a_pace_of_its_own() -> None:
     """`backoff.refused`."""
     machine = Machine(lambda: answered(403))
     machine.until_rejected(reject_after=20, backoff={"refused": {"start_s": 8}})
-    assert machine.asked == [0, 8_000, 16_000, 20_000]
+    assert machine.asked_ms == [0, 8_000, 16_000, 20_000]
 
 
 def test_in_place_as_well() -> None:
     """A function that reconnects by itself waits as long, and ends by the same word."""
     machine = Machine(lambda: answered(404))
-    assert machine.call(reject_after=7, reconnect_tries=20).outcome.error == REJECTED
-    assert machine.asked == [0, 1_000, 3_000, 7_000]
+    assert machine.start(reject_after=7, reconnect_tries=20).outcome.error == REJECTED
+    assert machine.asked_ms == [0, 1_000, 3_000, 7_000]
 
 
 def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
@@ -180,8 +157,8 @@ def test_who_rests_beside_a_rejection_does_not_try_again() -> None:
 
     machine = Machine(lambda: answered(403), [(ORIGIN_MS + 5_000, rejects)])
     machine.store.change_rest("demo", NO_REST, Rest("refused", 3, ORIGIN_MS + 9_000, refused_since_ms=1), "A/r0")
-    outcome = machine.call("B").outcome
-    assert ((outcome.error, outcome.status), machine.asked, machine.now_ms - ORIGIN_MS) == (
+    outcome = machine.start("B").outcome
+    assert ((outcome.error, outcome.status), machine.asked_ms, machine.now_ms - ORIGIN_MS) == (
         ("", "superseded"),
         [],
         5_000,

@@ -1,51 +1,25 @@
 """Rests between tries, in virtual time: the real decisions and the real store, on tables in memory."""
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import Chunk, Claimed, Closed, Opened
-from handlers.connection.steps import Invocation, Report
 from handlers.framing.events import StreamEvent
-from handlers.profile.behaviour import Profile
-from handlers.profile.parse import parse
-from handlers.store.connection_store import Store
 from handlers.store.event_items import partition_key
-from handlers.store.requests import Requests
-from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.scripted import Action, Script, World
+from tests.handlers import scripted
+from tests.handlers.scripted import Script
 
 BACKOFF = {"network": {"start_s": 1}, "http": {"start_s": 2, "factor": 2}, "throttled": {"start_s": 4}}
 
 
-def profile(**fields: Any) -> Profile:
-    """A profile with a pace for each kind of failure."""
-    return parse("demo", {"address": "https://example.com", "framing": "sse", "backoff": BACKOFF, **fields}, {})
+class Functions(scripted.Functions):
+    """Those of a profile with a pace for each kind of failure."""
 
-
-class Functions(World):
-    """Runs functions one after the other."""
-
-    def __init__(self, play: Callable[[], Script], actions: Sequence[Action] = ()) -> None:
-        self.tables = MemoryDynamoDB("events", "control")
-        store = Store(
-            self.tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print
-        )
-        super().__init__(store, lambda _stream: play(), actions)
-
-    @property
-    def asked_ms(self) -> list[int]:
-        """When the upstream was asked."""
-        return [at_ms for _, at_ms in self.opened]
-
-    def start(self, number: int = 1, **fields: Any) -> Report:
-        """How the function ends."""
-        who = Invocation("demo", "A", "", f"r{number}", self.now_ms + 900_000, 4_000, 1_000, 1_000, 0)
-        return self.run(profile(**fields), who)
+    usual: ClassVar[dict[str, Any]] = {"backoff": BACKOFF}
 
 
 def refused(http_status: int, retry_after_s: int | None = None) -> Script:
@@ -60,16 +34,16 @@ LIVED: Script = [(0, Opened(200)), (60_000, Closed("ended_by_upstream"))]
 def test_a_rest_holds_for_the_next_function() -> None:
     """What was asked for in Retry-After is waited for by whoever is started at once, to the millisecond."""
     functions = Functions(lambda: refused(429, 9))
-    for number in range(3):
-        functions.start(number)
+    for _ in range(3):
+        functions.start()
     assert functions.asked_ms == [0, 9_000, 18_000]
 
 
 def test_failures_in_a_row_rest_longer() -> None:
     """Whichever function meets them."""
     functions = Functions(lambda: refused(503))
-    for number in range(4):
-        functions.start(number)
+    for _ in range(4):
+        functions.start()
     assert functions.asked_ms == [0, 2_000, 6_000, 14_000]
 
 
@@ -109,8 +83,8 @@ def test_a_try_is_written_down_as_one_until_it_has_ended() -> None:
         return refused(503)
 
     functions = Functions(answer)
-    functions.start(0)
-    functions.start(1)
+    functions.start()
+    functions.start()
     took_ms = functions.asked_ms[1]
     held, after = rests[1], functions.store.read("demo").rest
     assert (rests[0], held) == (Rest(), Rest("http", 1, held.until_ms, tried_ms=took_ms))
@@ -148,14 +122,14 @@ def test_a_row_of_failures_ends_with_a_connection_that_lives() -> None:
     def hand_over() -> None:
         rows.append(functions.store.read("demo").rest)
         successor = Functions(lambda: refused(503))
-        successor.store, successor.now_ms = functions.store, functions.now_ms
-        successor.start(9)
+        successor.store, successor.now_ms, successor.called = functions.store, functions.now_ms, 8
+        successor.start()
         rows.append(functions.store.read("demo").rest)
 
     plays: list[Script] = [refused(503), refused(503), list(LIVED)]
     functions = Functions(lambda: plays.pop(0), [(20_000, hand_over)])
-    for number in range(3):
-        functions.start(number)
+    for _ in range(3):
+        functions.start()
     assert rows == [Rest("", 0, 6_000), Rest("http", 1, 22_000)]
     assert functions.store.read("demo").rest == Rest("http", 1, 22_000)
 
@@ -165,8 +139,8 @@ def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
     plays: list[Script] = [refused(503), [(0, Opened(200)), (999, Closed("reset"))], refused(503)]
     functions = Functions(lambda: plays.pop(0))
     rows = []
-    for number in range(3):
-        functions.start(number, reconnect_tries=0)
+    for _ in range(3):
+        functions.start(reconnect_tries=0)
         rows.append(functions.store.read("demo").rest.failures)
     assert rows == [1, 1, 1]
 
@@ -216,8 +190,7 @@ def test_the_claim_after_a_rest_looks_for_itself(changed: dict[str, Any], end: s
 
     scripts: list[Script] = [asks(b"900"), [(0, Opened(204))]]
     functions = Functions(lambda: scripts.pop(0), [(10_450, change)])
-    who = Invocation("demo", "A", "mine", "r1", 900_000, 4_000, 1_000, 1_000, 0)
-    report = functions.run(profile(backoff={}, reconnect_tries=1), who)
+    report = functions.run(functions.profile(backoff={}, reconnect_tries=1), functions.invocation(execution="mine"))
     assert (report.outcome.error or report.outcome.status) == (end or "ended")
     assert functions.asked_ms == ([0] if end else [0, 10_900])
 
@@ -236,8 +209,8 @@ def asked_ms(*scripts: Script, count: int = 2, **fields: Any) -> list[int]:
     """When the upstream was asked by so many functions, each started at once after the one before; then it stays."""
     left = list(scripts)
     functions = Functions(lambda: left.pop(0) if left else [(0, Opened(200))])
-    for number in range(count):
-        functions.start(number, **{"backoff": {}, **fields})
+    for _ in range(count):
+        functions.start(**{"backoff": {}, **fields})
     return functions.asked_ms
 
 
@@ -323,9 +296,8 @@ def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> Non
 def test_the_first_claim_fixes_the_partitions() -> None:
     """A connection whose profile says another number writes where the others did."""
     functions = Functions(lambda: LIVED)
-    who = Invocation("demo", "A", "", "r1", 900_000, 4_000, 1_000, 1_000, 0)
     for number, partitions in ((1, 5), (2, 1)):
-        requests = Requests(profile(partitions=partitions), functions.store, who, lambda: 0)
+        requests = functions.requests(functions.profile(partitions=partitions), functions.invocation())
         event = StreamEvent(f"k{number}", "x", None, None, None, 0)
         assert [isinstance(request(), Claimed) for request in requests.of(Claim())] == [True]
         for write in requests.of(Write(number, 0, (event,))):

@@ -221,6 +221,16 @@ def test_the_last_that_leaves_ends_the_group() -> None:
     assert world.functions == []
 
 
+def test_a_function_of_another_execution_is_turned_away() -> None:
+    """It claims nothing, and ends as superseded."""
+    world = World({"a": "evicts"})
+    world.join("evicts:a")
+    other = typed_values.key("#1", "lease") | {"execution": {"S": "E2"}}
+    world.tables.put_item(TableName=CONTROL, Item=other)
+    world.start("r1")
+    assert (world.outcomes["r1"].status, world.holders("evicts:a")) == ("superseded", [])
+
+
 @pytest.mark.parametrize("proved", [False, True])
 def test_a_killed_function_is_followed_stream_by_stream(proved: bool) -> None:
     """Where a second is forbidden, once it is ended: by the proof at once, else when its heartbeat has run out."""
