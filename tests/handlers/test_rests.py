@@ -145,11 +145,6 @@ def test_a_connection_that_is_answered_and_closed_at_once_ends_no_row() -> None:
     assert rows == [1, 1, 1]
 
 
-def test_who_overtook_another_forgets_nothing_of_it() -> None:
-    """The two of `test_a_failure_beside_another_is_added_to_it` that a defect overwrites."""
-    test_a_failure_beside_another_is_added_to_it(refused(503), Rest("throttled", 4, 90_000), Rest("http", 1, 90_000))
-
-
 def test_who_made_room_for_a_successor_asked_nothing_of_the_upstream() -> None:
     """Where it was never opened, that is no failure to connect: no rest is written down."""
     functions = Functions(lambda: [(0, Closed("refused"))])
@@ -275,11 +270,6 @@ def test_failures_in_place_come_back_at_random(lot: float, asked_ms: list[int]) 
     functions.lot = lot
     functions.start(reconnect_tries=3, backoff={})
     assert functions.asked_ms == asked_ms
-
-
-def test_failures_in_place_keep_no_step() -> None:
-    """The middle of `test_failures_in_place_come_back_at_random`, which a defect puts to its end."""
-    test_failures_in_place_come_back_at_random(0.3, [0, 0, 30, 120])
 
 
 def test_a_function_comes_back_in_place_with_time_for_more_than_leaving() -> None:
