@@ -44,11 +44,27 @@ def fresh(
     return Manager(profile(overlap, **more), invocation, after_fence)
 
 
-def connected(overlap: str = "evicts", **more: Any) -> Manager:
-    """A manager that was answered at 30 ms."""
+# What most of them go on from, and the lease that they have claimed.
+SEVEN, MINE = Resumption("7"), Lease(fence=FENCE, execution="mine")
+
+
+def claimed(
+    overlap: str = "evicts",
+    at: Resumption = SEVEN,
+    lease: Lease = MINE,
+    partitions: int = 1,
+    **more: Any,
+) -> Manager:
+    """A manager whose claim was granted at 20 ms."""
     manager = fresh(overlap, **more)
     manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7")))
+    manager.handle(20, Claimed(lease, at, partitions=partitions))
+    return manager
+
+
+def connected(overlap: str = "evicts", **more: Any) -> Manager:
+    """A manager that was answered at 30 ms."""
+    manager = claimed(overlap, **more)
     if overlap == "forbids":
         manager.handle(20, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine"), Resumption("7")))
     manager.handle(30, Opened(200))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from handlers.connection.effects import Effect, RecordLoss, Release, Write
-from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Resumption, Written
+from handlers.connection.inputs import Chunk, Closed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.intake import MOST_EVENTS
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
-from tests.handlers.connection.managers import FENCE, SAVES, fresh, outcome
+from tests.handlers.connection.managers import FENCE, SAVES, claimed, outcome
 
 FIELDS: dict[str, Any] = {
     "framing": "ndjson",
@@ -29,9 +29,7 @@ FIELDS: dict[str, Any] = {
 
 
 def reading(cursor: str | None = None, saved_ms: int | None = None, **fields: Any) -> Manager:
-    manager = fresh(**(FIELDS | fields))
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(cursor, saved_ms)))
+    manager = claimed(at=Resumption(cursor, saved_ms), **FIELDS | fields)
     manager.handle(30, Opened(200))
     return manager
 

@@ -17,7 +17,6 @@ from handlers.connection.effects import (
 from handlers.connection.ends import WATCH_MS
 from handlers.connection.inputs import (
     Chunk,
-    Claimed,
     Closed,
     LeaseRead,
     Opened,
@@ -28,15 +27,15 @@ from handlers.connection.inputs import (
 )
 from handlers.connection.lease import Lease
 from handlers.connection.lifetime import Phase
-from handlers.connection.record import LOOK_EVERY
+from handlers.connection.record import BROKEN, LOOK_EVERY
 from tests.handlers.connection.managers import (
     DEADLINE_MS,
     FENCE,
     MARGIN_MS,
+    claimed,
     connected,
     drained,
     event,
-    fresh,
     kinds,
     outcome,
 )
@@ -243,7 +242,9 @@ def test_a_store_that_refuses_ends_the_connection() -> None:
     assert outcome(effects).error == "StoreUnavailable"
 
 
-@pytest.mark.parametrize(("reason", "closed_ms"), [("reset", 40), ("stalled", 40), ("ended_by_upstream", 9_000)])
+@pytest.mark.parametrize(
+    ("reason", "closed_ms"), [*((reason, 40) for reason in sorted(BROKEN)), ("ended_by_upstream", 9_000)]
+)
 def test_the_ledger_covers_nothing_after_the_last_byte_of_a_broken_connection(reason: str, closed_ms: int) -> None:
     """When the peer died is not known, only when it was last heard; a proper end is an end."""
     manager = connected()
@@ -255,9 +256,7 @@ def test_the_ledger_covers_nothing_after_the_last_byte_of_a_broken_connection(re
 
 def test_a_close_that_came_with_the_answer_is_not_before_the_opening() -> None:
     """Both are handled later than they came; the ledger's record never ends before it begins."""
-    manager = fresh()
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7")))
+    manager = claimed()
     manager.handle(30, Opened(200), arrived_ms=22)
     effects = manager.handle(40, Closed("ended_by_upstream"), arrived_ms=28)
     saved = [effect.progress for effect in effects if isinstance(effect, SaveRecord)]
@@ -300,9 +299,7 @@ def test_a_drain_that_takes_too_long_is_cut_at_half_the_margin() -> None:
 @pytest.mark.parametrize(("looked", "is_dropped", "looks"), [(0, True, True), (1, True, False), (1, False, True)])
 def test_of_many_that_break_off_one_looks_for_gaps(looked: int, is_dropped: bool, looks: bool) -> None:
     """One that is dropped leaves that to the next, which looks further back; after a stop nobody comes."""
-    manager = fresh()
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=LOOK_EVERY, execution="mine"), Resumption("7", looked=looked)))
+    manager = claimed(at=Resumption("7", looked=looked), lease=Lease(fence=LOOK_EVERY, execution="mine"))
     manager.handle(30, Opened(200))
     if is_dropped:
         effects = manager.handle(40, Closed("reset"))

@@ -3,18 +3,25 @@
 from dataclasses import replace
 
 from handlers.connection.effects import CloseUpstream, Heartbeat, MarkConnected
-from handlers.connection.inputs import Claimed, Closed, LeaseRead, Opened, Resumption, Woken
+from handlers.connection.inputs import Closed, LeaseRead, Opened, Woken
 from handlers.connection.lease import Lease
 from handlers.connection.lifetime import Phase
 from handlers.connection.manager import LEASE_TTL_READS
-from tests.handlers.connection.managers import DEADLINE_MS, FENCE, MARGIN_MS, connected, drained, fresh, kinds, outcome
+from tests.handlers.connection.managers import (
+    DEADLINE_MS,
+    FENCE,
+    MARGIN_MS,
+    claimed,
+    connected,
+    drained,
+    kinds,
+    outcome,
+)
 
 
 def fresh_saves(standby: str) -> list[MarkConnected | Heartbeat]:
     """What the holder saves from its opening to its margin."""
-    manager = fresh("tolerates", standby=standby)
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7")))
+    manager = claimed("tolerates", standby=standby)
     effects = manager.handle(30, Opened(200))
     for now_ms in range(5_000, DEADLINE_MS - MARGIN_MS, 5_000):
         effects += manager.handle(now_ms, LeaseRead(Lease(fence=FENCE, connected_token=FENCE, execution="mine")))

@@ -17,7 +17,18 @@ from handlers.connection.effects import (
 from handlers.connection.inputs import Chunk, Claimed, Closed, LeaseRead, Opened, Resumption, Written
 from handlers.connection.intake import MOST_EVENTS
 from handlers.connection.lease import Lease
-from tests.handlers.connection.managers import FENCE, RECORDS, SAVES, connected, drained, event, fresh, kinds, outcome
+from tests.handlers.connection.managers import (
+    FENCE,
+    RECORDS,
+    SAVES,
+    claimed,
+    connected,
+    drained,
+    event,
+    fresh,
+    kinds,
+    outcome,
+)
 
 INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
 
@@ -49,44 +60,30 @@ INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
 )
 def test_the_answer_decides(status: int, headers: dict[str, str], error: str, retry_after_s: float | None) -> None:
     """Each status that is no stream ends the connection with the error of the design's table; 204 ends the stream."""
-    manager = fresh()
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(None)))
+    manager = claimed(at=Resumption(None))
     effects = drained(manager, 30, manager.handle(30, Opened(status, headers)))
     assert kinds(effects) == [SaveRecord, Finish]
     assert (outcome(effects).error, outcome(effects).retry_after_s) == (error, retry_after_s)
 
 
 @pytest.mark.parametrize(
-    ("content_type", "error"),
+    ("framing", "content_type", "message"),
     [
-        ("text/event-stream", ""),
-        ("Text/Event-Stream; charset=utf-8", ""),
-        ("text/html", "StreamRejected"),
-        ("", "StreamRejected"),
+        ("sse", "text/event-stream", ""),
+        ("sse", "Text/Event-Stream; charset=utf-8", ""),
+        ("sse", "text/html", "the upstream answered with something else than text/event-stream"),
+        ("sse", "", "the upstream answered with something else than text/event-stream"),
+        ("ndjson", "text/html; charset=utf-8", "the upstream answered with a page (HTML) in place of a stream"),
     ],
 )
-def test_a_page_is_no_event_stream(content_type: str, error: str) -> None:
-    """A 200 of another Content-Type is rejected where server-sent events are promised."""
-    manager = fresh()
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(None)))
+def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> None:
+    """A 200 of another Content-Type is rejected where server-sent events are promised, one of HTML everywhere."""
+    manager = claimed(at=Resumption(None), framing=framing)
     effects = manager.handle(30, Opened(200, {"content-type": content_type}))
-    assert (kinds(effects) == [CloseUpstream]) is bool(error)
-    assert not error or outcome(drained(manager, 30, effects)).error == error
-
-
-def test_a_page_in_place_of_json_lines_is_rejected() -> None:
-    """An answer of 200 that says text/html is no stream, whatever the framing."""
-    manager = fresh(framing="ndjson")
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption(None)))
-    effects = manager.handle(30, Opened(200, {"content-type": "text/html; charset=utf-8"}))
-    ended = outcome(drained(manager, 30, effects))
-    assert (ended.error, ended.message) == (
-        "StreamRejected",
-        "the upstream answered with a page (HTML) in place of a stream",
-    )
+    assert (kinds(effects) == [CloseUpstream]) is bool(message)
+    if message:
+        ended = outcome(drained(manager, 30, effects))
+        assert (ended.error, ended.message) == ("StreamRejected", message)
 
 
 def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> None:
@@ -270,9 +267,7 @@ def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connectio
 
 def test_a_cursor_that_the_answer_refuses_is_written_down_before_anything_is_saved() -> None:
     """Where the answer does not begin behind the cursor, nobody can ask for what came since: the record says so."""
-    manager = fresh(resume={"header": "Last-Event-ID", "confirmed_by": "x-from"})
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE), Resumption("7", 5)))
+    manager = claimed(at=Resumption("7", 5), resume={"header": "Last-Event-ID", "confirmed_by": "x-from"})
     effects = manager.handle(30, Opened(200, {"x-from": "1"}))
     assert kinds(effects) == [MarkConnected]
     assert isinstance(effects[0], MarkConnected)

@@ -1,13 +1,15 @@
-"""What is written down of a connection."""
+"""What is written down of a connection, and until when it is known to be good."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Resumption, Written
 from handlers.connection.reconnection import lived
-from handlers.connection.record import Record
+from handlers.connection.record import Liveness, Record
 from tests.handlers.connection.managers import arrives
 
 LEFT = Outcome("ConnectionExpired", "", "its time is over")
@@ -137,3 +139,33 @@ def test_gaps_are_looked_for_again_by_one_that_breaks_off_before_it_has_caught_u
         arrives(record.liveness, closed_ms, None, None)
         record.closes("ended_by_upstream", LEFT)
         assert [len(record.gaps(10)), len(record.gaps(10))] == [looks, 0]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["sent", "stored", "unread", "quiet"]), st.integers(0, 50)), max_size=40))
+def test_none_is_known_good_after_the_arrival_of_what_is_not_stored(steps: list[tuple[str, int]]) -> None:
+    """Whatever waits, for the store or to be read, bounds what is seen; nothing makes it fall; quiet is connected."""
+    liveness = Liveness()
+    now_ms, seen_ms, waiting = 1_000, 1_000, []
+    for step, ms in steps:
+        now_ms += 10
+        unread_ms = max(seen_ms, now_ms - ms) if step == "unread" else None
+        arrived_ms = max(seen_ms, now_ms - ms)
+        arrives(liveness, now_ms, arrived_ms, unread_ms)
+        if step == "sent":
+            liveness.sent()
+            waiting.append(arrived_ms)
+        elif step == "stored" and waiting:
+            liveness.stored()
+            waiting.pop(0)
+        before_ms, seen_ms = seen_ms, liveness.seen_ms(now_ms, seen_ms)
+        unstored = [*waiting, *([] if unread_ms is None else [unread_ms])]
+        assert seen_ms == max(before_ms, min([now_ms, *unstored]))
+        assert all(seen_ms <= at_ms for at_ms in unstored)
+
+
+def test_what_comes_is_never_later_than_now() -> None:
+    """Clocks that are read twice may differ by a millisecond."""
+    liveness = Liveness()
+    arrives(liveness, 1_000, 1_001, None)
+    liveness.heard()
+    assert liveness.heard_ms == 1_000

@@ -4,25 +4,21 @@ from handlers.connection.effects import CloseUpstream, Effect, Heartbeat, Releas
 from handlers.connection.inputs import (
     LOG,
     Chunk,
-    Claimed,
     Closed,
     LeaseRead,
     Opened,
-    Resumption,
     Woken,
     Written,
 )
 from handlers.connection.lease import Lease
 from handlers.connection.manager import Manager
 from handlers.segments.codec import WAITING_BYTES
-from tests.handlers.connection.managers import FENCE, event, fresh, kinds
+from tests.handlers.connection.managers import FENCE, claimed, event, kinds
 
 
 def gathering(flush_s: float = 2, partitions: int = LOG) -> Manager:
     """A manager that was answered at 30 ms."""
-    manager = fresh("tolerates", store="log", flush_s=flush_s)
-    manager.start(0)
-    manager.handle(20, Claimed(Lease(fence=FENCE, execution="mine"), Resumption("7"), partitions=partitions))
+    manager = claimed("tolerates", store="log", flush_s=flush_s, partitions=partitions)
     manager.handle(30, Opened(200))
     return manager
 

@@ -18,8 +18,7 @@ from handlers import tls as trust
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.reader import INBOX_BYTES, Arrival, Upstream, explain
-from tests.handlers.hostile import sends
-from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, serving
+from tests.handlers.servers import CHUNKED, OK, UNTIL_CLOSE, Peer, Script, certificate, sends, serving
 
 WAIT_S = 60.0
 
