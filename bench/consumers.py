@@ -1,30 +1,17 @@
-"""`python -m bench.consumers KIND`: consumes and stores a stream in a process of its own, and prints its cost as JSON.
+"""`python -m bench.consumers KIND EVENTS BYTES`: stores a stream in this process, and prints what that took as JSON.
 
-`ours` is the connection manager's handler, `log` the same where the profile stores in a log. `peer` is the plain
-handler, one boto3 `put_item` for each chunk. `floor` is the least that the requests alone can cost: signed
-BatchWriteItem of the same items, over a bare socket. The CPU of this process counts, user and system, after imports and
-clients are made.
-Invariant: every write is acknowledged when the clock stops.
+Kinds with `-start` are a cold start instead: they print the CPU milliseconds of the process, since Python began, at the
+moment at which the first byte of the stream's body was read. The module imports nothing that the measured code does not
+import, so that all CPU and memory are that code's.
 """
 
-import hashlib
-import hmac
-import json
 import os
 import resource
-import socket
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import urlsplit
 
-from bench.processes import resident_mb
-from bench.source import data
-
-BATCH = 25
-STREAM = "bench"
+STREAM, BATCH = "bench", 25
 
 
 class LambdaContext:
@@ -38,7 +25,51 @@ class LambdaContext:
         return 900_000
 
 
-def ours() -> Callable[[], int]:
+def cpu_ms() -> float:
+    """Return the CPU of this process since it began, user and system."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+# --- a cold start -----------------------------------------------------------------------------------------------------
+
+
+def ours_start() -> float:
+    """Import the handler and invoke it; its work after the first chunk does not count."""
+    from handlers.connection.inputs import Chunk
+    from handlers.connection_manager import handler
+    from handlers.upstream.inbox import Inbox
+
+    first_ms: list[float] = []
+    put = Inbox.put
+
+    def watched(inbox: Inbox[object], item: object, size_bytes: int = 0) -> bool:
+        if isinstance(item, Chunk) and not first_ms:
+            first_ms.append(cpu_ms())
+        return put(inbox, item, size_bytes)
+
+    Inbox.put = watched  # type: ignore[method-assign, assignment]
+    handler({"pathParameters": {"streamId": STREAM}}, LambdaContext())
+    return first_ms[0]
+
+
+def peer_start() -> float:
+    """Import what the plain handler does, make its client and open its stream, without a request to DynamoDB."""
+    import boto3
+    import urllib3
+    from aws_lambda_powertools import Logger, Metrics
+
+    Logger(), Metrics(), boto3.client("dynamodb")
+    with urllib3.PoolManager().request("GET", os.environ["UPSTREAM_BENCH"], preload_content=False) as response:
+        for _ in response.stream():
+            return cpu_ms()
+    raise AssertionError("the stream held nothing")
+
+
+# --- a stream ---------------------------------------------------------------------------------------------------------
+
+
+def ours(_events: int, _event_bytes: int) -> Callable[[], int]:
     """Return a run of the handler, which returns how many events were stored."""
     from handlers.connection_manager import handler
 
@@ -49,7 +80,7 @@ def ours() -> Callable[[], int]:
     return run
 
 
-def peer() -> Callable[[], int]:
+def peer(_events: int, _event_bytes: int) -> Callable[[], int]:
     """Return a run of the plain handler, which writes each chunk as it comes, under an id of its own."""
     import boto3
     import urllib3
@@ -68,26 +99,34 @@ def peer() -> Callable[[], int]:
     return run
 
 
-def floor() -> Callable[[], int]:
+def floor(events: int, event_bytes: int) -> Callable[[], int]:
     """Return a run of the requests alone."""
-    table, count = os.environ["EVENTS_TABLE"], int(os.environ["BENCH_EVENTS"])
-    at = urlsplit(os.environ["AWS_ENDPOINT_URL"])
+    import json
+    import socket
+    from urllib.parse import urlsplit
+
+    from handlers.dynamodb.sigv4 import Credentials, Signer
+
+    at, signer = urlsplit(os.environ["AWS_ENDPOINT_URL"]), Signer(Credentials("bench", "bench"), "us-east-1")
     connection = socket.create_connection((at.hostname or "", at.port or 80))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    text = data(0, int(os.environ["BENCH_EVENT_BYTES"]))
 
     def run() -> int:
-        for first in range(0, count, BATCH):
-            writes = [{"PutRequest": {"Item": _item(n, text)}} for n in range(first, min(first + BATCH, count))]
-            body = json.dumps({"RequestItems": {table: writes}}).encode()
-            connection.sendall(_signed(at.netloc, body) + body)
-            assert json.loads(_response(connection))["UnprocessedItems"] == {}
-        return count
+        for first in range(0, events, BATCH):
+            numbers = range(first, min(first + BATCH, events))
+            writes = [{"PutRequest": {"Item": _item(number, event_bytes)}} for number in numbers]
+            body = json.dumps({"RequestItems": {os.environ["EVENTS_TABLE"]: writes}}).encode()
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            headers = signer.headers(at.netloc, "BatchWriteItem", body, stamp) | {"content-length": str(len(body))}
+            head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            connection.sendall(f"POST / HTTP/1.1\r\n{head}\r\n".encode() + body)
+            assert connection.recv(65536).endswith(b'{"UnprocessedItems":{}}')
+        return events
 
     return run
 
 
-def _item(number: int, text: str) -> dict[str, dict[str, str]]:
+def _item(number: int, event_bytes: int) -> dict[str, dict[str, str]]:
     """Return the item that the handler stores for an event."""
     return {
         "PK": {"S": STREAM},
@@ -96,60 +135,29 @@ def _item(number: int, text: str) -> dict[str, dict[str, str]]:
         "received_at_ms": {"N": "1700000000000"},
         "fence": {"N": "1"},
         "id": {"S": str(number)},
-        "data": {"S": text},
+        "data": {"S": "x" * event_bytes},
     }
 
 
-def _signed(host: str, body: bytes) -> bytes:
-    """Return the head of a request. Source: AWS's reference, "Create a signed AWS API request"."""
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    day, region, target = now[:8], os.environ["AWS_REGION"], "DynamoDB_20120810.BatchWriteItem"
-    scope = f"{day}/{region}/dynamodb/aws4_request"
-    names = "host;x-amz-date;x-amz-target"
-    canonical = f"POST\n/\n\nhost:{host}\nx-amz-date:{now}\nx-amz-target:{target}\n\n{names}\n"
-    canonical += hashlib.sha256(body).hexdigest()
-    string_to_sign = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-    key = b"AWS4" + os.environ["AWS_SECRET_ACCESS_KEY"].encode()
-    for part in (day, region, "dynamodb", "aws4_request"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.digest(key, string_to_sign.encode(), "sha256").hex()
-    credential = f"{os.environ['AWS_ACCESS_KEY_ID']}/{scope}"
+def stored(kind: Callable[[int, int], Callable[[], int]], events: int, event_bytes: int) -> str:
+    """Return the JSON of what a kind took once its imports and clients were made."""
+    run = kind(events, event_bytes)
+    before_ms, since_s = cpu_ms(), time.monotonic()
+    count = run()
+    spent_ms, lasted_s = cpu_ms() - before_ms, time.monotonic() - since_s
+    with open("/proc/self/status", encoding="ascii") as status:
+        most_kb = int(status.read().partition("VmHWM:")[2].split()[0])
     return (
-        f"POST / HTTP/1.1\r\nHost: {host}\r\nX-Amz-Date: {now}\r\nX-Amz-Target: {target}\r\n"
-        f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
-        f"Authorization: AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={signature}\r\n\r\n"
-    ).encode()
-
-
-def _response(connection: socket.socket) -> bytes:
-    """Return the body of a response that has a Content-Length."""
-    held = connection.recv(65536)
-    head, _, body = held.partition(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
-    while len(body) < length:
-        body += connection.recv(65536)
-    return body
-
-
-def used() -> tuple[float, float]:
-    """Return the CPU seconds of this process so far, and the wall clock."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime, time.monotonic()
-
-
-def main(who: str) -> dict[str, Any]:
-    """Run one kind and return its figures."""
-    run = {"ours": ours, "log": ours, "unordered": ours, "peer": peer, "floor": floor}[who]()
-    cpu_s, since = used()
-    events = run()
-    cpu_to_s, until = used()
-    return {
-        "events": events,
-        "cpu_us": round((cpu_to_s - cpu_s) / events * 1e6, 1),
-        "events_per_s": round(events / (until - since)),
-        "max_rss_mb": round(resident_mb(), 1),
-    }
+        f'{{"events": {count}, "cpu_us": {spent_ms / count * 1000:.1f}, "events_per_s": {count / lasted_s:.0f},'
+        f' "max_rss_mb": {most_kb / 1024:.1f}}}'
+    )
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main(sys.argv[1])))
+    name, *asked = sys.argv[1:]
+    if name.endswith("-start"):
+        starts = {"ours-start": ours_start, "peer-start": peer_start, "bare-start": cpu_ms}
+        print(f"\n{starts[name]():.1f}")
+    else:
+        kinds = {"ours": ours, "peer": peer, "floor": floor}
+        print("\n" + stored(kinds[name], int(asked[0]), int(asked[1])))

@@ -11,20 +11,18 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
-import botocore.session
 import urllib3
 from botocore import xform_name
 from botocore.config import Config
 
-from bench import local_states
-from bench.harness import Goal, at_most, options, python_of, show, table
+from bench.harness import Goal, Row, at_most, options, python_of, show, spent_s
 from bench.interpreter import LOOP
-from bench.processes import own_spent_s
+from local.aws_endpoints import plain_session
 from local.stages import ROOT
 
 OURS, MOTO = "streamkeeper", "moto"
@@ -38,45 +36,28 @@ Call = Callable[..., dict[str, Any]]
 """Asks for an action by its name with its parameters, and returns the answer."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One server: milliseconds of a start (median) and of all pages of a history, and the CPU that it took for each.
-
-    client_cpu_ms: the CPU that the client took for the history.
-    """
-
-    server: str
-    start_ms: float
-    start_cpu_ms: float
-    history_ms: float
-    history_cpu_ms: float
-    client_cpu_ms: float
-    events: int
-
-
 @contextlib.contextmanager
-def moto() -> Iterator[tuple[str, int]]:
-    """Run moto's server, which executes machines; yield its address and its process id."""
-    python = python_of("moto", ROOT / "bench" / "moto.txt")
-    with socket.socket() as free:
+def served(name: str) -> Iterator[tuple[str, int]]:
+    """Run one of both servers, which executes machines; yield its address and its process id."""
+    with socket.socket() as free, tempfile.TemporaryDirectory(prefix="bench-") as folder:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [str(python.with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
-    with _ended(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)) as running:
-        retries = urllib3.Retry(connect=60, backoff_factor=0.2, backoff_max=1)
-        config = {"stepfunctions": {"execute_state_machine": True}}
-        urllib3.request("POST", f"{url}/moto-api/config", json=config, retries=retries)
-        yield url, running.pid
-
-
-@contextlib.contextmanager
-def _ended(process: "subprocess.Popen[Any]") -> Iterator["subprocess.Popen[Any]"]:
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
+        free.close()
+        command = [sys.executable, "-m", "states_language.server", "--port", f"{port}", "--data", folder]
+        if name == MOTO:
+            program = python_of("moto", ROOT / "bench" / "moto.txt").with_name("moto_server")
+            command = [str(program), "-H", "127.0.0.1", "-p", f"{port}"]
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            # What no server but moto's knows is refused; it says that the server is there.
+            config = {"stepfunctions": {"execute_state_machine": True}}
+            retries = urllib3.Retry(connect=60, backoff_factor=0.2, backoff_max=1)
+            urllib3.request("POST", f"{url}/moto-api/config", json=config, retries=retries)
+            yield url, running.pid
+        finally:
+            running.terminate()
+            running.wait()
 
 
 def plain(address: str) -> Call:
@@ -96,65 +77,71 @@ def plain(address: str) -> Call:
     return call
 
 
-def by_boto3(address: str) -> Call:
-    """Return what asks an endpoint through botocore, which validates, signs, and reads each answer by its model."""
-    client = botocore.session.Session().create_client(
-        "stepfunctions",
-        region_name="us-east-1",
-        endpoint_url=address,
-        aws_access_key_id="bench",
+def client(address: str) -> Any:
+    """Return boto3's client of an endpoint, which validates, signs, and reads each answer by its model."""
+    return plain_session().create_client(
+        "stepfunctions", region_name="us-east-1", endpoint_url=address, aws_access_key_id="bench",
         aws_secret_access_key="bench",
-        config=Config(read_timeout=300, retries={"total_max_attempts": 1}),
-    )
+        config=Config(read_timeout=300, retries={"total_max_attempts": 1}, inject_host_prefix=False),
+    )  # fmt: skip
 
-    def call(action: str, **parameters: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = getattr(client, xform_name(action))(**parameters)
-        return answer
 
-    return call
+def by_boto3(address: str) -> Call:
+    """Return what asks an endpoint by boto3's client."""
+    made = client(address)
+    return lambda action, **parameters: getattr(made, xform_name(action))(**parameters)
 
 
 def measure(server: str, call: Call, pid: int, rounds: int, starts: int) -> Row:
-    """Return the figures of a server, asked by a client."""
+    """Return the milliseconds of a start (median) and of all pages of a history, and the CPU that each took.
+
+    `client_cpu_ms` is the CPU that the client took for the history.
+    """
 
     def machine(name: str, definition: dict[str, Any]) -> str:
         answer = call("CreateStateMachine", name=name, definition=json.dumps(definition), roleArn=_ROLE)
         return str(answer["stateMachineArn"])
 
     arn, took_ms = machine("pass", _PASS), []
-    cpu_ms = 1000 * own_spent_s(pid)
+    cpu_ms = 1000 * spent_s(pid)
     # moto's server gives its executions no names.
     for number in range(starts):
         begun = time.perf_counter()
         call("StartExecution", stateMachineArn=arn, name=f"start-{number}")
         took_ms.append((time.perf_counter() - begun) * 1000)
-    start_cpu_ms = (1000 * own_spent_s(pid) - cpu_ms) / starts
+    start_cpu_ms = (1000 * spent_s(pid) - cpu_ms) / starts
     looping = json.dumps({"n": 0, "most": rounds})
     loop = machine("loop", LOOP)
     execution = call("StartExecution", stateMachineArn=loop, name="long", input=looping)["executionArn"]
     while call("DescribeExecution", executionArn=execution)["status"] == "RUNNING":
         time.sleep(0.2)
-    cpu_ms, begun, own_s = 1000 * own_spent_s(pid), time.perf_counter(), time.process_time()
+    cpu_ms, begun, own_s = 1000 * spent_s(pid), time.perf_counter(), time.process_time()
     events, rest = 0, dict[str, str]()
     while events == 0 or rest:
         page = call("GetExecutionHistory", executionArn=execution, maxResults=PAGE, **rest)
         events += len(page["events"])
         rest = {"nextToken": page["nextToken"]} if page.get("nextToken") else {}
     history_ms, client_ms = (time.perf_counter() - begun) * 1000, (time.process_time() - own_s) * 1000
-    start_ms = statistics.median(took_ms)
-    return Row(server, start_ms, start_cpu_ms, history_ms, 1000 * own_spent_s(pid) - cpu_ms, client_ms, events)
+    return {
+        "server": server,
+        "start_ms": round(statistics.median(took_ms), 1),
+        "start_cpu_ms": round(start_cpu_ms, 1),
+        "history_ms": round(history_ms),
+        "history_cpu_ms": round(1000 * spent_s(pid) - cpu_ms),
+        "client_cpu_ms": round(client_ms),
+        "events": events,
+    }
 
 
 def rows(
-    rounds: int = ROUNDS, starts: int = STARTS, *, alone: bool = False, client: Callable[[str], Call] = plain
+    rounds: int = ROUNDS, starts: int = STARTS, *, alone: bool = False, ask: Callable[[str], Call] = plain
 ) -> list[Row]:
     """Return a row for each server, one after the other; `alone` leaves moto's out."""
     measured = []
-    for name, server in ((OURS, local_states.endpoint), (MOTO, moto)):
-        if name == OURS or not alone:
-            with server() as (address, pid):
-                measured.append(measure(name, client(address), pid, rounds, starts))
-    counts = {row.events for row in measured}
+    for name in (OURS,) if alone else (OURS, MOTO):
+        with served(name) as (address, pid):
+            measured.append(measure(name, ask(address), pid, rounds, starts))
+    counts = {row["events"] for row in measured}
     assert len(counts) == 1, f"the histories differ: {counts}"
     return measured
 
@@ -173,17 +160,9 @@ def main(argv: list[str] | None = None) -> int:
         argv, __doc__, rounds=(ROUNDS, "of the loop, four events each"), starts=(STARTS, "how many are started"),
         alone=(False, "leave moto's server out"), boto3=(False, "ask through boto3's client instead of plain HTTP"),
     )  # fmt: skip
-    measured = rows(asked.rounds, asked.starts, alone=asked.alone, client=by_boto3 if asked.boto3 else plain)
-    heads = ("server", "start ms", "its CPU", "history ms", "its CPU", "client CPU", "events")
-    cells = [
-        (
-            row.server, f"{row.start_ms:.1f}", f"{row.start_cpu_ms:.1f}", f"{row.history_ms:.0f}",
-            f"{row.history_cpu_ms:.0f}", f"{row.client_cpu_ms:.0f}", row.events,
-        )
-        for row in measured
-    ]  # fmt: skip
-    judged = goals(measured[0].start_ms, measured[0].history_ms)
-    return show(asked, {"rows": [asdict(row) for row in measured]}, table(heads, cells), judged)
+    measured = rows(asked.rounds, asked.starts, alone=asked.alone, ask=by_boto3 if asked.boto3 else plain)
+    judged = goals(measured[0]["start_ms"], measured[0]["history_ms"])
+    return show(asked, {"rows": measured}, judged)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import re
 import sys
 import tempfile
@@ -19,15 +20,14 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bench import processes
+from bench import harness
 from bench.fleet_peers import data
-from bench.harness import Goal, at_least, options, run, say, show, so
+from bench.harness import Goal, Row, at_least, options, run, say, show, so
 from bench.stage import service_of
 from handlers.store.segment_reader import SegmentReader
 from local import stages
@@ -51,32 +51,9 @@ AT_ONCE, AGAIN_S = 4, 2.0
 TRIES = 10
 # For how long it waits for the last stream to connect, and for the last event to be stored.
 CONNECTED_S, STORED_S = 600, 120
-LOOK_EVERY_S = 10.0
+CHECK_EVERY_S = 10.0
 # So often its streams are handed over while they are watched.
 HANDOVERS = 2
-
-
-@dataclass(frozen=True)
-class Row:
-    """The figures of a run; see docs/bench.md."""
-
-    streams: int
-    functions: int
-    connected_s: float
-    seconds: float
-    handovers: float
-    gaps: int
-    gap_ms: float
-    sent: int
-    lost: int
-    strange: int
-    twice: int
-    requests: dict[str, float]
-    functions_cpu_ms: float
-    service_cpu_ms: float
-    function_mb: float
-    stream_mb: float
-    usd_month: float
 
 
 class Peers:
@@ -90,7 +67,7 @@ class Peers:
         """The answer to a line, None where it has none."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
-        return await self.read() if line in ("look", "report") else None
+        return await self.read() if line in ("counts", "report") else None
 
     async def read(self) -> Any:
         """The next line that it prints."""
@@ -102,7 +79,7 @@ class Peers:
 async def open_peers(streams: int, every_s: float) -> AsyncIterator[Peers]:
     """Yields the process, which ends with this one."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.fleet_peers", "--streams", str(streams), "--every", str(every_s),
+        sys.executable, "-m", "bench.fleet_peers", str(streams), str(every_s),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=2**28, start_new_session=True,
     )  # fmt: skip
     peers = Peers(process)
@@ -170,40 +147,24 @@ def _template(project: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 async def measure(options: argparse.Namespace) -> Row:
     """Returns the figures; raises UserError where the service cannot start, or refuses streams."""
-    async with open_peers(options.streams, options.every) as peers, open_service(options, peers) as service:
+    streams = options.streams
+    async with open_peers(streams, options.every) as peers, open_service(options, peers) as service:
         begun_s = time.monotonic()
-        await _start_all(options.streams, port_of(service.sockets.api))
-        connected = await _connected(peers, options.streams)
+        await _start_all(streams, port_of(service.sockets.api))
+        connected = await _connected(peers, streams)
         connected_s = time.monotonic() - begun_s
-        if connected < options.streams:
-            raise UserError(f"{connected} of {options.streams} streams are connected after {CONNECTED_S} s.")
-        watched = await _watched(peers, options.seconds)
+        if connected < streams:
+            raise UserError(f"{connected} of {streams} streams are connected after {CONNECTED_S} s.")
+        watched = await _watched(peers, options.seconds, streams)
         # Before the comparison, which takes the service's own processor for a while.
-        after = await peers.ask("look")
+        after = await peers.ask("counts")
         await peers.ask("quiet")
-        client = service.client("dynamodb")
-        left, strange, twice, sent = await _compared(peers, client)
+        compared = await _compared(peers, service.client("dynamodb"))
     usd = await asyncio.to_thread(_usd_month, options)
-    minutes = options.streams * watched["seconds"] / 60
-    return Row(
-        streams=options.streams,
-        functions=-(-options.streams // options.per_function),
-        connected_s=round(connected_s, 1),
-        seconds=round(watched["seconds"], 1),
-        handovers=round(watched["openings"] / options.streams, 2),
-        gaps=after["gaps"],
-        gap_ms=after["gap_ms"],
-        sent=sent,
-        lost=left,
-        strange=strange,
-        twice=twice,
-        requests={name: round(count / minutes, 3) for name, count in sorted(watched["requests"].items())},
-        functions_cpu_ms=round(watched["functions_s"] * 1000 / minutes, 1),
-        service_cpu_ms=round(watched["service_s"] * 1000 / minutes, 1),
-        function_mb=round(watched["function_mb"], 1),
-        stream_mb=round(watched["mb"] / options.streams, 2),
-        usd_month=round(usd, 4),
-    )
+    functions = -(-streams // options.per_function)
+    figures = {"streams": streams, "functions": functions, "connected_s": round(connected_s, 1)} | watched
+    gaps = {name: after[name] for name in ("gaps", "gap_ms")}
+    return figures | gaps | compared | {"usd_stream_month": round(usd, 4)}
 
 
 async def _start_all(streams: int, port: int) -> None:
@@ -249,68 +210,55 @@ async def _connected(peers: Peers, streams: int) -> int:
     """How many streams are connected, once all are or the time is over."""
     until_s = time.monotonic() + CONNECTED_S
     while True:
-        connected: int = (await peers.ask("look"))["connected"]
+        connected: int = (await peers.ask("counts"))["connected"]
         if connected == streams or time.monotonic() > until_s:
             return connected
         say(__doc__, f"{connected} of {streams} streams are connected")
         await asyncio.sleep(2)
 
 
-async def _watched(peers: Peers, seconds: float) -> dict[str, Any]:
-    """What the fleet did and used in so many seconds."""
-    before, begun_s = await peers.ask("look"), time.monotonic()
-    spent, memory = _Spent(), list[list[float]]()
+async def _watched(peers: Peers, seconds: float, streams: int) -> Row:
+    """What the fleet did and used in so many seconds; requests and CPU are of a stream and minute."""
+    before, begun_s = await peers.ask("counts"), time.monotonic()
+    cpu_s, memory = _spent_s(), list[list[float]]()
     while (elapsed_s := time.monotonic() - begun_s) < seconds:
-        await asyncio.sleep(min(LOOK_EVERY_S, seconds - elapsed_s))
-        memory.append(await asyncio.to_thread(lambda: processes.memory_mb(processes.functions())))
-        spent.look()
-        now = await peers.ask("look")
-        say(
-            __doc__,
-            f"{time.monotonic() - begun_s:.0f} of {seconds:g} s: {now['connected']} connected, "
-            f"{now['openings'] - before['openings']} openings, {now['sent'] - before['sent']} events, "
-            f"{now['gaps']} gaps",
-        )
+        await asyncio.sleep(min(CHECK_EVERY_S, seconds - elapsed_s))
+        memory.append(await asyncio.to_thread(lambda: harness.memory_mb(_functions())))
+        now, cpu_to_s = await peers.ask("counts"), _spent_s()
+        progress = {name: now[name] - before[name] for name in ("openings", "sent")}
+        say(__doc__, {"s": round(time.monotonic() - begun_s), "connected": now["connected"]} | progress)
+    elapsed_s = time.monotonic() - begun_s
+    minutes = streams * elapsed_s / 60
     requests = Counter(now["requests"])
     requests.subtract(before["requests"])
     return {
-        "seconds": time.monotonic() - begun_s,
-        "openings": now["openings"] - before["openings"],
-        "requests": requests,
-        "functions_s": spent.functions_s,
-        "service_s": spent.service_s,
-        "function_mb": max((most for sample in memory for most in sample), default=0.0),
-        "mb": sum(sum(sample) for sample in memory) / len(memory),
+        "seconds": round(elapsed_s, 1),
+        "handovers": round((now["openings"] - before["openings"]) / streams, 2),
+        "requests": {name: round(count / minutes, 3) for name, count in sorted(requests.items())},
+        "functions_cpu_ms": round((cpu_to_s[0] - cpu_s[0]) * 1000 / minutes, 1),
+        "service_cpu_ms": round((cpu_to_s[1] - cpu_s[1]) * 1000 / minutes, 1),
+        "function_mb": round(max((most for sample in memory for most in sample), default=0.0), 1),
+        "stream_mb": round(sum(map(sum, memory)) / len(memory) / streams, 2),
     }
 
 
-class _Spent:
-    """Processor time since it was made: of functions, those that have ended too, and of the service with its tables."""
+def _functions() -> list[int]:
+    return [pid for pid in harness.descendants() if "bootstrap.py" in harness.command_of(pid)]
 
-    def __init__(self) -> None:
-        self._before, self._ended_s = self._by_pid(), processes.ended_spent_s()
-        self.functions_s = self.service_s = 0.0
 
-    def _by_pid(self) -> dict[bool, float]:
-        functions = set(processes.functions())
-        others = {pid for pid in processes.descendants() if "fleet_peers" not in processes.command(pid)}
-        return {
-            True: sum(map(processes.own_spent_s, functions)),
-            False: sum(map(processes.own_spent_s, {processes.OWN, *others} - functions)),
-        }
-
-    def look(self) -> None:
-        """Adds up until now: of children that end, functions are the only ones."""
-        now = self._by_pid()
-        self.functions_s = now[True] - self._before[True] + processes.ended_spent_s() - self._ended_s
-        self.service_s = now[False] - self._before[False]
+def _spent_s() -> tuple[float, float]:
+    """The processor time of functions, and of the service with its tables: of children that end, all are functions."""
+    functions = _functions()
+    others = {pid for pid in harness.descendants() if "fleet_peers" not in harness.command_of(pid)} - set(functions)
+    own = os.getpid()
+    return harness.spent_s(*functions) + harness.ended_spent_s(own), harness.spent_s(own, *others)
 
 
 # --- what was stored --------------------------------------------------------------------------------------------------
 
 
-async def _compared(peers: Peers, client: Any) -> tuple[int, int, int, int]:
-    """How many events are lost, were never sent, are there twice; and how many were sent."""
+async def _compared(peers: Peers, client: Any) -> Row:
+    """How many events were sent; of those how many are lost or there twice, and how many are there beside them."""
     report: list[tuple[list[int], list[float]]] = await peers.ask("report")
     reader = SegmentReader(client, f"{stages.SERVICE}-{STAGE}-events", lambda _key: None)
     until_s = time.monotonic() + STORED_S
@@ -329,8 +277,8 @@ async def _compared(peers: Peers, client: Any) -> tuple[int, int, int, int]:
         if missing:
             say(__doc__, f"{sum(map(len, missing.values()))} events are not stored yet")
             await asyncio.sleep(2)
-    lost = sum(map(len, missing.values()))
-    return lost, strange, twice, sum(len(numbers) for numbers, _ in report)
+    sent_in_all = sum(len(numbers) for numbers, _ in report)
+    return {"sent": sent_in_all, "lost": sum(map(len, missing.values())), "strange": strange, "twice": twice}
 
 
 def _stored(reader: SegmentReader, number: int) -> list[tuple[int, str]]:
@@ -349,31 +297,14 @@ def _usd_month(options: argparse.Namespace) -> float:
     return model.costs(source, month.replayed(source), load, prices.read()).stream_month["sum"]
 
 
-# --- what is printed --------------------------------------------------------------------------------------------------
-
-
-def lines(row: Row) -> list[str]:
-    """The figures as a person reads them."""
-    requests = ", ".join(f"{name} {count:g}" for name, count in row.requests.items())
-    return [
-        f"{row.streams} streams in {row.functions} functions, all connected after {row.connected_s:g} s",
-        f"{row.seconds:g} s: {row.handovers:g} openings a stream, {row.gaps} gaps, the longest {row.gap_ms:g} ms",
-        f"{row.sent} events sent: {row.lost} lost, {row.strange} never sent, {row.twice} stored twice",
-        f"requests to the tables, a stream and minute: {sum(row.requests.values()):.2f} ({requests})",
-        f"CPU, a stream and minute: {row.functions_cpu_ms:g} ms in functions, {row.service_cpu_ms:g} ms beside them",
-        f"memory: {row.stream_mb:g} MB a stream, the largest function {row.function_mb:g} MB",
-        f"on AWS a stream costs {row.usd_month:.3f} US dollars a month (streamkeeper cost)",
-    ]
-
-
 def goals(row: Row) -> list[Goal]:
     """Return the goals with their verdicts."""
-    name = f"{row.streams} streams"
+    name = f"{row['streams']} streams"
     return [
-        so(name, "each was handed over, several times", row.handovers >= HANDOVERS),
-        so(name, "no stream without a connection", row.gaps == 0),
-        so(name, "no event lost", row.lost == 0),
-        so(name, "each event stored once and as it was sent", row.strange == row.twice == 0),
+        so(name, "each was handed over, several times", row["handovers"] >= HANDOVERS),
+        so(name, "no stream without a connection", row["gaps"] == 0),
+        so(name, "no event lost", row["lost"] == 0),
+        so(name, "each event stored once and as it was sent", row["strange"] == row["twice"] == 0),
     ]
 
 
@@ -389,7 +320,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         say(__doc__, "ended before the figures were known; nothing is left")
         return 130
-    return show(asked, asdict(row), [*lines(row), ""], goals(row), judge=False)
+    return show(asked, row, goals(row), judge=False)
 
 
 if __name__ == "__main__":

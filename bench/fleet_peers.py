@@ -1,4 +1,4 @@
-"""`python -m bench.fleet_peers`: what a fleet's functions talk to: their upstream, and a counter before the tables.
+"""`python -m bench.fleet_peers STREAMS EVERY_S`: plays the upstream of a fleet, and counts requests to its tables.
 
 Both are in a process of their own, so that its work is not taken for theirs. The upstream serves any number of streams
 (`/0`, `/1` …) as server-sent events: each has an event every so many seconds, at moments of its own, and resumes behind
@@ -6,10 +6,9 @@ an id. It remembers each event that it has written to anybody. The counter passe
 counts the requests by their operation. Invariant: an event is in what `report` says before a byte of it is sent.
 
 The first line that it prints has both ports. Then it answers lines: `tables HOST PORT` says where the counter leads to,
-`quiet` ends the events, `look` is answered by what there was until now, `report` by all that was sent.
+`quiet` ends the events, `counts` is answered by what there was until now, `report` by all that was sent.
 """
 
-import argparse
 import asyncio
 import contextlib
 import heapq
@@ -115,7 +114,7 @@ class Upstream:
                 stream.left_s = time.monotonic()
         writer.close()
 
-    def look(self) -> dict[str, Any]:
+    def counts(self) -> dict[str, Any]:
         """What there was until now, in all."""
         gaps_ms = [gap_ms for one in self.streams for gap_ms in one.gaps_ms]
         return {
@@ -181,8 +180,8 @@ async def serve(streams: int, every_s: float) -> None:
                 counted.tables = host, int(port)
             case ["quiet"]:
                 upstream.quiet()
-            case ["look"]:
-                _say(upstream.look() | {"requests": counted.requests})
+            case ["counts"]:
+                _say(upstream.counts() | {"requests": counted.requests})
             case ["report"]:
                 _say([[sorted(one.sent), one.gaps_ms] for one in upstream.streams])
     events.cancel()
@@ -192,14 +191,5 @@ def _say(what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-def main() -> None:
-    """Serve until the standard input ends."""
-    parser = argparse.ArgumentParser(prog="python -m bench.fleet_peers")
-    parser.add_argument("--streams", type=int, default=100)
-    parser.add_argument("--every", type=float, default=10.0, help="seconds from one event of a stream to the next")
-    options = parser.parse_args()
-    asyncio.run(serve(options.streams, options.every))
-
-
 if __name__ == "__main__":
-    main()
+    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))

@@ -8,64 +8,43 @@ of no stream is an event missing or twice.
 
 import asyncio
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
-from bench.gaps import Summary, summary
-from bench.group import Plan, running
-from bench.harness import Goal, below, live, options, show, so
+from bench.function import running
+from bench.harness import Goal, Row, below, options, say, show, so, summary
+from bench.upstreams import Plan
 
 ALONE = "none"
 FAULTS = ("flood", "large", "drip", "stall", "lies", "ends", "refuses")
 # From a stream's upstream to the table, whatever another stream of its function does.
 FRESH_MS = 1000
-HEAD = "other      events   p50 ms   p99 ms  most ms   times   stored requests/s   cores      MB"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run: what the other stream did, and how long the events of the calm ones took.
-
-    `times` is their p99 by that of the run without the other, `silent` how many of them stored nothing. `stored` are
-    the items of the other, and `requests` what the table was asked a second.
-    """
-
-    fault: str
-    lags: Summary
-    times: float
-    silent: int
-    stored: int
-    requests: float
-    cores: float
-    most_mb: float
-
-    @property
-    def line(self) -> str:
-        """The row of the table."""
-        lags = "".join(f"{lag_ms or 0:>9.1f}" for lag_ms in (self.lags.p50_ms, self.lags.p99_ms, self.lags.most_ms))
-        spent = f"{self.requests:>11}{self.cores:>8.2f}{self.most_mb:>8.1f}"
-        return f"{self.fault:<9}{self.lags.count:>8}{lags}{self.times:>8.1f}{self.stored:>9}{spent}"
 
 
 async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: float, share_mb: int) -> Row:
-    """Return the row of one run; `beside_ms` is the p99 of the run without, 0 where this is it."""
-    asked = replace(plan, streams={"calm": calm} if fault == ALONE else {"calm": calm, fault: 1})
-    async with running(asked, share_mb) as function:
-        watch, names = function.watch, asked.of("calm")
+    """Return the row of one run; `beside_ms` is the p99 of the run without, 0 where this is it.
+
+    `times` is the p99 of the calm streams by that, `silent` how many of them stored nothing. `stored` are the items of
+    the other, and `requests` what the table was asked a second.
+    """
+    plan = replace(plan, streams={"calm": calm} if fault == ALONE else {"calm": calm, fault: 1})
+    async with running(plan, share_mb) as function:
+        watch, names = function.watch, plan.of("calm")
         await function.until_all_stored(names)
-        watch.forget()
+        function.forget()
         cpu_s = function.cpu_s
         await function.last(seconds)
         lags = summary([lag_ms for name in names for lag_ms in watch.lags_ms[name]])
-        return Row(
-            fault,
-            lags,
-            times=round((lags.p99_ms or 0) / (beside_ms or lags.p99_ms or 1), 2),
-            silent=sum(not watch.lags_ms[name] for name in names),
-            stored=sum(watch.items[name] for name in asked.ids if name not in names),
-            requests=round(watch.requests / seconds, 1),
-            cores=round((function.cpu_s - cpu_s) / seconds, 2),
-            most_mb=round(function.most_mb, 1),
-        )
+        p99_ms = lags["p99_ms"] or 0
+        return {
+            "fault": fault,
+            "lags": lags,
+            "times": round(p99_ms / (beside_ms or p99_ms or 1), 2),
+            "silent": sum(not watch.lags_ms[name] for name in names),
+            "stored": sum(watch.items[name] for name in plan.ids if name not in names),
+            "requests": round(function.requests / seconds, 1),
+            "cores": round((function.cpu_s - cpu_s) / seconds, 2),
+            "most_mb": round(function.most_mb, 1),
+        }
 
 
 def goals(fault: str, p99_ms: float | None, silent: int) -> list[Goal]:
@@ -85,16 +64,15 @@ def main(argv: list[str] | None = None) -> int:
         share=(0, "as much of a core as so many MB have"),
     )  # fmt: skip
     # What waits for more to come is no lag: a log is written at once.
-    fields = "flush_s = 0\n" if asked.store == "log" else ""
+    fields = "flush_s = 0" if asked.store == "log" else ""
     plan = Plan({}, "sse", asked.store, asked.events_per_s, asked.event_bytes, fields=fields)
-    live(asked, HEAD)
     rows: list[Row] = []
     for fault in (ALONE, *asked.faults):
-        beside_ms = rows[0].lags.p99_ms or 0 if rows else 0
+        beside_ms = rows[0]["lags"]["p99_ms"] or 0 if rows else 0
         rows.append(asyncio.run(measure(fault, asked.calm, asked.seconds, plan, beside_ms, asked.share)))
-        live(asked, rows[-1].line)
-    judged = [goal for row in rows for goal in goals(row.fault, row.lags.p99_ms, row.silent)]
-    return show(asked, {"rows": [asdict(row) for row in rows]}, [], judged)
+        say(__doc__, rows[-1])
+    judged = [goal for row in rows for goal in goals(row["fault"], row["lags"]["p99_ms"], row["silent"])]
+    return show(asked, {"rows": rows}, judged)
 
 
 if __name__ == "__main__":

@@ -14,48 +14,19 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
-from typing import Any, NamedTuple, TypeVar
 
-from bench import peers_ndjson, peers_sse, rules
-from bench.harness import options, python_of, say, show
+from bench import readers, rules
+from bench.harness import Row, options, python_of, say, show
+from bench.readers import OURS, Reader
 from local.checkout import ROOT
 
-OURS = "streamkeeper"
 SIZES = (100, 10_000)
 READ_BYTES = 16_384
 WIRE_BYTES = 2_000_000
 ROUNDS = 7
 LOCK = ROOT / "bench" / "requirements.txt"
-
-T = TypeVar("T")
-
-
-class Row(NamedTuple):
-    """One reader on one wire; `ratio` is its time by ours at the same work, so above 1 ours is ahead."""
-
-    framing: str
-    reader: str
-    work: str
-    event_bytes: int
-    chunks: str
-    cpu_us: float
-    ours_us: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times as fast ours is."""
-        return self.cpu_us / self.ours_us
-
-
-class Task(NamedTuple):
-    """A reader, the work it does, and how the text of one of its events is read."""
-
-    name: str
-    work: str
-    read: Callable[[Sequence[bytes]], Iterable[Any]]
-    text_of: Callable[[Any], Any]
 
 
 def text(number: int, event_bytes: int) -> str:
@@ -73,102 +44,79 @@ def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
     return {f"{READ_BYTES // 1024} KB": reads, "event": events}
 
 
-def installed(readers: Iterable[Callable[[], T]]) -> Iterator[T]:
+def installed(framing: str) -> Iterator[Reader]:
     """Yield the readers that are installed, and print why the others are left out."""
-    for reader in readers:
+    for reader in readers.SSE if framing == "sse" else readers.NDJSON:
         try:
-            yield reader()
+            list(reader.read([b"data: 1\n\n" if framing == "sse" else b"1\n"]).events)
         except ImportError as error:
-            print(f"bench.framing: a reader is left out: {error}", file=sys.stderr)
+            say(__doc__, f"a reader is left out: {error}")
+        else:
+            yield reader
 
 
-def tasks(framing: str) -> list[list[Task]]:
-    """Return the readers in groups that do the same work; the first of each group is ours."""
-    if framing == "sse":
-        readers = installed(peers_sse.READERS)
-        return [[Task(one.name, "events", _events_of(one), _data_of(one)) for one in readers]]
-    groups: dict[str, list[Task]] = {}
-    for peer in installed(peers_ndjson.READERS):
-        if peer.work not in groups:
-            own = peers_ndjson.ours(peer.work)
-            groups[peer.work] = [Task(own.name, own.work, own.read, _text)]
-        groups[peer.work].append(Task(peer.name, peer.work, peer.read, _text))
-    return list(groups.values())
+def groups(framing: str) -> list[list[Reader]]:
+    """Return the readers that do the same work together; the first of each group is ours."""
+    by_work: dict[str, list[Reader]] = {}
+    for reader in installed(framing):
+        by_work.setdefault(reader.work, []).append(reader)
+    return [group for group in by_work.values() if len(group) > 1]
 
 
-def _events_of(reader: peers_sse.Reader) -> Callable[[Sequence[bytes]], Iterable[Any]]:
-    return lambda chunks: reader.read(chunks).events
-
-
-def _data_of(reader: peers_sse.Reader) -> Callable[[Any], Any]:
-    return lambda event: reader.look(event)[0]
-
-
-def _text(line: Any) -> Any:
-    """Return the text of a line, also where the reader has parsed it."""
-    content = getattr(line, "data", line)
-    return json.dumps(content) if isinstance(content, dict) else content.removesuffix("\n")
-
-
-def timed(group: list[Task], chunks: list[bytes], expected: list[str], rounds: int) -> dict[str, float]:
+def timed(group: list[Reader], chunks: list[bytes], expected: list[str], rounds: int) -> dict[str, float]:
     """Return the CPU seconds of each reader, the least of its rounds; raises ValueError where one reads wrongly."""
     least: dict[str, float] = {}
     for turn in range(rounds):
-        for task in group:
+        for reader in group:
             with redirect_stdout(io.StringIO()):
-                if not turn and [task.text_of(one) for one in task.read(chunks)] != expected:
-                    raise ValueError(f"{task.name} reads something else than was sent")
+                if not turn and [reader.parts(one)[0] for one in reader.read(chunks).events] != expected:
+                    raise ValueError(f"{reader.name} reads something else than was sent")
                 begun_s = time.process_time()
-                for _ in task.read(chunks):
+                for _ in reader.read(chunks).events:
                     pass
                 took_s = time.process_time() - begun_s
-            least[task.name] = min(least.get(task.name, took_s), took_s)
+            least[reader.name] = min(least.get(reader.name, took_s), took_s)
     return least
 
 
 def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
-    """Return a row for each reader, framing, size and cut."""
-    rows = []
+    """Return a row for each reader, framing, size and cut; `ratio` is how many times as fast ours is."""
+    rows: list[Row] = []
     for framing in ("sse", "ndjson"):
-        for group in tasks(framing):
+        for group in groups(framing):
             for event_bytes in SIZES:
                 texts = [text(number, event_bytes) for number in range(max(wire_bytes // event_bytes, 2))]
-                for name, chunks in wires(framing, texts).items():
+                for cut, chunks in wires(framing, texts).items():
                     least = timed(group, chunks, texts, rounds)
-                    each = {who: round(took_s / len(texts) * 1e6, 3) for who, took_s in least.items()}
-                    rows += [Row(framing, t.name, t.work, event_bytes, name, each[t.name], each[OURS]) for t in group]
+                    wire = {"framing": framing, "work": group[0].work, "event_bytes": event_bytes, "chunks": cut}
+                    rows += [
+                        {"reader": name, "cpu_us": round(took_s / len(texts) * 1e6, 3)}
+                        | wire
+                        | {"ratio": round(took_s / least[OURS], 2)}
+                        for name, took_s in least.items()
+                    ]
     return rows
-
-
-def kept() -> dict[str, dict[str, rules.Verdict]]:
-    """Return by reader, then by rule, whether the reader keeps the rule."""
-    with redirect_stdout(io.StringIO()):
-        return {reader.name: rules.verdicts(reader) for reader in installed(peers_sse.READERS)}
 
 
 def table(rows: list[Row], verdicts: dict[str, dict[str, rules.Verdict]]) -> Iterator[str]:
     """Yield the lines of two tables: microseconds of CPU an event with the ratio to ours, and the rules."""
-    columns = list(dict.fromkeys((row.event_bytes, row.chunks) for row in rows))
+    columns = list(dict.fromkeys((row["event_bytes"], row["chunks"]) for row in rows))
     for framing in ("sse", "ndjson"):
-        heads = " | ".join(f"{event_bytes:,} B, {chunks}" for event_bytes, chunks in columns)
-        yield f"| {framing}: CPU µs an event (ratio) | work | {heads} |"
+        heads = [f"{event_bytes:,} B, {chunks}" for event_bytes, chunks in columns]
+        yield _line([f"{framing}: CPU µs an event (ratio)", "work", *heads])
         yield "|---" * (len(columns) + 2) + "|"
         cells: dict[tuple[str, str], list[str]] = {}
-        for row in rows:
-            if row.framing == framing:
-                cells.setdefault((row.work, row.reader), []).append(f"{row.cpu_us:.2f} ({row.ratio:.1f})")
-        for (work, reader), row_cells in cells.items():
-            yield f"| {reader} | {work} | " + " | ".join(row_cells) + " |"
+        for row in (row for row in rows if row["framing"] == framing):
+            cells.setdefault((row["reader"], row["work"]), []).append(f"{row['cpu_us']:.2f} ({row['ratio']:.1f})")
+        yield from (_line([*kind, *of]) for kind, of in cells.items())
         yield ""
-    yield f"| rules of SSE | {' | '.join(rules.NAMES)} |"
+    yield _line(["rules of SSE", *rules.NAMES])
     yield "|---" * (len(rules.NAMES) + 1) + "|"
-    for reader, of_reader in verdicts.items():
-        yield f"| {reader} | " + " | ".join(of_reader[name] for name in rules.NAMES) + " |"
+    yield from (_line([reader, *(of[name] for name in rules.NAMES)]) for reader, of in verdicts.items())
 
 
-def behind(rows: list[Row]) -> list[Row]:
-    """Return the rows of readers that are faster than ours."""
-    return [row for row in rows if row.ratio < 1]
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -183,11 +131,13 @@ def main(argv: list[str] | None = None) -> int:
         return subprocess.run(again, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode
     logging.disable()  # the readers' logs are not part of the comparison
     warnings.simplefilter("ignore")
-    rows, verdicts = measure(rounds=asked.rounds), kept()
-    for row in behind(rows):
-        say(__doc__, f"behind {row.reader}: {row}")
-    shown = [row._asdict() | {"ratio": round(row.ratio, 2)} for row in rows]
-    return show(asked, {"rows": shown, "rules": verdicts}, table(rows, verdicts))
+    rows = measure(rounds=asked.rounds)
+    with redirect_stdout(io.StringIO()):
+        verdicts = {reader.name: rules.verdicts(reader) for reader in installed("sse")}
+    for row in rows:
+        if row["ratio"] < 1:
+            say(__doc__, {"behind": row["reader"]} | row)
+    return show(asked, {"rows": rows, "rules": verdicts}, lines=table(rows, verdicts))
 
 
 if __name__ == "__main__":

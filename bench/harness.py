@@ -1,4 +1,4 @@
-"""What every benchmark shares: its arguments, its processes, its goals, and how it prints what it has measured.
+"""What every benchmark shares: arguments, goals, tables, child processes, percentiles, and what processes use.
 
 Invariants: what is started here ends with its block; with `--json` the standard output is one JSON object.
 """
@@ -7,10 +7,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
+import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +21,9 @@ from local.checkout import ROOT
 from local.user_error import UserError
 
 T = TypeVar("T")
+Row = dict[str, Any]
+"""The figures of one row of a table, by their names in the JSON."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,7 @@ def options(argv: list[str] | None, doc: str | None, **known: tuple[Any, ...]) -
             parser.add_argument(flag, action="store_true", help=means)
             continue
         is_several = isinstance(default, list | tuple)
-        first = default[0] if is_several else default
-        how: dict[str, Any] = {"type": type(first)}
+        how: dict[str, Any] = {"type": type(default[0] if is_several else default)}
         if read:
             how = {"type": read[0]} if callable(read[0]) else {"choices": read[0], "metavar": name.upper()}
         shown = " ".join(map(str, default)) if is_several else default
@@ -104,58 +108,102 @@ def run(doc: str | None, measuring: Coroutine[Any, Any, T]) -> T:
         raise SystemExit(2) from None
 
 
-def say(doc: str | None, text: str) -> None:
-    """Print a line beside the figures."""
+def say(doc: str | None, text: object) -> None:
+    """Print a line of progress beside the figures; a row as its table will show it."""
     name = (doc or "").partition("`: ")[0].removeprefix("`python -m ")
-    print(f"{name}: {text}", file=sys.stderr, flush=True)
-
-
-def live(asked: argparse.Namespace, line: str) -> None:
-    """Print a line of a table as soon as it is known; nothing where JSON is asked for."""
-    if not asked.json:
-        print(line, flush=True)
+    shown = ", ".join(f"{key} {_cell(value)}" for key, value in text.items()) if isinstance(text, dict) else text
+    print(f"{name}: {shown}", file=sys.stderr, flush=True)
 
 
 def show(
-    asked: argparse.Namespace,
-    figures: dict[str, Any],
-    lines: Iterable[str],
-    goals: Iterable[Goal] = (),
-    *,
+    asked: argparse.Namespace, figures: Row, goals: Iterable[Goal] = (), lines: Iterable[str] | None = None, *,
     judge: bool = True,
-) -> int:
-    """Print the figures and the goals; return 1 where one of these was missed and the status is to `judge` that."""
+) -> int:  # fmt: skip
+    """Print the figures and the goals; return 1 where one of these was missed and the status is to `judge` that.
+
+    A list of rows is printed as a table, another figure as a line; `lines` stand in place of these.
+    """
     judged = list(goals)
     if asked.json:
         print(json.dumps(figures | ({"goals": [asdict(goal) for goal in judged]} if judged else {}), indent=1))
     else:
-        print(*lines, *(goal.line for goal in judged), sep="\n")
+        print(*(shown(figures) if lines is None else lines), *(goal.line for goal in judged), sep="\n")
     return int(judge and not all(goal.met for goal in judged))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> list[str]:
-    """Return the lines of a table; the first `left` columns are aligned to the left, the others to the right."""
-    cells = [list(heads), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(heads))]
+def shown(figures: Row) -> list[str]:
+    """Return the figures as a person reads them."""
+    lines = []
+    for name, value in figures.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += table(list(value[0]), [list(row.values()) for row in value])
+        else:
+            lines.append(f"{name}: {_cell(value)}")
+    return lines
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a table; texts are aligned to the left, numbers to the right."""
+    cells = [list(heads), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    is_text = [not any(cell[:1].isdigit() for cell in column[1:]) for column in zip(*cells, strict=True)]
 
     def line(row: list[str]) -> str:
-        both = enumerate(zip(row, widths, strict=True))
-        return "  ".join(cell.ljust(width) if at < left else cell.rjust(width) for at, (cell, width) in both).rstrip()
+        parts = zip(row, widths, is_text, strict=True)
+        return "  ".join(cell.ljust(width) if text else cell.rjust(width) for cell, width, text in parts).rstrip()
 
     return [line(row) for row in cells]
 
 
+def _cell(value: Any) -> str:
+    match value:
+        case {"count": count, "p50_ms": p50, "p99_ms": p99, "most_ms": most}:
+            return f"{count}: {p50:g} / {p99:g} / {most:g}" if count else "0"
+        case dict():
+            return ", ".join(f"{name} {_cell(one)}" for name, one in value.items())
+        case float():
+            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        case None:
+            return "-"
+        case _:
+            return str(value)
+
+
+def summary(times_ms: Sequence[float]) -> Row:
+    """Return the count and percentiles of several times, None where there are none.
+
+    A percentile is the value of its nearest rank, so one that was measured.
+    """
+    ordered = sorted(times_ms)
+
+    def rank(share: float) -> float | None:
+        return round(ordered[math.ceil(share * len(ordered)) - 1], 1) if ordered else None
+
+    return {"count": len(ordered), "p50_ms": rank(0.5), "p99_ms": rank(0.99), "most_ms": rank(1)}
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
-def process(*command: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run a module that prints its port; yield its address and its process, and end it afterwards."""
-    running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
+def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]]:
+    """Run a module that prints its ports; yield their addresses and its process, and end it afterwards."""
+    running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert running.stdout is not None
     try:
-        yield f"http://127.0.0.1:{running.stdout.readline().strip()}", running
+        yield [f"http://127.0.0.1:{port}" for port in running.stdout.readline().split()], running
     finally:
         running.terminate()
         running.wait()
         running.stdout.close()
+
+
+def figures_of(*command: str, variables: Mapping[str, str] | None = None) -> Any:
+    """Run Python with these words in a process of its own; return the JSON of the last line that it prints."""
+    done = subprocess.run(
+        [sys.executable, *command], env=variables, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def python_of(name: str, lock: Path) -> Path:
@@ -169,3 +217,54 @@ def python_of(name: str, lock: Path) -> Path:
         subprocess.run([*command, "-r", str(lock)], check=True)
         note.write_text(lock.read_text())
     return python
+
+
+def descendants() -> list[int]:
+    """Return the processes below this one. Source for all of these: proc(5). One that ends meanwhile is left out."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+    below = [os.getpid()]
+    for pid in below:
+        below += [child for child, parent in parents.items() if parent == pid]
+    return below[1:]
+
+
+def command_of(pid: int) -> str:
+    """Return with which words a process was started, "" for one that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    return ""
+
+
+def spent_s(*pids: int) -> float:
+    """Return the processor time of the processes themselves, user and system."""
+    return sum(sum(_times(pid)[:2]) for pid in pids) / _TICKS
+
+
+def ended_spent_s(pid: int) -> float:
+    """Return the processor time of those children of a process that have ended."""
+    return sum(_times(pid)[2:]) / _TICKS
+
+
+def _times(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return [int(fields[at]) for at in (11, 12, 13, 14)]
+    return [0, 0, 0, 0]
+
+
+def memory_mb(pids: Iterable[int]) -> list[float]:
+    """Return the memory of each process; what several share is divided among them."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            found.append(sum(int(text.split()[1]) for text in lines if text.startswith("Pss:")) / 1024)
+    return found
+
+
+def resident_mb(pid: int | str = "self") -> float:
+    """Return the most memory that a process had resident; of this program alone, where getrusage begins earlier."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024

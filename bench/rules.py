@@ -7,7 +7,7 @@ Invariant: our decoder keeps every rule, as a test proves.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from bench.peers_sse import Reader
+from bench.readers import Reader
 
 Verdict = Literal["kept", "broken", "only whole", "raises"]
 
@@ -76,16 +76,13 @@ def _verdict(reader: Reader, rule: Rule) -> Verdict:
             return "broken"
     except Exception:
         return "raises"
-    for chunks in cuts(rule.wire):
-        try:
-            if not _is_kept(reader, rule, chunks):
-                return "only whole"
-        except Exception:
-            return "only whole"
-    return "kept"
+    try:
+        return "kept" if all(_is_kept(reader, rule, chunks) for chunks in cuts(rule.wire)) else "only whole"
+    except Exception:
+        return "only whole"
 
 
 def _is_kept(reader: Reader, rule: Rule, chunks: Sequence[bytes]) -> bool:
     outcome = reader.read(chunks)
     events = list(outcome.events)
-    return rule.is_kept([reader.look(event) for event in events], outcome.retry(events))
+    return rule.is_kept([reader.parts(event) for event in events], outcome.retry(events))

@@ -1,7 +1,7 @@
-"""Runs the local service with both machines, and one upstream for all streams, which reports their connections.
+"""Runs the local service with both machines, and one upstream for all streams, which measures their gaps.
 
 The service runs the compiled template, as a local run does, with the plain machine added beside the deployed one.
-Invariant: after `open_stage` no process and no file of it is left.
+Invariant: after `open_stage` no process and no file of it is left; each opening but a stream's first is counted once.
 """
 
 import asyncio
@@ -9,17 +9,17 @@ import contextlib
 import copy
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from datetime import datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bench.streams import STAGGERED, Stream, write_profiles
 from handlers.store.event_reader import EventReader
 from local import stages
 from local.aws_endpoints import Endpoints
@@ -35,6 +35,68 @@ from local.upstreams.demo_streams import Upstreams
 STAGE = "test"
 # Only the benchmark drops connections.
 _NEVER_S = (86_400.0, 86_400.0)
+CONNECTIONS, STAGGERED = "connections", "staggered"
+# The upstreams by their policies, with the demonstration's profiles.
+POLICIES = {"evicts": "demo", "tolerates": "demo-ndjson", "forbids": "demo-exclusive"}
+# A profile of the benchmark's own: the upstream that tolerates an overlap, with reconnection in place.
+RECONNECTS = "demo-reconnects"
+HANDOVER, DROP, KILL = "handover", "drop", "kill"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream: its machine, the upstream's overlap policy, its profile, and its id at the upstream."""
+
+    machine: str
+    policy: str
+    profile: str
+    upstream: str
+    name: str
+
+    @property
+    def stream_id(self) -> str:
+        """The name of the stream in the product."""
+        return f"{self.profile}:{self.name}"
+
+    @property
+    def upstream_id(self) -> str:
+        """The name of the stream at its upstream."""
+        return f"{self.upstream}:{self.name}"
+
+
+@dataclass
+class Gauge:
+    """The gaps of one stream by cause; call `changed` for each change of its connections, `fault` before each fault.
+
+    A gap that begins with a fault is the fault's. Every other opening is a handover, with a gap of 0 where the older
+    connection was still open. Times are milliseconds of one clock, which the caller reads.
+    """
+
+    gaps_ms: dict[str, list[float]] = field(default_factory=lambda: {HANDOVER: [], DROP: [], KILL: []})
+    openings: int = 0
+    connected: int = 0
+    _fault: str = HANDOVER
+    _closed_ms: float = 0.0
+
+    def fault(self, kind: str) -> None:
+        """Record that a fault of this kind is about to end the newest connection of the stream."""
+        self._fault = kind
+
+    def changed(self, at_ms: float, connected: int) -> None:
+        """Record how many connections the stream has from now on."""
+        before, self.connected = self.connected, connected
+        if connected < before:
+            self._closed_ms = at_ms
+            return
+        if self.openings:
+            self.gaps_ms[self._fault].append(0.0 if before else at_ms - self._closed_ms)
+        self.openings += 1
+        self._fault = HANDOVER
+
+    @property
+    def unconnected_ms(self) -> float:
+        """How long there was no connection, between the first opening and the last."""
+        return sum(sum(gaps) for gaps in self.gaps_ms.values())
 
 
 class Stage:
@@ -48,13 +110,12 @@ class Stage:
         self._upstream_port = upstream_port
         self._endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
 
-    async def start(self, stream: Stream) -> str:
-        """Start an execution of the stream's machine and return its ARN."""
+    async def start(self, stream: Stream) -> None:
+        """Start an execution of the stream's machine."""
         arn = self._machine(stream)
         text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
         client = self._endpoints.client("stepfunctions")
-        started = await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
-        return str(started["executionArn"])
+        await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
 
     def drop(self, stream: Stream) -> None:
         """Reset the newest connection of the stream."""
@@ -62,26 +123,10 @@ class Stage:
 
     def kill(self, stream: Stream) -> None:
         """Kill the function that has the newest connection of the stream, with SIGKILL."""
-        self.signal(stream, signal.SIGKILL)
-
-    def signal(self, stream: Stream, number: signal.Signals) -> bool:
-        """Return whether a function has the newest connection of the stream; it gets the signal."""
-        is_sent = False
         for _, port in self._upstreams.presence.clients(stream.upstream_id)[-1:]:
             for pid in _owners(set(_inodes(port, self._upstream_port))):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-                    is_sent = True
-        return is_sent
-
-    async def history(self, stream: Stream) -> list[dict[str, Any]]:
-        """Return the events of all executions of the stream, successors too; each event has its `execution`."""
-        return await asyncio.to_thread(self._history, stream)
-
-    def starts_ms(self, stream: Stream) -> list[float]:
-        """Return when each function of the stream had its event, in milliseconds of the wall clock."""
-        begun = [record for record in self._logged(stream) if record.get("message") == "connecting"]
-        return [datetime.strptime(one["timestamp"], "%Y-%m-%d %H:%M:%S,%f%z").timestamp() * 1000 for one in begun]
+                    os.kill(pid, signal.SIGKILL)
 
     async def stored(self, stream: Stream) -> list[int]:
         """Return the numbers of the stored events, in order."""
@@ -95,31 +140,19 @@ class Stage:
 
     def connects(self, stream: Stream) -> list[float]:
         """Return how long each ended connection took from its request to its response, in milliseconds."""
-        return [float(record["connect_ms"]) for record in self._logged(stream) if record.get("connect_ms") is not None]
-
-    def _logged(self, stream: Stream) -> Iterator[dict[str, Any]]:
+        found = []
         for path in sorted(self._logs.glob("*-connection-manager.log*")):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 # The runtime's own lines are not JSON objects.
                 with contextlib.suppress(ValueError, AttributeError):
                     record = json.loads(line)
-                    if record.get("stream_id") == stream.stream_id:
-                        yield record
+                    if record.get("stream_id") == stream.stream_id and record.get("connect_ms") is not None:
+                        found.append(float(record["connect_ms"]))
+        return found
 
     def _machine(self, stream: Stream) -> str:
         name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
         return next(described.arn for described in self._service.stack.machines if described.name == name)
-
-    def _history(self, stream: Stream) -> list[dict[str, Any]]:
-        client = self._endpoints.client("stepfunctions")
-        listed = client.get_paginator("list_executions").paginate(stateMachineArn=self._machine(stream))
-        found = []
-        for arn in [one["executionArn"] for page in listed for one in page["executions"]]:
-            asked = json.loads(client.describe_execution(executionArn=arn)["input"])
-            if asked["pathParameters"]["streamId"] == stream.stream_id:
-                pages = client.get_paginator("get_execution_history").paginate(executionArn=arn)
-                found += [event | {"execution": arn} for page in pages for event in page["events"]]
-        return found
 
     def _bodies(self, stream_id: str) -> list[str | bytes]:
         client = self._endpoints.client("dynamodb")
@@ -136,13 +169,8 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def open_stage(
-    watch: Callable[[str, int], None], stage: str = STAGE, environment: Mapping[str, str] | None = None
-) -> AsyncIterator[Stage]:
-    """Yield the running stage; `watch` is called at each change of a stream's connections. Raises UserError.
-
-    `environment` replaces variables of the functions.
-    """
+async def open_stage(watch: Callable[[str, int], None], stage: str = STAGE) -> AsyncIterator[Stage]:
+    """Yield the running stage; `watch` is called at each change of a stream's connections. Raises UserError."""
     listener: Listener
     upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=_NEVER_S, watch=watch)
     listener = Listener(upstreams.app, bind(0, "the benchmark's upstream"))
@@ -150,8 +178,8 @@ async def open_stage(
     template = osls.template(stage)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        write_profiles(ROOT / "env" / "streams", folder / "streams")
-        changed = _changed(template, stage, {"STREAMS_DIR": str(folder / "streams")} | dict(environment or {}))
+        _write_profiles(ROOT / "env" / "streams", folder / "streams")
+        changed = _changed(template, stage, {"STREAMS_DIR": str(folder / "streams")})
         with service_of(folder, changed, variables) as service:
             await listener.start()
             try:
@@ -161,6 +189,14 @@ async def open_stage(
                 upstreams.close()
                 await service.stop()
                 await listener.close()
+
+
+def _write_profiles(source: Path, folder: Path) -> None:
+    folder.mkdir()
+    for profile in (*POLICIES.values(), "demo-standby"):
+        shutil.copy(source / f"{profile}.toml", folder)
+    changed = (source / "demo-ndjson.toml").read_text().replace("/{streamId}", "/demo-ndjson:{streamId}")
+    (folder / f"{RECONNECTS}.toml").write_text(f"reconnect_tries = 5\n{changed}")
 
 
 @contextlib.contextmanager

@@ -11,15 +11,11 @@ import multiprocessing
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from botocore.config import Config
-
-from bench.harness import Goal, below, live, options, show
-from bench.local_states import endpoint
-from local.aws_endpoints import plain_session
+from bench.endpoint import OURS, client, served
+from bench.harness import Goal, Row, below, options, say, show
 
 PAUSE_S = 0.02
 # No other answer of the local Step Functions takes so long while somebody's expressions are evaluated.
@@ -74,69 +70,57 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any]] = {
 """The states that attack, and their inputs; "definitions" creates machines of LARGEST states instead."""
 UNTESTED = ("loop", "maps")
 """What TestState does not run."""
+LOOPING = ("loop", "histories")
 LARGEST = 11_000
 
 
-@dataclass(frozen=True)
-class Row:
-    """The answers during one attack; times in milliseconds. attack_ms: the mean time of one execution of it."""
-
-    attack: str
-    clients: int
-    answers: int
-    median_ms: float
-    p99_ms: float
-    slowest_ms: float
-    attacks: int
-    attack_ms: float
-    outcome: str
-
-    @property
-    def line(self) -> str:
-        """The row of the table."""
-        times = f"{self.median_ms:>8.1f}{self.p99_ms:>8.1f}{self.slowest_ms:>9.1f}"
-        ended = f"{self.attacks:>8}{self.attack_ms:>9.0f}  {self.outcome}"
-        return f"{self.attack:<20}{self.clients:>4}{self.answers:>8}{times}{ended}"
-
-
-def _client(url: str) -> Any:
-    return plain_session().create_client(
-        "stepfunctions", endpoint_url=url, region_name="us-east-1", aws_access_key_id="local",
-        aws_secret_access_key="local",
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=300, inject_host_prefix=False),
-    )  # fmt: skip
+def loop() -> str:
+    """The definition of a machine that goes on until its history is full."""
+    choice = {"Type": "Choice", "Choices": [{"Variable": "$.x", "IsPresent": True, "Next": "C"}], "Default": "A"}
+    states = {"A": {"Type": "Pass", "Next": "B"}, "B": choice, "C": {"Type": "Succeed"}}
+    return json.dumps({"StartAt": "A", "States": states})
 
 
 def measure(url: str, attack: str, count: int, seconds: float) -> Row:
-    """Return the row of one attack by so many clients."""
-    state = ATTACKS[attack][0]
-    client = _client(url)
-    name = attack.replace(" ", "-")
-    definition = json.dumps({"StartAt": "A", "States": {"A": state}})
-    small = json.dumps({"StartAt": "A", "States": {"A": _jsonata("$sum([1..9])")}})
+    """Return the row of one attack by so many clients; `attack_ms` is the mean time of one execution of it."""
+    made = client(url)
+
+    def machine(kind: str, text: str) -> str:
+        name = f"{kind}-{count}-{attack.replace(' ', '-')}"
+        return str(
+            made.create_state_machine(name=name, definition=text, roleArn=ROLE, type="EXPRESS")["stateMachineArn"]
+        )
+
     try:
-        arns = [
-            client.create_state_machine(name=f"{kind}-{count}-{name}", definition=text, roleArn=ROLE, type="EXPRESS")[
-                "stateMachineArn"
-            ]
-            for kind, text in (("attack", _loop() if attack in ("loop", "histories") else definition), ("small", small))
-        ]
-    except client.exceptions.ClientError as problem:
+        attacked = machine("attack", loop() if attack in LOOPING else _alone(ATTACKS[attack][0]))
+        small = machine("small", _alone(_jsonata("$sum([1..9])")))
+    except made.exceptions.ClientError as problem:
         raise SystemExit(f"bench.stall: {attack}: {problem}") from None
     ours, theirs = _SPAWN.Pipe()
-    attackers = _SPAWN.Process(target=_attack, args=(url, attack, arns[0], count, theirs))
+    attackers = _SPAWN.Process(target=_attack, args=(url, attack, attacked, count, theirs))
     attackers.start()
     ours.recv()
-    times = sorted(_times(client, arns[1], seconds))
+    times = sorted(_times(made, small, seconds))
     ours.send("over")
     spent_s, outcomes = ours.recv()
     attackers.join()
     mean_ms = 1000 * sum(spent_s) / max(1, len(spent_s))
     outcome = max(set(outcomes), key=outcomes.count) if outcomes else "none ended"
-    return Row(
-        attack, count, len(times), round(times[len(times) // 2], 1), round(times[len(times) * 99 // 100], 1),
-        round(times[-1], 1), len(outcomes), round(mean_ms), outcome,
-    )  # fmt: skip
+    return {
+        "attack": attack,
+        "clients": count,
+        "answers": len(times),
+        "median_ms": round(times[len(times) // 2], 1),
+        "p99_ms": round(times[len(times) * 99 // 100], 1),
+        "slowest_ms": round(times[-1], 1),
+        "attacks": len(outcomes),
+        "attack_ms": round(mean_ms),
+        "outcome": outcome,
+    }
+
+
+def _alone(state: dict[str, Any]) -> str:
+    return json.dumps({"StartAt": "A", "States": {"A": state}})
 
 
 def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> None:
@@ -145,7 +129,7 @@ def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> No
     over, outcomes, spent_s = threading.Event(), [], []
 
     def attacks(at: int) -> None:
-        own = _client(url)
+        own = client(url)
         while not over.is_set():
             begun_s = time.perf_counter()
             if attack == "definitions":
@@ -170,38 +154,33 @@ def _attack(url: str, attack: str, arn: str, count: int, port: Connection) -> No
     port.send((list(spent_s), list(outcomes)))
 
 
-def _create(client: Any, name: str) -> dict[str, str]:
+def _create(made: Any, name: str) -> dict[str, str]:
     """Create a machine that nobody has created, of about a megabyte."""
     states: dict[str, Any] = {
         f"S{number}": {"Type": "Pass", "Comment": f"{name:<30}", "Next": f"S{number + 1}"} for number in range(LARGEST)
     }
     text = json.dumps({"StartAt": "S0", "States": {**states, f"S{LARGEST}": {"Type": "Succeed"}}})
-    client.create_state_machine(name=name, definition=text, roleArn=ROLE)
+    made.create_state_machine(name=name, definition=text, roleArn=ROLE)
     return {"status": "created"}
 
 
-def _fill(client: Any) -> dict[str, Any]:
+def _fill(made: Any) -> dict[str, Any]:
     """Run an execution until its history is full."""
-    machine = client.create_state_machine(name="filling", definition=_loop(), roleArn=ROLE)["stateMachineArn"]
-    arn = client.start_execution(stateMachineArn=machine)["executionArn"]
-    while (answer := client.describe_execution(executionArn=arn))["status"] == "RUNNING":
+    machine = made.create_state_machine(name="filling", definition=loop(), roleArn=ROLE)["stateMachineArn"]
+    arn = made.start_execution(stateMachineArn=machine)["executionArn"]
+    while (answer := made.describe_execution(executionArn=arn))["status"] == "RUNNING":
         time.sleep(0.2)
     return dict(answer)
 
 
-def _loop() -> str:
-    states = {"A": {"Type": "Pass", "Next": "B"}, "B": {"Type": "Choice", "Choices": [{"Variable": "$.x", "IsPresent": True, "Next": "C"}], "Default": "A"}, "C": {"Type": "Succeed"}}  # fmt: skip  # noqa: E501
-    return json.dumps({"StartAt": "A", "States": states})
-
-
-def _times(client: Any, arn: str, seconds: float) -> list[float]:
+def _times(made: Any, arn: str, seconds: float) -> list[float]:
     times: list[float] = []
     end_s = time.perf_counter() + seconds
     while (begun_s := time.perf_counter()) < end_s:
         if len(times) % 2:
-            client.describe_state_machine(stateMachineArn=arn)
+            made.describe_state_machine(stateMachineArn=arn)
         else:
-            client.start_sync_execution(stateMachineArn=arn, input="{}")
+            made.start_sync_execution(stateMachineArn=arn, input="{}")
         times.append(1000 * (time.perf_counter() - begun_s))
         time.sleep(PAUSE_S)
     return times
@@ -218,17 +197,14 @@ def main(argv: list[str] | None = None) -> int:
         argv, __doc__, seconds=(5.0, "how long each attack is measured"), clients=([1, 4], "attackers at once"),
         attacks=([*ATTACKS], "which", [*ATTACKS]),
     )  # fmt: skip
-    live(
-        asked, f"{'attack':<20}{'by':>4}{'answers':>8}{'median':>8}{'p99':>8}{'slowest':>9}{'attacks':>8}{'each ms':>9}"
-    )
     rows = []
-    with endpoint() as (url, _):
+    with served(OURS) as (url, _):
         for attack in asked.attacks:
             for count in asked.clients if attack != "none" else [0]:
                 rows.append(measure(url, attack, count, asked.seconds))
-                live(asked, rows[-1].line)
-    figures = {"rows": [asdict(row) for row in rows], "limit_ms": STALL_MS}
-    return show(asked, figures, [], [goal(row.attack, row.clients, row.slowest_ms) for row in rows])
+                say(__doc__, rows[-1])
+    judged = [goal(row["attack"], row["clients"], row["slowest_ms"]) for row in rows]
+    return show(asked, {"limit_ms": STALL_MS, "rows": rows}, judged)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Invariant: the first line that it prints is its port; a response is sent after t
 
 import argparse
 import asyncio
+import hashlib
 import json
 import re
 import ssl
@@ -15,24 +16,26 @@ from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
-from local.simulation.tables import MemoryDynamoDB
+from local.simulation.tables import MemoryDynamoDB, method
 
 TABLES = ("events", "control")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_TARGET = re.compile(rb"\r\nx-amz-target: *DynamoDB_20120810\.(\w+)", re.IGNORECASE)
+_TARGET = re.compile(rb"\r\nx-amz-target: *\w+\.(\w+)", re.IGNORECASE)
 
 
 class Tables:
-    """The operations by AWS's names; `items_per_s` 0 is no limit."""
+    """The operations by AWS's names, counted; `items_per_s` 0 is no limit."""
 
-    def __init__(self, items_per_s: int) -> None:
-        self._tables = MemoryDynamoDB(*TABLES)
+    def __init__(self, tables: MemoryDynamoDB, items_per_s: int = 0) -> None:
+        self._tables = tables
         self._items_per_s = items_per_s
         self._begun_s = time.monotonic()
         self._taken = 0
+        self.requests = 0
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response."""
+        self.requests += 1
         try:
             return 200, self._perform(operation, request)
         except ClientError as error:
@@ -40,16 +43,18 @@ class Tables:
             return 400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message}
 
     def _perform(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        if operation == "BatchExecuteStatement":
-            return {"Responses": [self._insert(statement) for statement in request["Statements"]]}
-        if operation == "BatchWriteItem":
-            for table, writes in request["RequestItems"].items():
-                for write in writes:
-                    self._tables.put_item(TableName=table, Item=write["PutRequest"]["Item"])
-            return {"UnprocessedItems": {}}
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
-        response: dict[str, Any] = getattr(self._tables, name)(**request)
-        return response
+        match operation:
+            case "SendMessage":  # the dead-letter queue has the same endpoint
+                digest = hashlib.md5(request["MessageBody"].encode(), usedforsecurity=False).hexdigest()
+                return {"MessageId": "0", "MD5OfMessageBody": digest}
+            case "BatchExecuteStatement":
+                return {"Responses": [self._insert(statement) for statement in request["Statements"]]}
+            case "BatchWriteItem":
+                for table, writes in request["RequestItems"].items():
+                    for write in writes:
+                        self._tables.put_item(TableName=table, Item=write["PutRequest"]["Item"])
+                return {"UnprocessedItems": {}}
+        return method(self._tables, operation)(**request)
 
     def _insert(self, statement: dict[str, Any]) -> dict[str, Any]:
         if self._items_per_s and self._taken >= (time.monotonic() - self._begun_s) * self._items_per_s:
@@ -99,13 +104,14 @@ class Connection(asyncio.Protocol):
             )
 
 
-async def serve(items_per_s: int, certificate: str) -> None:
-    """Serve until the process ends."""
-    tables, tls = Tables(items_per_s), None
-    if certificate:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(certificate)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(tables), "127.0.0.1", 0, ssl=tls)
+async def serve(answering: Answering, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+    """Serve on any port until the server is closed."""
+    return await asyncio.get_running_loop().create_server(lambda: Connection(answering), "127.0.0.1", 0, ssl=tls)
+
+
+async def main(items_per_s: int) -> None:
+    """Serve empty tables until the process ends."""
+    server = await serve(Tables(MemoryDynamoDB(*TABLES), items_per_s))
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -113,6 +119,4 @@ async def serve(items_per_s: int, certificate: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.tables")
     parser.add_argument("--items-per-s", type=int, default=0)
-    parser.add_argument("--certificate", default="", help="a file with a key and a certificate: serve TLS")
-    options = parser.parse_args()
-    asyncio.run(serve(options.items_per_s, options.certificate))
+    asyncio.run(main(parser.parse_args().items_per_s))

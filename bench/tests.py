@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     }
     words = f"{cpu_s:.1f} s of CPU in {wall_s:.1f} s; ten million small additions take {additions_s:.3f} s of CPU"
     goal = Goal(asked.command, f"a ratio of {ratio:.0f}, at most {asked.goal:g}", None, None, ratio <= asked.goal)
-    return done.returncode or show(asked, figures, [words], [goal])
+    return done.returncode or show(asked, figures, [goal], [words])
 
 
 if __name__ == "__main__":

@@ -5,10 +5,8 @@ a heartbeat), and by a stream of a group. Each function of `handlers` that is ca
 each resumption of a generator too. A move is a call whose module, or folder, is another than that of the call before.
 """
 
-import argparse
 import functools
 import itertools
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import handlers
+from bench.harness import options, show
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Chunk, Opened
 from handlers.connection.reconnection import attempts
@@ -185,20 +184,11 @@ def _none(_service: str = "") -> Any:
     raise RuntimeError("no secret and no large event is here")
 
 
-def main() -> None:
-    """Prints the counts, in a table or as one JSON object."""
-    parser = argparse.ArgumentParser(prog="python -m bench.trip", description="Counts the moves on an event's way.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    counts = {kind: measured(kind) for kind in KINDS}
-    if options.json:
-        print(json.dumps(counts))
-        return
-    names = list(counts["alone"])
-    print("event ".ljust(8) + "".join(name.replace("_", " ").rjust(14) for name in names))
-    for kind, one in counts.items():
-        print(kind.ljust(8) + "".join(str(one[name]).rjust(14) for name in names))
+def main(argv: list[str] | None = None) -> int:
+    """Print the counts and return 0."""
+    asked = options(argv, __doc__)
+    return show(asked, {kind: measured(kind) for kind in KINDS})
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

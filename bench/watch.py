@@ -1,78 +1,89 @@
 """`python -m bench.watch`: measures how many streams the watch and a page of the list hold within their limits.
 
 It fills the control table of the deployed template in the embedded database with streams that were ever started, of
-which some are held, and runs one look of the watch and one page of the list on them, in a process of its own with the
+which some are held, and runs one check of the watch and one page of the list on them, in a process of its own with the
 deployed client. Beside them stands the plain way, a GetItem for each stream that was ever started, on a part of them.
 Requests and read units are counted as sent and as the database bills them, which follows DynamoDB's rules.
 
-How long a look takes on AWS is computed from these counts: the latencies below, stated and not measured here, and the
+How long a check takes on AWS is computed from these counts: the latencies below, stated and not measured here, and the
 processor time that was measured here, on the share of a processor that Lambda gives to the function's memory. What a
-look needs in memory is the largest resident set of that process, also where every stream is away.
+check needs in memory is the largest resident set of that process, also where every stream is away.
 """
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from bench.harness import options, say, show
-from bench.watch_table import database, fill
+import urllib3
+
+from bench.function import MB_PER_CORE, environment
+from bench.harness import Row, figures_of, options, resident_mb, say, show, so
+from handlers.connection import ledger
+from handlers.connection.effects import Progress
+from handlers.dynamodb.client import DynamoDb
+from handlers.dynamodb.sigv4 import Credentials, Signer
+from handlers.store import control_record, typed_values
 from handlers.watching.lease_rounds import AT_ONCE
+from local import stages
+from local.checkout import ROOT
+from local.listener import HOST, bind, port_of
 from local.service import osls
+from local.service.embedded_dynamodb import program
+from local.stack import Stack, read
 
 # Amazon's words for an item are "consistent single-digit millisecond latency" (DynamoDB, features). A batch is as slow
 # as the slowest of its hundred items, and a page of the index has a megabyte: we take several times as much.
 BATCH_MS, PAGE_MS, ITEM_MS = 40, 150, 5
-# "At 1,769 MB, a function has the equivalent of one vCPU" (Lambda developer guide, "Configure function memory").
-VCPU_MB = 1769
-# How much slower than this machine's processor that may be.
+# How much slower than this machine's processor that of Lambda may be.
 SLOWER = 1.5
 GOAL = 100_000
+# A page of the list.
+LIMIT = 100
+TABLE = stages.names("test")["control_table"]
+NOW_MS = 1_800_000_000_000
+HELD_MS, AWAY_MS = 10_000, 400_000
+_FIELDS = ("AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes")
+_INSTANTS = [name for name in Progress.__slots__ if name.endswith("_ms")]
+_EXECUTION = "arn:aws:states:eu-central-1:000000000000:execution:streamkeeper-prod-connections:"
 
 
-def measure(streams: int, held: int, sample: int) -> dict[str, Any]:
-    """Return the figures of a look, of a page, and of the plain way, on a table with so many streams."""
-    with database() as url:
+def measure(stack: Stack, streams: int, held: int, sample: int) -> Row:
+    """Return the figures of a check, of a page, and of the plain way, on a table with so many streams."""
+    with database(stack) as url:
         fill(url, streams, held)
-        command = [sys.executable, "-m", "bench.watch_run", url, str(sample)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {"streams": streams, "held": held, **figures}
+        return {"streams": streams, "held": held, **figures_of("-m", "bench.watch", "of", url, str(sample))}
 
 
-def deployed() -> tuple[int, int]:
-    """Return the watch's memory in MB and its time limit in seconds, from the template that is deployed."""
-    (function,) = [
-        resource["Properties"]
-        for resource in osls.template("test")["Resources"].values()
-        if resource["Type"] == "AWS::Lambda::Function" and "watch" in resource["Properties"]["Handler"]
-    ]
-    return int(function["MemorySize"]), int(function["Timeout"])
-
-
-def capacity(figures: dict[str, Any], memory_mb: int) -> dict[str, Any]:
-    """Return how many held streams one look reaches in its time, and how many the plain way reached."""
-    look, plain, held = figures["look"], figures["plain"], figures["held"]
-    look_s = figures["look_s"]
-    share = min(1.0, memory_mb / VCPU_MB)
+def capacity(figures: Row, memory_mb: int) -> Row:
+    """Return how many held streams one check reaches in its time, and how many the plain way reached."""
+    check, plain, held = figures["check"], figures["plain"], figures["held"]
+    check_s, share = figures["check_s"], min(1.0, memory_mb / MB_PER_CORE)
 
     def ms_a_stream(requests_ms: float, cpu_ms: float) -> float:
         # Python uses one processor: while it computes no answer is read.
         return requests_ms + cpu_ms * SLOWER / share
 
-    batches, pages = look["requests"]["batch_get_item"], look["requests"]["query"]
+    batches, pages = check["requests"]["batch_get_item"], check["requests"]["query"]
     waits_ms = (batches * BATCH_MS / AT_ONCE + pages * PAGE_MS) / held
-    look_ms = ms_a_stream(waits_ms, look["cpu_ms"] / held)
-    plain_ms = ms_a_stream(ITEM_MS, plain["cpu_ms"] / plain["sample"])
+    check_ms = ms_a_stream(waits_ms, check["cpu_ms"] / held)
+    plain_ms = ms_a_stream(ITEM_MS, plain["cpu_ms"] / plain["requests"]["get_item"])
     # What a stream costs in memory at most, where it is away.
     mb_a_stream = (figures["away"]["max_rss_mb"] - figures["imported_mb"]) / held
     return {
-        "look_ms_a_stream": round(look_ms, 3),
-        "plain_ms_a_stream": round(plain_ms, 3),
-        "in_time": int(look_s * 1000 / look_ms),
+        "in_time": int(check_s * 1000 / check_ms),
         "in_memory": int((memory_mb - figures["imported_mb"]) / mb_a_stream),
-        "plain_in_time": int(look_s * 1000 / plain_ms),
-        "ratio": round(plain_ms / look_ms, 1),
+        "plain_in_time": int(check_s * 1000 / plain_ms),
+        "ratio": round(plain_ms / check_ms, 1),
     }
 
 
@@ -85,35 +96,165 @@ def main(argv: list[str] | None = None) -> int:
     if not 0 < asked.held <= asked.streams or not 0 < asked.sample <= asked.streams:
         say(__doc__, "error: --held and --sample must be from 1 to --streams")
         raise SystemExit(2)
-    memory_mb, timeout_s = deployed()
-    figures = measure(asked.streams, asked.held, asked.sample)
+    template = osls.template("test")
+    (memory_mb, timeout_s), = (
+        (int(one["Properties"]["MemorySize"]), int(one["Properties"]["Timeout"]))
+        for one in template["Resources"].values()
+        if one["Type"] == "AWS::Lambda::Function" and "watch" in one["Properties"]["Handler"]
+    )  # fmt: skip
+    figures = measure(read(template, {}), asked.streams, asked.held, asked.sample)
     holds = capacity(figures, memory_mb)
     figures |= {"memory_mb": memory_mb, "timeout_s": timeout_s, "holds": holds, "goal": GOAL}
-    show(asked, figures, [described(figures)])
-    return 0 if min(holds["in_time"], holds["in_memory"]) >= GOAL else 1
+    reached = min(holds["in_time"], holds["in_memory"])
+    return show(asked, figures, [so("watch", f"{GOAL} held streams in one check: {reached}", reached >= GOAL)])
 
 
-def described(figures: dict[str, Any]) -> str:
-    """Return the figures as a person reads them."""
-    look, page, plain, holds = figures["look"], figures["page"], figures["plain"], figures["holds"]
-    return "\n".join(
-        [
-            f"{figures['streams']} streams were ever started, {figures['held']} of them are held",
-            f"a look      {_counted(look)}, {look['cpu_ms']:.0f} ms of a processor, {look['max_rss_mb']:.0f} MB",
-            f"all away    {_counted(figures['away'])}, {figures['away']['max_rss_mb']:.0f} MB",
-            f"plain       a GetItem each: {plain['requests']} requests, {plain['read_units']:.0f} read units",
-            f"a page      of {page['limit']}: {_counted(page)}",
-            f"deployed    {figures['memory_mb']} MB, {figures['timeout_s']} s; a look has {figures['look_s']} s: "
-            f"{holds['in_time']} held streams in time, {holds['in_memory']} in memory "
-            f"(plain {holds['plain_in_time']} in time, {holds['ratio']} times fewer); goal {figures['goal']}",
-        ]
-    )
+# --- the table --------------------------------------------------------------------------------------------------------
 
 
-def _counted(figures: dict[str, Any]) -> str:
-    requests = ", ".join(f"{count} {name}" for name, count in sorted(figures["requests"].items()))
-    return f"{requests}; {figures['read_units']:.1f} read units"
+def client(url: str) -> DynamoDb:
+    """Return the client that the functions use."""
+    signer = Signer(Credentials("bench", "bench", ""), "us-east-1")
+    return DynamoDb(url, signer, tries=1, connect_timeout_s=5, read_timeout_s=60)
+
+
+@contextlib.contextmanager
+def database(stack: Stack) -> Iterator[str]:
+    """Yield the address of an empty database with the control table; neither process nor file is left of it."""
+    binary = program(ROOT)
+    assert binary is not None, "npm installed no build of dynoxide for this machine"
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        with bind(0, "the database") as free:
+            port = port_of(free)
+        arguments = ["--host", HOST, "--port", str(port), "--db-path", str(Path(folder) / "table.sqlite")]
+        process = subprocess.Popen([binary, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            url = f"http://{HOST}:{port}"
+            urllib3.request("GET", url, retries=urllib3.Retry(connect=20, backoff_factor=0.05, backoff_max=0.5))
+            (control,) = [one for one in stack.tables if one["TableName"] == TABLE]
+            with contextlib.closing(client(url)) as one:
+                one.call("CreateTable", {"TableName": TABLE} | {name: control[name] for name in _FIELDS})
+            yield url
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def fill(url: str, streams: int, held: int) -> None:
+    """Write the leases of so many streams; those that are held are spread over the others."""
+    leases = [
+        lease(number, held=number * held // streams != (number + 1) * held // streams) for number in range(streams)
+    ]
+    with contextlib.closing(client(url)) as one, ThreadPoolExecutor(2) as pool:
+
+        def write(first: int) -> None:
+            requests = [{"PutRequest": {"Item": item}} for item in leases[first : first + 25]]
+            assert not one.call("BatchWriteItem", {"RequestItems": {TABLE: requests}}).get("UnprocessedItems")
+
+        list(pool.map(write, range(0, streams, 25)))
+
+
+def name(number: int) -> str:
+    """Return the id of a stream."""
+    return f"tickers:symbol-{number:07d}"
+
+
+def lease(number: int, *, held: bool) -> dict[str, Any]:
+    """Return a lease as machine and function write it, some 700 bytes with the cursor and the live part of the ledger.
+    """  # fmt: skip
+    fence = {"N": str(number % 3000 + 1)}
+    item: dict[str, Any] = typed_values.key(name(number), "lease") | {
+        "generation": {"N": str(number % 40 + 1)},
+        "started_at": {"S": "2026-01-01T00:00:00.000Z"},
+        "fence": fence,
+        "connected": fence,
+        "released": {"N": str(number % 3000)},
+        "holder": {"S": "A/8f8a0a41-3d5e-4b57-9a0e-0f8a4c1c7d11"},
+        "expires_at_ms": {"N": str(NOW_MS + HELD_MS)},
+        "partitions": {"N": "1"},
+        "layout": typed_values.number(control_record.LAYOUT),
+        "known": control_record.known(ledger.Known()),
+        "cursor": {"S": f"{number:032d}"},
+        "live": {"M": {"fence": fence} | {name: {"N": str(NOW_MS)} for name in _INSTANTS}},
+    }
+    if held:
+        return item | {"execution": {"S": f"{_EXECUTION}{number:036d}"}}
+    return item | {"ending": {"S": "StreamEnded"}, "ended_at": {"S": "2026-01-02T00:00:00.000Z"}}
+
+
+# --- what is measured, in a process of its own, so that its memory is the function's ----------------------------------
+
+
+class Counted:
+    """A client that counts its requests, and the read units that the database bills for them."""
+
+    def __init__(self, url: str) -> None:
+        self._real = client(url)
+        self._lock = Lock()
+        self.requests: Counter[str] = Counter()
+        self.read_units = 0.0
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        call = getattr(self._real, operation)
+
+        def counted(**parameters: Any) -> Any:
+            answer = call(**parameters, ReturnConsumedCapacity="TOTAL")
+            consumed = answer["ConsumedCapacity"]
+            units = sum(one["CapacityUnits"] for one in (consumed if isinstance(consumed, list) else [consumed]))
+            with self._lock:
+                self.requests[operation] += 1
+                self.read_units += units
+            return answer
+
+        return counted
+
+
+def measured(url: str, work: Callable[[Any], Any]) -> Row:
+    """Return what the work requested of a client and took."""
+    counted, cpu_s = Counted(url), time.process_time()
+    work(counted)
+    cpu_ms = round((time.process_time() - cpu_s) * 1000, 1)
+    counts = {"requests": dict(counted.requests), "read_units": counted.read_units}
+    return counts | {"cpu_ms": cpu_ms, "max_rss_mb": round(resident_mb(), 1)}
+
+
+def run(url: str, sample: int) -> Row:
+    """Return the figures of all four."""
+    os.environ |= environment(
+        Path(), "http://127.0.0.1:9", CONTROL_TABLE=TABLE, UNCONNECTED_AFTER_S="300",
+        STATE_MACHINE_ARN="arn:aws:states:us-east-1:000000000000:stateMachine:machine",
+        ALERTS_TOPIC_ARN="arn:aws:sns:us-east-1:000000000000:alerts",
+    )  # fmt: skip
+    from handlers import watch
+    from handlers.api import status
+    from handlers.api.last_error import Retries
+    from handlers.store.leases import Leases
+    from handlers.store.stream_records import StreamRecords
+    from handlers.watching.lease_rounds import Rounds, Turn
+
+    imported_mb = resident_mb()
+
+    def check(now_ms: int) -> Row:
+        return measured(url, lambda one: Rounds(Leases(one, TABLE), 1, Turn(100)).check(now_ms, lambda: False))
+
+    def page(counted: Any) -> None:
+        records = StreamRecords(counted, TABLE)
+        ids = records.streams(name(0), LIMIT + 1)
+        read = records.read_briefly(ids[:LIMIT])
+        status.page(ids, read, LIMIT, NOW_MS, 1, Retries(1, 1), lambda: False)
+
+    def plain(counted: Any) -> None:
+        leases = Leases(counted, TABLE)
+        for number in range(sample):
+            leases.read(name(number))
+
+    figures = {"check": check(NOW_MS), "page": measured(url, page), "plain": measured(url, plain)}
+    # Last, for it takes the most memory.
+    return figures | {"away": check(NOW_MS + HELD_MS + AWAY_MS), "imported_mb": imported_mb, "check_s": watch.READ_S}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["of"]:
+        print(json.dumps(run(sys.argv[2], int(sys.argv[3]))))
+    else:
+        sys.exit(main())

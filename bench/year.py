@@ -7,15 +7,13 @@ peer has virtual time: theirs would take the year. Invariant: every run has the 
 
 import asyncio
 import functools
-import resource
 import sys
 import time
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
 
-from bench.harness import options, show
+from bench.harness import Row, options, resident_mb, show
 from local import stages
 from states_language import Execution, Machine, TaskCall, load
 from states_language.clock import VirtualClock
@@ -36,21 +34,6 @@ class ConnectionExpired(Exception):
 
 class RenewalDue(Exception):
     """Either of the two, in the cycle in which a renewal is due; the message begins with which."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The figures of the year; resident_mb is the most memory that the process has had."""
-
-    days: int
-    seconds: float
-    cpu_seconds: float
-    resident_mb: int
-    executions: int
-    connections: int
-    transitions: int
-    events: int
-    failed: int
 
 
 class Year:
@@ -111,8 +94,8 @@ def _expire(taken: asyncio.Future[str | None]) -> None:
         taken.set_result(None)
 
 
-def measure(days: int) -> Figures:
-    """Return the figures of so many days."""
+def measure(days: int) -> Row:
+    """Return the figures of so many days; resident_mb is the most memory that the process has had."""
     definition = yaml.safe_load((stages.ROOT / "statemachines" / "connections.asl.yml").read_text())
     values = stages.load(STAGE)
     begun_s, before_s = time.perf_counter(), time.process_time()
@@ -124,24 +107,23 @@ def measure(days: int) -> Figures:
         await clock.sleep_until(clock.now_ms() + days * DAY_S * 1000)
 
     clock.run(run())
-    return Figures(
-        days=days,
-        seconds=round(time.perf_counter() - begun_s, 2),
-        cpu_seconds=round(time.process_time() - before_s, 2),
-        resident_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        executions=year.executions,
-        connections=year.connections,
-        transitions=year.transitions + sum(one.transitions for one in year.running),
-        events=year.events,
-        failed=year.failed,
-    )
+    return {
+        "days": days,
+        "seconds": round(time.perf_counter() - begun_s, 2),
+        "cpu_seconds": round(time.process_time() - before_s, 2),
+        "resident_mb": round(resident_mb()),
+        "executions": year.executions,
+        "connections": year.connections,
+        "transitions": year.transitions + sum(one.transitions for one in year.running),
+        "events": year.events,
+        "failed": year.failed,
+    }
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0."""
     asked = options(argv, __doc__, days=(365, "how long"))
-    figures = asdict(measure(asked.days))
-    return show(asked, figures, [f"{name:<12}{value:>12,}" for name, value in figures.items()])
+    return show(asked, measure(asked.days))
 
 
 if __name__ == "__main__":

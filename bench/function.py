@@ -1,0 +1,270 @@
+"""Runs the connection manager as it is deployed, in a process of its own, beside an upstream and tables.
+
+The function is a process under AWS's runtime client, the upstream (`bench.upstreams`) another. The tables are served by
+this one, which sees an item in the instant in which it is in the table. Times are of the monotonic clock, which all
+processes of a machine share. Invariant: what was stored of a stream has no holes and nothing twice.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import re
+import ssl
+import subprocess
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.harness import process, resident_mb, spent_s
+from bench.tables import TABLES, Tables, serve
+from bench.upstreams import Plan
+from handlers.store import typed_values
+from handlers.store.event_items import body_of
+from handlers.store.group_store import GroupStore
+from handlers.store.segment_reader import is_segment, stored_events
+from local.checkout import ROOT
+from local.functions.sandbox import Sandbox
+from local.simulation.tables import MemoryDynamoDB
+from local.stack import Function
+
+GROUP, EXECUTION = "#1", "E1"
+PROFILE = """
+address = "${{UPSTREAM_BENCH}}/{behaviour}-{{name}}"
+allow_private = true
+framing = "{plan.framing}"
+store = "{plan.store}"
+max_frame_bytes = {plan.max_frame_bytes}
+stall_after_s = 300
+end = {{ data = "[DONE]" }}
+{plan.fields}
+"""
+RESTS = ("RETRY_MAX_DELAY_S", "THROTTLE_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S")
+STARTED_WITHIN_S = 120
+# Lambda: "at 1,769 MB, a function has the equivalent of one vCPU".
+MB_PER_CORE = 1769
+PERIOD_US = 100_000
+CGROUP = Path("/sys/fs/cgroup/cpu")
+_SENT = re.compile(r'"n":(\d+),"sent_us":(\d+)')
+
+
+def environment(folder: Path, endpoint: str, **more: str) -> dict[str, str]:
+    """Return a function's environment; its profiles lie in `folder`, and all of AWS answers at `endpoint`."""
+    return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "bench",
+        "AWS_SECRET_ACCESS_KEY": "bench",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "EVENTS_TABLE": "events",
+        "CONTROL_TABLE": "control",
+        "DEAD_LETTER_QUEUE_URL": f"{endpoint}/queue",
+        "STREAMS_DIR": str(folder),
+        "MARGIN_S": "20",
+        "LEASE_EVERY_S": "2",
+        "PROGRESS_EVERY_S": "5",
+        "WAIT_S": "840",
+        "KEEP_DAYS": "30",
+        "LEDGER_KEEP_DAYS": "0",
+        "METRICS_BY": "stage",
+        "SECRETS_PREFIX": "/streamkeeper/test/",
+        "POWERTOOLS_SERVICE_NAME": "bench",
+        "POWERTOOLS_METRICS_NAMESPACE": "bench",
+        "POWERTOOLS_LOG_LEVEL": "WARNING",
+    } | more  # fmt: skip
+
+
+@dataclass
+class Watch:
+    """What was stored: of each stream the numbers, and how long each event took from its sending, in milliseconds."""
+
+    numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    lags_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    items: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def changed(self, table: str, key: tuple[str, str], item: Any) -> None:
+        """Records what an item holds that is in the table now."""
+        if table != "events":
+            return
+        now_us = time.monotonic_ns() // 1000
+        if is_segment(item) and "B" in item.get("data", {}):
+            item = item | {"data": {"B": base64.b64decode(item["data"]["B"])}}
+            texts = [str(one.data) for one in stored_events(item, lambda _key: None)]
+        else:
+            texts = [str(body_of(item))] if "data" in item else []
+        stream = key[0].removesuffix("#log")
+        self.items[stream] += 1
+        for text in texts:
+            sent = _SENT.search(text)
+            if sent is not None:
+                self.numbers[stream].append(int(sent[1]))
+                self.lags_ms[stream].append((now_us - int(sent[2])) / 1000)
+
+    def holes(self) -> list[str]:
+        """The streams of which an event is missing that is older than one that is stored, or stored twice."""
+        return [one for one, found in self.numbers.items() if sorted(found) != [*range(1, len(found) + 1)]]
+
+
+class Running:
+    """One function at work."""
+
+    def __init__(
+        self, watch: Watch, tables: Tables, sandbox: Sandbox, answer: "asyncio.Task[Any]",
+        source: "subprocess.Popen[str]",
+    ) -> None:  # fmt: skip
+        self.watch, self._tables, self._sandbox, self._source = watch, tables, sandbox, source
+        self.answer = answer
+
+    async def until_all_stored(self, streams: list[str]) -> None:
+        """Returns once each of the streams has stored an event."""
+        until_s = time.monotonic() + STARTED_WITHIN_S
+        while not all(self.watch.numbers.get(stream) for stream in streams):
+            await self.last(0.1)
+            assert time.monotonic() < until_s, "not all streams have stored an event"
+
+    async def last(self, seconds: float) -> None:
+        """Returns so many seconds later; fails where the function ends meanwhile."""
+        await asyncio.wait([self.answer], timeout=seconds)
+        assert not self.answer.done(), self.answer.result()
+
+    async def report(self) -> dict[str, Any]:
+        """The next line that the upstream prints."""
+        assert self._source.stdout is not None
+        found: dict[str, Any] = json.loads(await asyncio.to_thread(self._source.stdout.readline))
+        return found
+
+    def forget(self) -> None:
+        """Begins to measure anew; the numbers stay."""
+        self.watch.lags_ms.clear()
+        self.watch.items.clear()
+        self._tables.requests = 0
+
+    @property
+    def requests(self) -> int:
+        """How many requests the tables have answered."""
+        return self._tables.requests
+
+    @property
+    def cpu_s(self) -> float:
+        """What the function has used of a processor."""
+        assert self._sandbox.pid is not None
+        return spent_s(self._sandbox.pid)
+
+    @property
+    def most_mb(self) -> float:
+        """The most memory that the function ever had resident."""
+        assert self._sandbox.pid is not None
+        return resident_mb(self._sandbox.pid)
+
+
+@contextlib.asynccontextmanager
+async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
+    """Yield the function once it was started; it is killed afterwards. It has a whole core, or what `share_mb` have.
+
+    The streams of the plan are a group, but for a single one, which has the function to itself.
+    """
+    watch, is_alone = Watch(), len(plan.ids) == 1
+    memory = MemoryDynamoDB(*TABLES, on_change=None if is_alone else watch.changed)
+    event: dict[str, Any] = {"pathParameters": {"streamId": plan.ids[0]}}
+    if not is_alone:
+        _join(memory, plan.ids)
+        event = {"pathParameters": {"streamId": GROUP}, "lane": "A", "execution": EXECUTION}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        context, both, trusted = certificate(folder) if plan.is_tls else (None, "", "")
+        played = json.dumps(asdict(replace(plan, certificate=str(both))))
+        (upstream, bucket), source = stack.enter_context(process("bench.upstreams", played))
+        for behaviour in plan.streams:
+            (folder / f"{behaviour}.toml").write_text(PROFILE.format(behaviour=behaviour, plan=plan))
+        tables = Tables(memory)
+        server = await serve(tables, context)
+        scheme = "https" if plan.is_tls else "http"
+        variables = environment(
+            folder,
+            f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+            UPSTREAM_BENCH=upstream.replace("http", scheme, 1),
+            # boto3 has authorities of its own, and a function that is told of others has no client but boto3.
+            AWS_ENDPOINT_URL_S3=bucket,
+            EVENTS_BUCKET="bench-bucket",
+            JITTER_S="0",
+            **dict.fromkeys(RESTS, "2"),
+            **{name: value for name, value in deployed().items() if name.startswith("MALLOC_")},
+            **({"SSL_CERT_FILE": str(trusted)} if trusted else {}),
+        )
+        lines: list[bytes] = []
+        procs = stack.enter_context(share(share_mb))
+        function = Function("bench", "handlers.connection_manager.handler", 900, share_mb or 128, variables)
+        sandbox = Sandbox(function, {}, ROOT, lines.append)
+        await sandbox.start()
+        if procs is not None:
+            procs.write_text(str(sandbox.pid))
+        answer = asyncio.create_task(sandbox.invoke(json.dumps(event).encode()))
+        try:
+            yield Running(watch, tables, sandbox, answer, source)
+        finally:
+            await sandbox.close()
+            await answer
+            server.close()
+    assert watch.holes() == [], f"{watch.holes()}: {b''.join(lines)[-2000:]!r}"
+
+
+def _join(tables: MemoryDynamoDB, streams: list[str]) -> None:
+    """What the machine and the POSTs have written before a function runs."""
+    groups = GroupStore(tables, "control", GROUP)
+    lease = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
+    tables.put_item(TableName="control", Item=lease)
+    joined = {"S": "1"}
+    for stream in streams:
+        record = {"joined": joined, "group": {"S": GROUP}, "stop": {"BOOL": False}}
+        tables.put_item(TableName="control", Item=typed_values.key(stream, "lease") | record)
+        groups.joins(stream, joined["S"])
+    groups.changed()
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, Path, Path]:
+    """Return TLS for 127.0.0.1, its key and certificate in one file, and all authorities with it in another."""
+    key, shown = folder / "key.pem", folder / "certificate.pem"
+    usage = "keyUsage=critical,digitalSignature,keyCertSign"
+    extensions = ("subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:TRUE", usage)
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "1", "-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(shown)]
+    command += [part for extension in extensions for part in ("-addext", extension)]
+    subprocess.run(command, check=True, capture_output=True)
+    both, trusted = folder / "both.pem", folder / "trusted.pem"
+    both.write_text(key.read_text() + shown.read_text())
+    authorities = ssl.get_default_verify_paths().cafile
+    trusted.write_text((Path(authorities).read_text() if authorities else "") + shown.read_text())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    return context, both, trusted
+
+
+def deployed() -> dict[str, str]:
+    """Return the function's environment as serverless.yml has it."""
+    text = (ROOT / "serverless.yml").read_text(encoding="utf-8").replace("!", "")
+    variables: dict[str, str] = yaml.safe_load(text)["functions"]["connectionManager"]["environment"]
+    return variables
+
+
+@contextlib.contextmanager
+def share(memory_mb: int) -> Iterator[Path | None]:
+    """Yield the file that takes the process which may use a core as a function of so many MB may; None for no limit."""
+    if not memory_mb:
+        yield None
+        return
+    group = CGROUP / f"bench-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_period_us").write_text(f"{PERIOD_US}")
+        (group / "cpu.cfs_quota_us").write_text(f"{PERIOD_US * memory_mb // MB_PER_CORE}")
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()

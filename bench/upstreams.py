@@ -1,0 +1,263 @@
+"""`python -m bench.upstreams PLAN`: plays the upstream of a function's streams, and a bucket, in a process of its own.
+
+The first word of a stream's path says what it does, one of `BEHAVIOURS`. Each event holds the instant at which it was
+sent, by the monotonic clock, which all processes of a machine share. The first line that it prints are two ports, the
+upstream's and the bucket's; a line of JSON follows where a behaviour reports.
+Invariant: the events of a stream are numbered from 1 on without holes, over all its connections.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import ssl
+import sys
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from handlers.framing.decoders import FRAMINGS, Framing
+
+HEAD = "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nTransfer-Encoding: chunked\r\n{}\r\n"
+# How each framing delimits a text; `raw` by the chunks of the transfer coding.
+FRAMES: dict[str, Callable[[int, str], str]] = {
+    "sse": lambda number, text: f"id: {number}\ndata: {text}\n\n",
+    "ndjson": lambda _number, text: f"{text}\n",
+    "json-seq": lambda _number, text: f"\x1e{text}\n",
+    "length": lambda _number, text: f"{len(text)}\r\n{text}",
+    "raw": lambda _number, text: text,
+}
+MIB = 1024 * 1024
+AT_ONCE = 500
+DRIP_S, TICK_S, BETWEEN_LARGE_S = 0.001, 0.01, 0.2
+PADDING = "The quick brown fox jumps over the lazy dog. " * 80
+PORTION_BYTES = 64 * 1024
+# The bytes of an event besides its text, at most.
+BESIDE = 200
+# A read of a body takes so much at once, so an event of `raw` has no more.
+RAW_BYTES = 60 * 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many streams do what, how they are framed and stored, and what the behaviours need."""
+
+    streams: Mapping[str, int]
+    framing: str = "sse"
+    store: str = "items"
+    events_per_s: float = 1  # 0 is as fast as they are taken
+    event_bytes: int = 200
+    large_bytes: int = 10 * MIB
+    max_frame_bytes: int = 16 * MIB
+    fields: str = ""  # of the profile, besides
+    is_tls: bool = False
+    certificate: str = ""
+    events: int = 0  # of `fixed`
+    seconds: float = 0  # of `load`, before `large` events of each size
+    large: int = 0
+    is_compressed: bool = False
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all streams."""
+        return [one for behaviour in self.streams for one in self.of(behaviour)]
+
+    def of(self, behaviour: str) -> list[str]:
+        """The ids of those that do so."""
+        return [f"{behaviour}:{number}" for number in range(self.streams[behaviour])]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How large the large events of `load` are: one that is an item, and those that no item holds."""
+        if self.framing == "raw":
+            return [RAW_BYTES - BESIDE]
+        return [300 * 1024, 600 * 1024, self.max_frame_bytes - BESIDE]
+
+
+class Source:
+    """All streams of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._numbers: dict[str, int] = defaultdict(int)
+        self._fixed = [_chunk(self.event("fixed")) for _ in range(plan.events)]
+        self._fixed.append(_chunk(b"event: end\ndata: x\n\n") + b"0\r\n\r\n")
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Plays one connection of the stream that its request names."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            request = await reader.readuntil(b"\r\n\r\n")
+            name = request.split()[1].decode().strip("/")
+            behaviour = BEHAVIOURS[name.partition("-")[0]]
+            if behaviour is not Source.refuses:
+                accept = FRAMINGS[cast(Framing, self._plan.framing)].accept.partition(",")[0]
+                gzip = "Content-Encoding: gzip\r\n" if self._plan.is_compressed else ""
+                writer.write(HEAD.format(accept, gzip).encode())
+            await behaviour(self, name, writer)
+        writer.close()
+
+    def event(self, name: str, size: int = 0) -> bytes:
+        """The next event of the stream as it is on the wire; one of a `size` cannot be compressed to half of it."""
+        self._numbers[name] += 1
+        number = self._numbers[name]
+        text = os.urandom(size // 2).hex() if size else PADDING[: max(0, self._plan.event_bytes - 50)]
+        body = f'{{"n":{number},"sent_us":{time.monotonic_ns() // 1000},"text":"{text}"}}'
+        return FRAMES[self._plan.framing](number, body).encode()
+
+    # --- what a stream does -------------------------------------------------------------------------------------------
+
+    async def calm(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """An event each time its share of a second is over; the streams are spread over it."""
+        loop, every_s = asyncio.get_running_loop(), 1 / self._plan.events_per_s
+        due_s = loop.time() + every_s * (zlib.crc32(name.encode()) % 1000 / 1000)
+        while True:
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
+            due_s += every_s
+            writer.write(_chunk(self.event(name)))
+            await writer.drain()
+
+    async def flood(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """Events as fast as they are taken, each a chunk."""
+        while True:
+            writer.write(b"".join(_chunk(self.event(name)) for _ in range(100)))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def large(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """Large events, one after the other."""
+        while True:
+            await _send(writer, self.event(name, self._plan.large_bytes))
+
+    async def unfinished(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """A large event without its end, then silence."""
+        await _send(writer, self.event(name, self._plan.large_bytes)[:-10])
+        await self.stall(name, writer)
+
+    async def drip(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """A byte at a time, each a chunk, of an event that never ends."""
+        writer.write(_chunk(self.event(name)[:40]))
+        while True:
+            writer.write(_chunk(b"x"))
+            await writer.drain()
+            await asyncio.sleep(DRIP_S)
+
+    async def stall(self, _name: str, writer: asyncio.StreamWriter) -> None:
+        """Nothing at all, and no end."""
+        await writer.drain()
+        await asyncio.Event().wait()
+
+    async def lies(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """An event, and then a chunk that is longer than it says."""
+        writer.write(_chunk(self.event(name)) + b"5\r\nnot five bytes\r\n")
+        await writer.drain()
+
+    async def ends(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """An event, and the end of the body."""
+        writer.write(_chunk(self.event(name)) + b"0\r\n\r\n")
+        await writer.drain()
+
+    async def refuses(self, _name: str, writer: asyncio.StreamWriter) -> None:
+        """503 at once, each time."""
+        writer.write(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async def fixed(self, _name: str, writer: asyncio.StreamWriter) -> None:
+        """The same events to each connection, each a chunk, and an end; reports for how long nothing could be sent."""
+        begun_s, stood_s, per_s = time.monotonic(), 0.0, self._plan.events_per_s
+        step = 1 if per_s else AT_ONCE
+        for at in range(0, len(self._fixed), step):
+            if per_s:
+                await asyncio.sleep(max(0.0, begun_s + at / per_s - time.monotonic()))
+            since_s = time.monotonic()
+            writer.write(b"".join(self._fixed[at : at + step]))
+            await writer.drain()
+            stood_s += time.monotonic() - since_s
+        _report(stood_still_s=round(stood_s, 3))
+
+    async def load(self, name: str, writer: asyncio.StreamWriter) -> None:
+        """Events for some seconds, then among them large ones, and an end mark; reports both ends."""
+        _report(asked_s=time.monotonic())
+        plan, is_raw = self._plan, self._plan.framing == "raw"
+        packer = zlib.compressobj(1, wbits=31) if plan.is_compressed else None
+
+        async def send(events: list[bytes]) -> None:
+            for piece in events if is_raw else [b"".join(events)]:
+                data = piece if packer is None else packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH)
+                if data:
+                    writer.write(_chunk(data))
+                await writer.drain()
+
+        async def steady(for_s: float) -> None:
+            begun_s, first = time.monotonic(), self._numbers[name]
+            while (elapsed_s := time.monotonic() - begun_s) < for_s:
+                sent = self._numbers[name]
+                due = first + int(elapsed_s * plan.events_per_s) if plan.events_per_s else sent + AT_ONCE
+                await send([self.event(name) for _ in range(sent, due)])
+                if plan.events_per_s:
+                    await asyncio.sleep(TICK_S)
+
+        await steady(plan.seconds)
+        for size in plan.sizes if plan.large else ():
+            for _ in range(plan.large):
+                await send([self.event(name, size)])
+                await steady(BETWEEN_LARGE_S)
+        await send([FRAMES[plan.framing](self._numbers[name] + 1, "[DONE]").encode()])
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        _report(sent=self._numbers[name] + 1)
+
+
+BEHAVIOURS: dict[str, Callable[[Source, str, asyncio.StreamWriter], Awaitable[None]]] = {
+    name: getattr(Source, name)
+    for name in (
+        "calm", "flood", "large", "unfinished", "drip", "stall", "lies", "ends", "refuses", "fixed", "load",
+    )
+}  # fmt: skip
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def _send(writer: asyncio.StreamWriter, whole: bytes) -> None:
+    for at in range(0, len(whole), PORTION_BYTES):
+        writer.write(_chunk(whole[at : at + PORTION_BYTES]))
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
+def _report(**figures: Any) -> None:
+    print(json.dumps(figures), flush=True)
+
+
+async def bucket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Takes what is put into it, and forgets it."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            left = int(length.partition(b":")[2])
+            while left:
+                left -= len(await reader.read(min(left, PORTION_BYTES)))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+    writer.close()
+
+
+async def main(plan: Plan) -> None:
+    """Serves until the process ends."""
+    tls = None
+    if plan.certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(plan.certificate)
+    upstream = await asyncio.start_server(Source(plan).serve, "127.0.0.1", 0, ssl=tls, backlog=600)
+    objects = await asyncio.start_server(bucket, "127.0.0.1", 0)
+    print(*(server.sockets[0].getsockname()[1] for server in (upstream, objects)), flush=True)
+    await asyncio.gather(upstream.serve_forever(), objects.serve_forever())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Plan(**json.loads(sys.argv[1]))))

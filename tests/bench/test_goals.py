@@ -1,0 +1,199 @@
+"""What each benchmark counts and judges itself by; nothing is timed here, and nothing of a machine is started."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bench import capacity, endpoint, fleet, flood, handover, stall, year
+from bench.fleet_peers import Counted, Upstream, data
+from bench.harness import Goal, Row, summary
+from bench.stage import DROP, HANDOVER, KILL, Gauge
+
+FLEET: Row = {"streams": 10, "handovers": 2.5, "gaps": 0, "lost": 0, "strange": 0, "twice": 0}
+GOOD: Row = {"streams": 40, "connected_ms": 3000.0, "handovers": 80, "gaps": 0}
+
+
+def row(
+    policy: str = "evicts",
+    drops: tuple[float, ...] = (300.0, 2000.0),
+    handovers: tuple[float, ...] = (0.0,),
+    connects: tuple[float, ...] = (5.0, 20.0),
+    lost: int = 0,
+    machine: str = "connections",
+) -> Row:
+    """A row of bench.handover; by default all is as it should be."""
+    gaps = {HANDOVER: summary(handovers), DROP: summary(drops), "connect": summary(connects)}
+    return {"machine": machine, "policy": policy, "lost": lost} | gaps
+
+
+def met(one: Row) -> list[bool]:
+    """Return which goals of a row are met, in order."""
+    return [goal.met for goal in handover.goals([one])]
+
+
+def test_a_row_that_reached_everything() -> None:
+    """No gap at a handover, two seconds after a drop at most, nothing lost; each is a line."""
+    goals = handover.goals([row()])
+    assert goals == [
+        Goal("evicts", "no gap at a handover", 0, 0.0, True),
+        Goal("evicts", "p99 after a drop", 2000, 2000.0, True),
+        Goal("evicts", "no event lost", None, None, True),
+    ]
+    assert [goal.line for goal in goals][1:] == [
+        "ok      evicts: p99 after a drop: 2000 ms, at most 2000 ms",
+        "ok      evicts: no event lost",
+    ]
+
+
+def test_each_goal_of_a_handover_can_be_missed() -> None:
+    """A millisecond over, an event lost, or nothing measured; in place the connect and 50 ms, rank beside rank."""
+    found = [
+        met(row(handovers=(0.0, 0.1))), met(row(drops=(2000.1,))), met(row(lost=1)), met(row(drops=())),
+        met(row("reconnects", drops=(55.0, 70.0))), met(row("reconnects", drops=(55.1, 55.2, 70.1))),
+        met(row("reconnects", connects=())),
+    ]  # fmt: skip
+    assert found == [
+        [False, True, True], [True, False, True], [True, True, False], [True, False, True],
+        [True, True, True, True], [True, False, False, True], [True, False, False, True],
+    ]  # fmt: skip
+    missed = handover.goals([row(drops=())])[1]
+    assert missed.line == "missed  evicts: p99 after a drop: nothing measured, at most 2000 ms"
+
+
+def test_what_has_no_goal() -> None:
+    """A handover where two are forbidden leaves a gap; the plain machine is the peer."""
+    assert [goal.goal for goal in handover.goals([row("forbids")])] == ["p99 after a drop", "no event lost"]
+    assert handover.goals([row(machine="staggered", lost=9)]) == []
+
+
+def test_others_have_goals_of_their_own() -> None:
+    """Below a second beside a flood, with nobody silent; at most a tenth of what was first measured; no stall."""
+    judged = [
+        *(flood.goals("flood", p99_ms, silent) for p99_ms, silent in ((999.9, 0), (1000.0, 0), (None, 99))),
+        endpoint.goals(5.4, 1300.1), endpoint.goals(5.5, 1300),
+        [stall.goal("sort", 4, slowest_ms) for slowest_ms in (99.9, 100)],
+    ]  # fmt: skip
+    assert [[goal.met for goal in goals] for goals in judged] == [
+        [True, True], [False, True], [False, False], [True, False], [False, True], [True, False],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"connected_ms": 15_001.0},
+        {"connected_ms": None},
+        {"gaps": 2},
+        {"handovers": 39},
+    ],
+)
+def test_a_number_holds_without_a_gap_and_in_time(change: Row) -> None:
+    """The greatest that held counts; the goal is what the service promises."""
+    bad = GOOD | change
+    assert (capacity.holds(GOOD), capacity.holds(bad)) == (True, False)
+    assert (capacity.held([GOOD, bad]), capacity.held([bad]), capacity.held([])) == (40, 0, 0)
+    assert (capacity.goal([GOOD, bad], 40).met, capacity.goal([GOOD, bad], 41).met) == (True, False)
+
+
+def test_a_fleet_is_judged() -> None:
+    """By its handovers, their gaps, and by what lies in the tables."""
+    changes: list[tuple[Row, list[int]]] = [
+        ({}, []), ({"handovers": 1.9}, [0]), ({"gaps": 1}, [1]), ({"lost": 1}, [2]), ({"twice": 1}, [3]),
+        ({"strange": 1}, [3]),
+    ]  # fmt: skip
+    for change, missed in changes:
+        goals = fleet.goals(FLEET | change)
+        assert [number for number, goal in enumerate(goals) if not goal.met] == missed, change
+
+
+@pytest.mark.parametrize(
+    ("main", "options"),
+    [
+        *((capacity.main, line) for line in ("--step 0", "--step -5", "--first 0", "--seconds 0", "--most x")),
+        (capacity.main, "--first 401"),
+        *((fleet.main, line) for line in ("--streams 0", "--per-function x", "--seconds -1", "--function-s 89")),
+    ],
+)
+def test_numbers_with_which_nothing_is_tried(main: Any, options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are refused before anything is started: no figure, and no verdict on the machine."""
+    with pytest.raises(SystemExit) as ended:
+        main(options.split())
+    written = capsys.readouterr()
+    assert (ended.value.code, written.out, "held" in written.err) == (2, "", False)
+    assert "must be a" in written.err
+
+
+def test_a_gap_belongs_to_the_fault_that_it_began_with() -> None:
+    """From the last close to the next opening; the opening after that is a handover again, the first of all none."""
+    gauge = Gauge()
+    gauge.changed(0, 1)
+    gauge.fault(DROP)
+    for at_ms, connected in ((1000, 0), (1400, 1), (5000, 0), (5080, 1), (7000, 2)):
+        gauge.changed(at_ms, connected)
+    gauge.fault(KILL)
+    for at_ms, connected in ((7500, 1), (7501, 0), (9501, 1)):
+        gauge.changed(at_ms, connected)
+    assert gauge.gaps_ms == {HANDOVER: [80.0, 0.0], DROP: [400.0], KILL: [2000.0]}
+    assert (gauge.openings, gauge.unconnected_ms) == (5, 2480.0)
+
+
+def test_requests_are_counted_however_they_are_cut() -> None:
+    """A head that comes in pieces counts once, and so does each of several that come together."""
+    head = b"POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.%s\r\nContent-Length: 2\r\n\r\n{}"
+    text = b"".join(head % name for name in (b"UpdateItem", b"Query", b"UpdateItem"))
+    for size in (1, 7, 80, len(text)):
+        counted, rest = Counted(), b""
+        for at in range(0, len(text), size):
+            rest = counted._counts(rest + text[at : at + size])
+        assert counted.requests == {"UpdateItem": 2, "Query": 1}
+
+
+def test_a_fleets_upstream_resumes_and_remembers() -> None:
+    """Who asks for what came after an event gets the rest; what was written to anybody is in the report."""
+
+    async def run() -> tuple[bytes, Upstream]:
+        upstream = Upstream(1, 0.02)
+        server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
+        await asyncio.sleep(0.2)
+        upstream.quiet()
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"GET /0 HTTP/1.1\r\nLast-Event-ID: 3\r\n\r\n")
+        read = await reader.readuntil(b"id: 8\n")
+        writer.close()
+        await writer.wait_closed()
+        server.close()
+        while upstream.streams[0].peers:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # its side is closed too
+        return read, upstream
+
+    read, upstream = asyncio.run(run())
+    assert [number for number in range(10) if data(0, number).encode() in read] == [4, 5, 6, 7]
+    stream = upstream.streams[0]
+    assert stream.sent == set(range(4, max(stream.sent) + 1))
+    assert stream.openings == 1
+
+
+def test_all_events_of_a_history_are_paged() -> None:
+    """A loop of fifty rounds has 204 events, which are more than a page."""
+    (of,) = endpoint.rows(rounds=50, starts=3, alone=True)
+    assert (of["server"], of["events"]) == (endpoint.OURS, 204)
+    assert min(of["start_ms"], of["history_ms"]) > 0
+
+
+def test_three_days_cross_a_renewal_without_a_failure() -> None:
+    """A lane makes a pass every 28 minutes, so a hundred are due after two days; nothing fails and all is connected."""
+    figures = year.measure(3)
+    assert (figures["executions"], figures["failed"]) == (2, 0)
+    assert 3 * 100 < figures["connections"] < 3 * 110
+
+
+def test_no_client_but_dynamodbs_is_loaded_by_a_cold_start() -> None:
+    """The connection manager's modules import neither boto3 nor botocore before one of their services is needed."""
+    modules = "handlers.connection.reconnection, handlers.aws.clients, handlers.store"
+    code = f"import sys, {modules}; print('boto3' in sys.modules, 'botocore' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,193 @@
+"""The benchmarks run for a short time: they measure what they say, and lose nothing. How long it takes is a goal's."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import coldstart, flood, handover, ingest, interpreter, memory, watch
+from bench.upstreams import FRAMES
+from handlers.store.control_table import KEYS
+from handlers.watching.lease_rounds import AT_ONCE
+from local.checkout import ROOT
+from tests.local.support import until
+
+pytestmark = pytest.mark.long
+BENCHES = sorted(
+    path.stem for path in Path(handover.__file__).parent.glob("*.py") if "def main(argv" in path.read_text("utf-8")
+)
+Run = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a benchmark by its command line and returns its JSON; its exit status is 0."""
+
+    def ran(line: str) -> dict[str, Any]:
+        name, *options = line.split()
+        status = import_module(f"bench.{name}").main(["--json", *options])
+        figures: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert status == 0, figures.get("goals")
+        return figures
+
+    return ran
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_each_benchmark_says_how_it_is_called(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its own name, with `--json` among its options."""
+    with pytest.raises(SystemExit) as ended:
+        import_module(f"bench.{name}").main(["--help"])
+    said = capsys.readouterr().out
+    assert (ended.value.code, said.startswith(f"usage: python -m bench.{name} "), "--json" in said) == (0, True, True)
+
+
+def test_a_slow_store_costs_no_memory_and_no_event(run: Run) -> None:
+    """18 MB behind an endpoint that throttles: all stored, and the process is hardly larger than without a backlog."""
+    figures = run("ingest --events 6000 --event-bytes 3000 --items-per-s 4000")
+    fast, slow = figures["rows"]
+    assert (fast["events"], slow["events"], slow["items_per_s"]) == (6_000, 6_000, 4_000)
+    assert slow["max_rss_mb"] < figures["goal_mb"] == ingest.GOAL_MB == 128
+    # The queue holds a megabyte, a read and a batch one more in all; without a bound it would be 18.
+    assert slow["max_rss_mb"] < fast["max_rss_mb"] + 8
+
+
+def test_ingestion_reports_what_each_kind_used(run: Run) -> None:
+    """One run of each at a small size; a kind that has not stored every event fails it."""
+    printed = run("ingest --events 2000 --times 1 --event-bytes 200")
+    (row,) = printed["rows"]
+    assert printed["goal"]["log_share"] < printed["goal"]["below"] == 0.5
+    assert row["event_bytes"] == 200
+    assert row["ratio"] == round(row["peer_us"] / row["ours_us"], 1)
+    assert row["floors"] == round(row["ours_us"] / row["floor_us"], 2)
+    assert row["log_share"] == round(row["log_us"] / row["ours_us"], 2)
+    assert min(row[f"{kind}_us"] for kind in ingest.KINDS) > 0
+    assert set(row["events_per_s"]) == {"floor", "ours", "unordered", "log", "peer"}
+
+
+def test_a_cold_start_is_measured_beside_the_peers(run: Run) -> None:
+    """Two starts of each; what is reported is the interpreter's own CPU and more."""
+    figures = run("coldstart --times 1 --uncompiled-times 0")
+    (row,) = figures["rows"]
+    assert row["ratio"] == round(row["peer_ms"] / row["ours_ms"], 2)
+    assert 0 < row["bare_ms"] < min(row["ours_ms"], row["peer_ms"])
+    assert figures["goal_ms"] == coldstart.GOAL_MS == 130
+
+
+@pytest.mark.parametrize("framing", sorted(FRAMES))
+def test_a_function_of_128_mb_suffices(framing: str, run: Run) -> None:
+    """As many events as go over TLS, and large ones up to the bound: all stored in less than 90 MB, in both stores."""
+    figures = run(f"memory --framing {framing} --seconds 2 --large 2")
+    assert [row["store"] for row in figures["rows"]][:2] == ["items", "log"]
+    assert min(row["events"] for row in figures["rows"]) > 1_000
+    assert figures["most_mb"] < figures["goal_mb"] == 90
+
+
+def test_a_function_of_128_mb_suffices_for_a_hundred_streams(run: Run) -> None:
+    """Over TLS: calm ones, floods, events of 1 MB, and such of 1 and of 10 MB that do not end, all at once."""
+    figures = run("memory --streams 100 --framing ndjson --store items --seconds 12")
+    assert len(figures["rows"]) == len(memory.GROUP_KINDS)
+    assert figures["most_mb"] < figures["goal_mb"] == 110
+
+
+def test_what_takes_more_than_the_goal_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit status says so, and the last line."""
+    monkeypatch.setattr(memory, "GOAL_MB", 10)
+    options = ["--framing", "raw", "--store", "items", "--seconds", "0.2", "--large", "1"]
+    assert memory.main(options) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("missed  a function: below 10 MB: ")
+
+
+def test_others_are_stored_beside_each_fault(run: Run) -> None:
+    """99 calm streams beside one that floods, sends 10 MB events, drips, stalls, lies, ends or refuses: a second, p99.
+
+    The one that floods stores its events meanwhile, and so does the one with large events: nobody is starved.
+    """
+    rows = {row["fault"]: row for row in run("flood --seconds 6")["rows"]}
+    assert [*rows] == ["none", *flood.FAULTS]
+    assert rows["flood"]["stored"] > 1_000
+    assert rows["large"]["stored"] >= 1
+
+
+def test_both_machines_are_measured_in_one_run(run: Run) -> None:
+    """A row for each stream; no event is lost, and each is handed over and dropped."""
+    report = run("handover --seconds 12")
+    rows = report["rows"]
+    assert [(row["machine"], row["policy"]) for row in rows] == [(row.machine, row.policy) for row in handover.STREAMS]
+    for row in rows:
+        assert (row["lost"], row["stored"] > 0, row["duplicates"] >= 0) == (0, True, True), row
+        assert all(row[kind]["count"] for kind in ("handover", "drop", "connect")), row
+    assert [goal["met"] for goal in report["goals"] if goal["goal"] == "no event lost"] == [True] * 5
+
+
+def test_two_streams_are_held(run: Run) -> None:
+    """Each is handed over; every column is measured."""
+    rows = run("capacity --first 1 --step 1 --most 2 --seconds 9 --stage test")["rows"]
+    assert all(min(row["handovers"], row["cores"], row["stream_mb"]) > 0 for row in rows)
+    assert len(rows) == (2 if rows[0]["holds"] else 1)
+
+
+def test_four_streams_are_kept_by_two_functions(run: Run) -> None:
+    """Real functions hand over, and each event is there once."""
+    report = run("fleet --streams 4 --per-function 2 --seconds 40 --every 2 --function-s 90")
+    assert (report["functions"], report["lost"], report["strange"], report["twice"]) == (2, 0, 0, 0)
+    assert report["sent"] > 0
+    assert report["requests"]["UpdateItem"] > 0
+
+
+def test_ctrl_c_leaves_nothing_of_a_fleet() -> None:
+    """It says so in a line, and ends with 130."""
+    command = [sys.executable, "-m", "bench.fleet", "--streams", "2", "--per-function", "2", "--every", "7.25"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as fleet:
+        assert fleet.stderr is not None
+        seen = [fleet.stderr.readline()]
+        fleet.send_signal(signal.SIGINT)
+        seen += fleet.stderr.readlines()
+    assert (fleet.returncode, seen[-1]) == (130, "bench.fleet: ended before the figures were known; nothing is left\n")
+    commands = ["ps", "-eo", "args"]
+    assert until(
+        lambda: "fleet_peers 2 7.25" not in subprocess.run(commands, capture_output=True, text=True).stdout, 15
+    )
+
+
+def test_a_hundred_thousand_streams_are_watched(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the requests and the read units of one check: half a unit for a held stream, next to nothing for another."""
+    watch.main(["--json", "--streams", "2000", "--held", "500", "--sample", "200"])
+    figures = json.loads(capsys.readouterr().out)
+    check, page, plain = figures["check"], figures["page"], figures["plain"]
+    assert check["requests"] == figures["away"]["requests"] == {"query": 1, "batch_get_item": 5}
+    assert 250 < check["read_units"] < 250 + 2000 / 40
+    # The leases in one request, the newest connections of twenty streams in each of five.
+    assert page["requests"] == {"query": 101, "batch_get_item": 6}
+    assert (plain["requests"], plain["read_units"]) == ({"get_item": 200}, 200.0)
+    assert (figures["timeout_s"], figures["check_s"], figures["memory_mb"]) == (55, 30, 1024)
+    # Half a minute is enough for the requests alone, whatever processor there is.
+    assert figures["check_s"] * 1000 > 100_000 / KEYS / AT_ONCE * watch.BATCH_MS
+
+
+def test_the_figures_of_a_delivery_are_printed() -> None:
+    """Under the names that local/costs/measured.toml has, and what boto3 takes beside them."""
+    command = [sys.executable, "-m", "bench.delivery", "--calls", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    *figures, beside = done.stdout.splitlines()
+    names = [line.partition(" = ")[0] for line in figures]
+    assert names == ["delivery_cpu_ms_per_call", "delivery_cpu_ms_per_event", "delivery_cpu_ms_per_request"]
+    assert re.fullmatch(r"a call with one event .* ms, boto3's two requests alone .* ms: \d+\.\d\d times", beside)
+
+
+def test_each_interpreter_runs_the_same_loop_to_its_end() -> None:
+    """Five rounds are eleven transitions for all three, and each has its ratio to ours."""
+    rows = [*interpreter.ours((5,)), *interpreter.npm((5,)), *interpreter.moto((5,), 20)]
+    assert [(row["interpreter"], row["transitions"], row["whole"]) for row in rows] == [
+        (interpreter.OURS, 11, True), (interpreter.NPM, 11, True), (interpreter.MOTO, 11, True),
+    ]  # fmt: skip
+    assert interpreter.compared(rows)[0]["ratio"] == 1.0
