@@ -34,7 +34,17 @@ from states_language.server.machine_actions import MachineActions, TagActions
 from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
 from states_language.server.reading import Reader
-from states_language.server.requests import REGION, SIGNED_FOR, Action, Refusal, check, model, parsed_request, prefix
+from states_language.server.requests import (
+    REGION,
+    SIGNED_FOR,
+    Action,
+    Refusal,
+    answered,
+    check,
+    model,
+    parsed_request,
+    prefix,
+)
 from states_language.server.state_test_action import StateTestAction
 from states_language.server.version_actions import VersionActions
 from states_language.tasks.callbacks import Ended
@@ -126,7 +136,7 @@ class StepFunctions:
                 # A large definition, or a long expression, takes seconds to be read; once read it is known.
                 await self._reader.run(len(definition), examine, definition)
         answer = self._actions[action](arguments | {SIGNED_FOR: region})
-        return await answer if inspect.isawaitable(answer) else answer
+        return answered(action, arguments, await answer if inspect.isawaitable(answer) else answer)
 
     def _needed(self, action: str, arguments: dict[str, Any]) -> list[str]:
         """The definitions of which an action needs the machines."""
@@ -134,7 +144,7 @@ class StepFunctions:
             return [arguments["definition"]] if isinstance(arguments.get("definition"), str) else []
         if isinstance(arn := arguments.get("stateMachineArn"), str):
             return self.executions.machines.definitions(arn)
-        with contextlib.suppress(KeyError):
+        with contextlib.suppress(Refusal):
             if action == "RedriveExecution":
                 return [self.executions.get(arguments["executionArn"]).opening.definition]
         return []

@@ -51,16 +51,14 @@ class ActivityActions(Actions):
         ):
             # Creating one again is no error where neither has a key of its own (API reference, ActivityAlreadyExists).
             raise Refusal("ActivityAlreadyExists", f"Activity already exists: '{activity_arn}'")
-        activity = self._activities.get(activity_arn)
-        return {"activityArn": activity_arn, "creationDate": activity.created_ms / 1000}
+        return _described(self._activities.get(activity_arn))
 
     def _delete_activity(self, parameters: Parameters) -> Answer:
         self._activities.remove(arn(parameters, "activityArn", "activity"))
         return {}
 
     def _describe_activity(self, parameters: Parameters) -> Answer:
-        activity = self._get(parameters)
-        return _described(activity) | {"encryptionConfiguration": activity.encryption}
+        return _described(self._get(parameters))
 
     def _list_activities(self, parameters: Parameters) -> Answer:
         mine = [one for one in self._activities.all() if one.arn.startswith(f"{prefix(parameters)}:")]
@@ -84,7 +82,8 @@ class ActivityActions(Actions):
 
 
 def _described(activity: Activity) -> Answer:
-    return {"activityArn": activity.arn, "name": activity.name, "creationDate": activity.created_ms / 1000}
+    answer: Answer = {"activityArn": activity.arn, "name": activity.name, "creationDate": activity.created_ms}
+    return answer | {"encryptionConfiguration": activity.encryption}
 
 
 class TaskActions(Actions):

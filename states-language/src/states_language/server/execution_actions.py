@@ -14,23 +14,12 @@ from states_language.clock import Clock
 from states_language.server.executions import Executions
 from states_language.server.journals import OF_MAP_RUN
 from states_language.server.known_executions import KnownExecution, description
-from states_language.server.machine_actions import configuration, missing
+from states_language.server.machine_actions import configuration
+from states_language.server.machines import missing
 from states_language.server.map_run_actions import child, children, stop_child
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 from states_language.server.versions import split
 
-_LISTED = {
-    "executionArn",
-    "stateMachineArn",
-    "stateMachineVersionArn",
-    "stateMachineAliasArn",
-    "name",
-    "status",
-    "startDate",
-    "stopDate",
-    "redriveCount",
-    "redriveDate",
-}
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
 
@@ -74,15 +63,15 @@ class Express:
         run = self.start(machine_arn, text, name)
         live = await run.live.wait()
         stopped_ms = live.stopped_ms or run.started_ms
-        answer: dict[str, Any] = {
+        return {
             "executionArn": run.arn,
             "stateMachineArn": machine_arn,
             "name": run.name,
-            "startDate": run.started_ms / 1000,
-            "stopDate": stopped_ms / 1000,
+            "startDate": run.started_ms,
+            "stopDate": stopped_ms,
             "status": "FAILED" if live.status == "ABORTED" else live.status,
             "input": text,
-            "inputDetails": {"included": True},
+            "output": live.output_text if live.status == "SUCCEEDED" else None,
             "error": live.error,
             "cause": live.cause,
             # Billed by 100 milliseconds and 64 MB (AWS Step Functions pricing).
@@ -91,9 +80,6 @@ class Express:
                 "billedDurationInMilliseconds": -(-(stopped_ms - run.started_ms) // 100) * 100,
             },
         }
-        if live.status == "SUCCEEDED":
-            answer |= {"output": live.output_text, "outputDetails": {"included": True}}
-        return {key: value for key, value in answer.items() if value is not None}
 
     def close(self) -> None:
         """Ends what runs."""
@@ -113,9 +99,9 @@ class ExecutionActions(Actions):
         entry = self._executions.machines.get(split(machine_arn)[0])
         if entry is not None and entry.described.type == "EXPRESS":
             run = self._express.start(machine_arn, text, parameters.get("name"))
-            return {"executionArn": run.arn, "startDate": run.started_ms / 1000}
+            return {"executionArn": run.arn, "startDate": run.started_ms}
         known = self._executions.start(machine_arn, text, parameters.get("name"))
-        return {"executionArn": known.opening.arn, "startDate": known.opening.started_ms / 1000}
+        return {"executionArn": known.opening.arn, "startDate": known.opening.started_ms}
 
     async def _start_sync_execution(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
@@ -124,27 +110,16 @@ class ExecutionActions(Actions):
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         text = parameters.get("input", "{}")
         answer = await self._express.run_to_end(machine_arn, text, parameters.get("name"))
-        if "traceHeader" in parameters:
-            answer["traceHeader"] = parameters["traceHeader"]
-        if parameters.get("includedData") == "METADATA_ONLY":
-            answer = {key: value for key, value in answer.items() if key not in ("input", "output")}
-            answer |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in answer}
-        return answer
+        return answer | {"traceHeader": parameters.get("traceHeader")}
 
     def _describe_execution(self, parameters: Parameters) -> Answer:
-        execution_arn = arn(parameters, "executionArn", "execution")
-        of_run = child(self._executions, execution_arn)
-        answer = self._described(self._get(parameters)) if of_run is None else of_run[0]
-        if parameters.get("includedData") == "METADATA_ONLY":
-            answer = {key: value for key, value in answer.items() if key not in ("input", "output", "cause", "error")}
-            answer |= {key: {"included": False} for key in ("inputDetails", "outputDetails") if key in answer}
-        return answer
-
-    def _described(self, known: KnownExecution) -> Answer:
+        of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
+        if of_run is not None:
+            return of_run[0]
+        known = self._get(parameters)
         reason = self._executions.not_redrivable(known)
-        if reason is None:
-            return description(known) | {"redriveStatus": "REDRIVABLE"}
-        return description(known) | {"redriveStatus": "NOT_REDRIVABLE", "redriveStatusReason": reason}
+        status = "REDRIVABLE" if reason is None else "NOT_REDRIVABLE"
+        return description(known) | {"redriveStatus": status, "redriveStatusReason": reason}
 
     def _describe_state_machine_for_execution(self, parameters: Parameters) -> Answer:
         known = self._get(parameters)
@@ -152,19 +127,15 @@ class ExecutionActions(Actions):
         definition = opening.definition or (entry.described.definition if entry is not None else "")
         if not definition:
             raise missing(opening.machine_arn)
-        answer: Answer = {
+        return {
             "stateMachineArn": opening.machine_arn,
             "name": opening.machine_arn.rpartition(":")[2],
             "definition": definition,
             "roleArn": opening.role_arn,
-            "updateDate": (opening.machine_updated_ms or opening.started_ms) / 1000,
+            "updateDate": opening.machine_updated_ms or opening.started_ms,
+            "revisionId": opening.revision_id,
             **configuration(entry.described.settings if entry is not None else {}),
         }
-        if opening.revision_id is not None:
-            answer["revisionId"] = opening.revision_id
-        if parameters.get("includedData") == "METADATA_ONLY":
-            answer["definition"] = "{}"
-        return answer
 
     def _list_executions(self, parameters: Parameters) -> Answer:
         if ("stateMachineArn" in parameters) == ("mapRunArn" in parameters):
@@ -173,10 +144,7 @@ class ExecutionActions(Actions):
             return children(self._executions, parameters)
         listed_arn = arn(parameters, "stateMachineArn", "stateMachine")
         machine_arn = split(listed_arn)[0]
-        try:
-            self._executions.machines.started(listed_arn)
-        except KeyError:
-            raise missing(listed_arn) from None
+        self._executions.machines.started(listed_arn)
         if self._executions.machines[machine_arn].described.type == "EXPRESS":
             raise Refusal("StateMachineTypeNotSupported", _UNSUPPORTED)
         wanted, redriven = parameters.get("statusFilter"), parameters.get("redriveFilter")
@@ -189,8 +157,7 @@ class ExecutionActions(Actions):
         ]
         asked = f"executions {listed_arn} {wanted} {redriven}"
         shown, rest = page(parameters, asked, chosen, lambda known: known.serial, descending=True)
-        listed = [{name: value for name, value in description(known).items() if name in _LISTED} for known in shown]
-        return {"executions": listed} | rest
+        return {"executions": [description(known) for known in shown]} | rest
 
     async def _get_execution_history(self, parameters: Parameters) -> Answer:
         of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
@@ -214,24 +181,20 @@ class ExecutionActions(Actions):
         error, cause = parameters.get("error"), parameters.get("cause")
         of_run = child(self._executions, execution_arn)
         if of_run is not None:
-            return {"stopDate": stop_child(self._executions, execution_arn, error, cause) / 1000}
+            return {"stopDate": stop_child(self._executions, execution_arn, error, cause)}
         known = self._executions.stop(execution_arn, error, cause)
         assert known.closing is not None
-        return {"stopDate": known.closing.stopped_ms / 1000}
+        return {"stopDate": known.closing.stopped_ms}
 
     def _redrive_execution(self, parameters: Parameters) -> Answer:
         execution_arn = arn(parameters, "executionArn", "execution")
         if child(self._executions, execution_arn) is not None:
             raise Refusal("ExecutionNotRedrivable", f"{OF_MAP_RUN}.")
         at_ms = self._executions.redrive(execution_arn, parameters.get("clientToken"))
-        return {"redriveDate": at_ms / 1000}
+        return {"redriveDate": at_ms}
 
     def _get(self, parameters: Parameters) -> KnownExecution:
-        execution_arn = arn(parameters, "executionArn", "execution")
-        try:
-            return self._executions.get(execution_arn)
-        except KeyError:
-            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{execution_arn}'") from None
+        return self._executions.get(arn(parameters, "executionArn", "execution"))
 
 
 def _wire(event: dict[str, Any], with_data: bool) -> dict[str, Any]:

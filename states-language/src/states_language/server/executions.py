@@ -32,7 +32,7 @@ from states_language.server.journals import (
 )
 from states_language.server.json_messages import message_and_place
 from states_language.server.known_executions import KnownExecution, ended
-from states_language.server.machines import Machines, Started
+from states_language.server.machines import Machines, Started, deleting
 from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
 from states_language.tasks.callbacks import Ended
 from states_language.values import Document, parsed, same
@@ -72,7 +72,9 @@ class Executions:
         return [known for known in self._known.values() if known.closing is None]
 
     def get(self, arn: str) -> KnownExecution:
-        """Returns one execution; KeyError for an unknown ARN."""
+        """Returns one execution; raises Refusal for an unknown ARN."""
+        if arn not in self._known:
+            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
         return self._known[arn]
 
     def history(self, known: KnownExecution) -> Sequence[dict[str, Any]]:
@@ -100,12 +102,9 @@ class Executions:
         Where others wait, they have turns while a large input is read, and none once this returned.
         """
         document = read_input(text)
-        try:
-            started = self.machines.started(machine_arn, random.random())
-        except KeyError:
-            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'") from None
+        started = self.machines.started(machine_arn, random.random())
         if started.deleting:
-            raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
+            raise deleting(machine_arn)
         if isinstance(document, ValueError):
             message, _ = message_and_place(text, document)
             raise Refusal("InvalidExecutionInput", f"Invalid State Machine Execution Input: '{message}'")
@@ -125,10 +124,10 @@ class Executions:
 
     def forget_deleted(self) -> None:
         """Removes the machines that are being deleted and of which no execution runs."""
-        deleting = [arn for arn, entry in self.machines.items() if entry.deleting]
-        if deleting:
+        gone = [arn for arn, entry in self.machines.items() if entry.deleting]
+        if gone:
             running = {known.opening.machine_arn for known in self.running()}
-            for arn in deleting:
+            for arn in gone:
                 if arn not in running:
                     self.machines.remove(arn)
                     self._forget(known for known in self.all() if known.opening.machine_arn == arn)
@@ -141,9 +140,7 @@ class Executions:
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
         """Returns the execution, ABORTED at once if it ran; raises Refusal. Running functions are not killed."""
-        known = self._known.get(arn)
-        if known is None:
-            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        known = self.get(arn)
         if self._closed:
             # What it has halted is resumed by the next one.
             raise Refusal("ServiceException", "The service is ending.")
@@ -163,9 +160,7 @@ class Executions:
 
     def redrive(self, arn: str, token: str | None) -> int:
         """Runs an execution on from where it ended without success, and returns when; raises Refusal."""
-        known, now_ms = self._known.get(arn), self._clock.now_ms()
-        if known is None:
-            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+        known, now_ms = self.get(arn), self._clock.now_ms()
         earlier = repeated(known.redrives, token, now_ms)
         if earlier is not None:
             return earlier.at_ms

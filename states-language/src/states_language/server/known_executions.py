@@ -68,29 +68,21 @@ def ended(known: KnownExecution, closing: Closing) -> Ended:
 
 
 def description(known: KnownExecution) -> dict[str, Any]:
-    """Returns DescribeExecution's answer, but whether it can be redriven; dates are epoch seconds."""
+    """Returns what the API says of it, but whether it can be redriven; None is what it does not have."""
     opening, closing = known.opening, known.closing
     answer: dict[str, Any] = {
         "executionArn": opening.arn,
         "stateMachineArn": opening.machine_arn,
         "name": opening.name,
         "status": known.status,
-        "startDate": opening.started_ms / 1000,
+        "startDate": opening.started_ms,
         "input": opening.input,
-        "inputDetails": {"included": True},
         "redriveCount": len(known.redrives),
+        "redriveDate": known.redrives[-1].at_ms if known.redrives else None,
+        "stateMachineVersionArn": opening.version_arn,
+        "stateMachineAliasArn": opening.alias_arn,
     }
-    if known.redrives:
-        answer["redriveDate"] = known.redrives[-1].at_ms / 1000
-    if opening.version_arn is not None:
-        answer["stateMachineVersionArn"] = opening.version_arn
-    if opening.alias_arn is not None:
-        answer["stateMachineAliasArn"] = opening.alias_arn
-    if closing is not None:
-        answer["stopDate"] = closing.stopped_ms / 1000
-        if closing.output is not None:
-            answer |= {"output": closing.output, "outputDetails": {"included": True}}
-        answer |= {
-            name: value for name, value in (("error", closing.error), ("cause", closing.cause)) if value is not None
-        }
-    return answer
+    if closing is None:
+        return answer
+    ends = {"stopDate": closing.stopped_ms, "output": closing.output, "error": closing.error, "cause": closing.cause}
+    return answer | ends

@@ -11,10 +11,10 @@ from typing import Any
 from states_language.server.activities import Activities
 from states_language.server.diagnostics import refuse_bad
 from states_language.server.executions import Executions
-from states_language.server.machines import Described, Entry, Machines, new_revision
+from states_language.server.machines import Described, Entry, Machines, deleting, missing, new_revision
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, checked_name, page, prefix
 from states_language.server.version_actions import published
-from states_language.server.versions import split
+from states_language.server.versions import Version, split
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
@@ -49,30 +49,30 @@ class MachineActions(Actions):
             new = existing.described
         else:
             self._machines.put(new)
-        answer: Answer = {"stateMachineArn": machine_arn, "creationDate": new.created_ms / 1000}
+        return {"creationDate": new.created_ms} | self._published(new, parameters, new.published.versions[:1])
+
+    def _published(self, new: Described, parameters: Parameters, existing: list[Version]) -> Answer:
+        """The ARN of the machine, and of the version where the request publishes one that does not exist yet."""
+        arns = {"stateMachineArn": new.arn}
         if parameters.get("publish"):
-            versions = new.published.versions
-            version = versions[0] if versions else published(self._machines, new, parameters.get("versionDescription"))
-            answer["stateMachineVersionArn"] = f"{machine_arn}:{version.number}"
-        return answer
+            version, *_ = existing or [published(self._machines, new, parameters.get("versionDescription"))]
+            arns["stateMachineVersionArn"] = f"{new.arn}:{version.number}"
+        return arns
 
     def _refuse_changed(self, existing: Entry, new: Described) -> None:
         """Creating the same machine again is no error; role and tags do not count (API reference, idempotency)."""
         old = existing.described
         if existing.deleting:
-            raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{old.arn}'")
-        if (old.definition, old.type, configuration(old.settings)) != (
-            new.definition,
-            new.type,
-            configuration(new.settings),
-        ):
+            raise deleting(old.arn)
+        was, wanted = ((one.definition, one.type, configuration(one.settings)) for one in (old, new))
+        if was != wanted:
             raise Refusal("StateMachineAlreadyExists", f"State Machine Already Exists: '{old.arn}'")
 
     def _update_state_machine(self, parameters: Parameters) -> Answer:
-        entry = self._get(parameters)
+        entry = self._machines.entry(arn(parameters, "stateMachineArn", "stateMachine"))
         _check_description(parameters)
         if entry.deleting:
-            raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{entry.described.arn}'")
+            raise deleting(entry.described.arn)
         if not {"definition", "roleArn", *_DEFAULTS} & parameters.keys():
             raise Refusal(
                 "MissingRequiredParameter", "Either the definition, the role ARN, the LoggingConfiguration, "
@@ -92,13 +92,8 @@ class MachineActions(Actions):
             new = replace(new, revision_id=new_revision())
         # A running execution keeps the machine that it was started with.
         self._machines.put(new)
-        answer: Answer = {"updateDate": new.updated_ms / 1000}
-        if new.revision_id:
-            answer["revisionId"] = new.revision_id
-        if parameters.get("publish"):
-            version = published(self._machines, new, parameters.get("versionDescription"))
-            answer["stateMachineVersionArn"] = f"{new.arn}:{version.number}"
-        return answer
+        answer = {"updateDate": new.updated_ms, "revisionId": new.revision_id}
+        return answer | self._published(new, parameters, [])
 
     def _delete_state_machine(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
@@ -109,59 +104,33 @@ class MachineActions(Actions):
 
     def _describe_state_machine(self, parameters: Parameters) -> Answer:
         machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        try:
-            started = self._machines.started(machine_arn)
-        except KeyError:
-            raise missing(machine_arn) from None
+        started = self._machines.started(machine_arn)
         if started.alias_arn is not None:
             raise missing(machine_arn)
-        described = started.described
-        answer: Answer = {
-            "stateMachineArn": machine_arn,
-            "name": described.name,
-            "status": "DELETING" if started.deleting else "ACTIVE",
-            "definition": described.definition,
-            "roleArn": described.role_arn,
-            "type": described.type,
-            "creationDate": described.created_ms / 1000,
-            **configuration(described.settings),
-        }
-        if described.revision_id is not None:
-            answer["revisionId"] = described.revision_id
+        answer = _described(started.described) | {"status": "DELETING" if started.deleting else "ACTIVE"}
         if started.version_arn is not None:
-            version = described.published.version(int(split(machine_arn)[1]))
-            answer["creationDate"] = version.created_ms / 1000
-            if version.description is not None:
-                answer["description"] = version.description
-        if parameters.get("includedData") == "METADATA_ONLY":
-            answer["definition"] = "{}"
-        return answer
+            version = started.described.published.version(int(split(machine_arn)[1]))
+            answer |= {"creationDate": version.created_ms, "description": version.description}
+        return answer | {"stateMachineArn": machine_arn}
 
     def _list_state_machines(self, parameters: Parameters) -> Answer:
         mine = [entry.described for arn, entry in self._machines.items() if arn.startswith(f"{prefix(parameters)}:")]
         machines = sorted(mine, key=lambda one: one.arn)
         shown, rest = page(parameters, "stateMachines", machines, lambda one: one.arn)
-        listed = [
-            {
-                "stateMachineArn": one.arn,
-                "name": one.name,
-                "type": one.type,
-                "creationDate": one.created_ms / 1000,
-            }
-            for one in shown
-        ]
-        return {"stateMachines": listed} | rest
-
-    def _get(self, parameters: Parameters) -> Entry:
-        machine_arn = arn(parameters, "stateMachineArn", "stateMachine")
-        if machine_arn not in self._machines:
-            raise missing(machine_arn)
-        return self._machines[machine_arn]
+        return {"stateMachines": [_described(one) for one in shown]} | rest
 
 
-def missing(machine_arn: str) -> Refusal:
-    """Returns the refusal of an ARN that names no machine."""
-    return Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+def _described(one: Described) -> Answer:
+    return {
+        "stateMachineArn": one.arn,
+        "name": one.name,
+        "definition": one.definition,
+        "roleArn": one.role_arn,
+        "type": one.type,
+        "creationDate": one.created_ms,
+        "revisionId": one.revision_id,
+        **configuration(one.settings),
+    }
 
 
 def configuration(settings: dict[str, Any]) -> Answer:

@@ -93,8 +93,20 @@ class Machines(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def entry(self, arn: str) -> Entry:
+        """Returns the machine of this ARN; raises Refusal for an unknown one."""
+        if arn not in self._entries:
+            raise missing(arn)
+        return self._entries[arn]
+
     def started(self, arn: str, draw: float = 0.0) -> Started:
-        """Returns what an ARN starts; `draw` chooses between the versions of an alias. KeyError for an unknown one."""
+        """Returns what an ARN starts; `draw` chooses between the versions of an alias. Refusal for an unknown one."""
+        try:
+            return self._started(arn, draw)
+        except KeyError:
+            raise missing(arn) from None
+
+    def _started(self, arn: str, draw: float) -> Started:
         machine_arn, qualifier = split(arn)
         entry = self._entries[machine_arn]
         described, alias_arn = entry.described, None
@@ -192,6 +204,16 @@ class Machines(Mapping[str, Entry]):
                 if described.arn not in self._entries:
                     compiled(described)
                     self._entries[described.arn] = Entry(described)
+
+
+def missing(arn: str) -> Refusal:
+    """Returns the refusal of an ARN that names no machine."""
+    return Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
+
+
+def deleting(arn: str) -> Refusal:
+    """Returns the refusal of a machine that is being deleted."""
+    return Refusal("StateMachineDeleting", f"State Machine is being deleted: '{arn}'")
 
 
 def _of_stack(machine: StateMachine, now_ms: int) -> Described:

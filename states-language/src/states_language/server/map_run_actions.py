@@ -1,7 +1,4 @@
-"""Answers the actions on Map Runs, and lists and describes the executions of one.
-
-Invariant: times are epoch seconds.
-"""
+"""Answers the actions on Map Runs, and lists and describes the executions of one."""
 
 from typing import Any
 
@@ -11,10 +8,6 @@ from states_language.server.journals import NOT_OPEN, TOO_OLD, not_ended
 from states_language.server.known_executions import KnownExecution
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 
-_LISTED = ("executionArn", "mapRunArn", "stateMachineArn", "startDate", "stopDate")
-_CHILD = ("executionArn", "stateMachineArn", "name", "status", "startDate", "stopDate", "redriveCount", "redriveDate")
-_INTERNAL = ("executions", "stateMachineArn", "express")
-
 
 class MapRunActions(Actions):
     """The actions on Map Runs."""
@@ -23,18 +16,12 @@ class MapRunActions(Actions):
         self._executions = executions
 
     def _list_map_runs(self, parameters: Parameters) -> Answer:
-        execution_arn = arn(parameters, "executionArn", "execution")
-        try:
-            runs = self._executions.get(execution_arn).map_runs
-        except KeyError:
-            raise Refusal("ExecutionDoesNotExist", f"Execution Does Not Exist: '{execution_arn}'") from None
-        numbered = list(enumerate(runs))
-        shown, rest = page(parameters, "mapRuns", numbered, lambda one: one[0])
-        return {"mapRuns": [_dated({key: run[key] for key in _LISTED if key in run}) for _, run in shown]} | rest
+        runs = self._executions.get(arn(parameters, "executionArn", "execution")).map_runs
+        shown, rest = page(parameters, "mapRuns", list(enumerate(runs)), lambda one: one[0])
+        return {"mapRuns": [run for _, run in shown]} | rest
 
     def _describe_map_run(self, parameters: Parameters) -> Answer:
-        run = find(self._executions, arn(parameters, "mapRunArn", "mapRun"))
-        return _dated({key: value for key, value in run.items() if key not in _INTERNAL})
+        return find(self._executions, arn(parameters, "mapRunArn", "mapRun"))
 
     def _update_map_run(self, parameters: Parameters) -> Answer:
         map_run_arn = arn(parameters, "mapRunArn", "mapRun")
@@ -72,8 +59,7 @@ def children(executions: Executions, parameters: Parameters) -> Answer:
     ]
     asked = f"executions {run['mapRunArn']} {wanted} {redriven}"
     shown, rest = page(parameters, asked, numbered, lambda one: one[0], descending=True)
-    named = [{key: one[key] for key in _CHILD if key in one} | {"mapRunArn": run["mapRunArn"]} for _, one in shown]
-    return {"executions": [_dated(one) for one in named]} | rest
+    return {"executions": [one | {"mapRunArn": run["mapRunArn"]} for _, one in shown]} | rest
 
 
 def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict[str, Any]] | None] | None:
@@ -85,11 +71,8 @@ def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict
             for one in run["executions"]:
                 if one["executionArn"] == execution_arn:
                     description = {key: value for key, value in one.items() if key != "events"}
-                    data = [key for key in ("input", "output") if key in description]
-                    description |= {f"{key}Details": {"included": True} for key in data}
                     description |= {"mapRunArn": run["mapRunArn"], "redriveCount": one.get("redriveCount", 0)}
-                    description |= _redrive_status(executions, known, run, one)
-                    return _dated(description), one.get("events")
+                    return description | _redrive_status(executions, known, run, one), one.get("events")
     return None
 
 
@@ -121,7 +104,3 @@ def stop_child(executions: Executions, execution_arn: str, error: str | None, ca
                 if ended["executionArn"] == execution_arn:
                     return int(ended["stopDate"])
     raise KeyError(execution_arn)
-
-
-def _dated(description: dict[str, Any]) -> Answer:
-    return {name: value / 1000 if name.endswith("Date") else value for name, value in description.items()}

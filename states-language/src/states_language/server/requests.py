@@ -120,6 +120,47 @@ def parsed_request(body: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+_DATA = {
+    "DescribeExecution": ("input", "output", "cause", "error"),
+    "StartSyncExecution": ("input", "output"),
+}
+"""What includedData leaves out of an execution's answer; of a machine's it empties the definition."""
+
+
+def answered(action: str, parameters: Parameters, answer: Answer) -> Answer:
+    """Returns an answer with the members that AWS's model has for it, where they have a value; instants in seconds.
+
+    An action answers with instants in milliseconds. The events of a history are passed on as they are.
+    """
+    shape = model().operation_model(action).output_shape
+    if shape is None or "events" in answer:
+        return answer
+    whole = _members(shape, answer)
+    with_data = parameters.get("includedData") != "METADATA_ONLY"
+    for name in ("input", "output"):
+        if name in whole and f"{name}Details" in shape.members:
+            whole[f"{name}Details"] = {"included": with_data}
+    if with_data:
+        return whole
+    if "definition" in whole:
+        return whole | {"definition": "{}"}
+    return {name: value for name, value in whole.items() if name not in _DATA[action]}
+
+
+def _members(shape: StructureShape, value: dict[str, Any]) -> Answer:
+    found = {}
+    for name, member in value.items():
+        kind = shape.members.get(name)
+        if kind is None or member is None:
+            continue
+        if kind.type_name == "timestamp":
+            member = member / 1000
+        elif isinstance(kind, ListShape) and isinstance(kind.member, StructureShape):
+            member = [_members(kind.member, item) for item in member]
+        found[name] = member
+    return found
+
+
 T = TypeVar("T")
 
 _DEFAULT_SIZE = 100

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from states_language.server.machines import Described, Machines
+from states_language.server.machines import Described, Machines, deleting, missing
 from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, page
 from states_language.server.versions import MOST_ALIASES, MOST_VERSIONS, Alias, Version, split
 
@@ -29,21 +29,14 @@ class VersionActions(Actions):
             raise Refusal("ConflictException", f"The revision is {actual}, not {expected}: '{described.arn}'")
         version = next((one for one in described.published.versions if _is_now(one, described)), None)
         version = version or published(self._machines, described, parameters.get("description"))
-        return {
-            "stateMachineVersionArn": f"{described.arn}:{version.number}",
-            "creationDate": version.created_ms / 1000,
-        }
+        return _version(described, version)
 
     def _list_state_machine_versions(self, parameters: Parameters) -> Answer:
         described = self._machine(parameters)
         shown, rest = page(
             parameters, "versions", described.published.versions, lambda one: one.number, descending=True
         )
-        listed = [
-            {"stateMachineVersionArn": f"{described.arn}:{one.number}", "creationDate": one.created_ms / 1000}
-            for one in shown
-        ]
-        return {"stateMachineVersions": listed} | rest
+        return {"stateMachineVersions": [_version(described, one) for one in shown]} | rest
 
     def _delete_state_machine_version(self, parameters: Parameters) -> Answer:
         machine_arn, number = split(arn(parameters, "stateMachineVersionArn", "stateMachine"))
@@ -77,7 +70,7 @@ class VersionActions(Actions):
             raise Refusal("ServiceQuotaExceededException", f"A state machine has at most {MOST_ALIASES} aliases.")
         else:
             self._machines.publish(machine_arn, replace(kept, aliases=[*kept.aliases, alias]))
-        return {"stateMachineAliasArn": f"{machine_arn}:{name}", "creationDate": alias.created_ms / 1000}
+        return _described(machine_arn, alias)
 
     def _update_state_machine_alias(self, parameters: Parameters) -> Answer:
         machine_arn, alias = self._alias(parameters)
@@ -95,21 +88,10 @@ class VersionActions(Actions):
         kept = self._machines[machine_arn].described.published
         aliases = [new if one.name == alias.name else one for one in kept.aliases]
         self._machines.publish(machine_arn, replace(kept, aliases=aliases))
-        return {"updateDate": now_ms / 1000}
+        return {"updateDate": now_ms}
 
     def _describe_state_machine_alias(self, parameters: Parameters) -> Answer:
-        machine_arn, alias = self._alias(parameters)
-        answer: Answer = {
-            "stateMachineAliasArn": f"{machine_arn}:{alias.name}",
-            "name": alias.name,
-            "routingConfiguration": [
-                {"stateMachineVersionArn": f"{machine_arn}:{number}", "weight": weight}
-                for number, weight in alias.routes
-            ],
-            "creationDate": alias.created_ms / 1000,
-            "updateDate": alias.updated_ms / 1000,
-        }
-        return answer if alias.description is None else answer | {"description": alias.description}
+        return _described(*self._alias(parameters))
 
     def _list_state_machine_aliases(self, parameters: Parameters) -> Answer:
         described, number = self._machine(parameters, qualified=True), split(parameters["stateMachineArn"])[1]
@@ -117,11 +99,7 @@ class VersionActions(Actions):
         if number:
             aliases = [one for one in aliases if int(number) in dict(one.routes)]
         shown, rest = page(parameters, "aliases", aliases, lambda one: one.name)
-        listed = [
-            {"stateMachineAliasArn": f"{described.arn}:{one.name}", "creationDate": one.created_ms / 1000}
-            for one in shown
-        ]
-        return {"stateMachineAliases": listed} | rest
+        return {"stateMachineAliases": [_described(described.arn, one) for one in shown]} | rest
 
     def _delete_state_machine_alias(self, parameters: Parameters) -> Answer:
         machine_arn, alias = self._alias(parameters)
@@ -133,10 +111,9 @@ class VersionActions(Actions):
         machine_arn, number = split(arn(parameters, "stateMachineArn", "stateMachine"))
         entry = self._machines.get(machine_arn)
         if entry is None or (number and not (qualified and number.isdecimal())):
-            given = parameters["stateMachineArn"]
-            raise Refusal("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{given}'")
+            raise missing(parameters["stateMachineArn"])
         if entry.deleting:
-            raise Refusal("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
+            raise deleting(machine_arn)
         return entry.described
 
     def _alias(self, parameters: Parameters) -> tuple[str, Alias]:
@@ -184,6 +161,24 @@ def published(machines: Machines, described: Described, description: str | None)
     )  # fmt: skip
     machines.publish(described.arn, replace(kept, versions=[*kept.versions, version], last=version.number))
     return version
+
+
+def _version(described: Described, one: Version) -> Answer:
+    return {"stateMachineVersionArn": f"{described.arn}:{one.number}", "creationDate": one.created_ms}
+
+
+def _described(machine_arn: str, alias: Alias) -> Answer:
+    routes = [
+        {"stateMachineVersionArn": f"{machine_arn}:{number}", "weight": weight} for number, weight in alias.routes
+    ]
+    return {
+        "stateMachineAliasArn": f"{machine_arn}:{alias.name}",
+        "name": alias.name,
+        "description": alias.description,
+        "routingConfiguration": routes,
+        "creationDate": alias.created_ms,
+        "updateDate": alias.updated_ms,
+    }
 
 
 def _is_now(version: Version, described: Described) -> bool:
