@@ -22,6 +22,7 @@ __all__ = [
     "Oversize",
     "as_frames",
     "decoder",
+    "framing_of",
     "refuses",
 ]
 
@@ -78,6 +79,11 @@ def decoder(framing: Framing, max_frame_bytes: int, *, comments: bool = False, s
     return FRAMINGS[framing].decoder(max_frame_bytes, comments=comments, skips=skips)
 
 
+def framing_of(content_type: str) -> Framing | None:
+    """The framing that a Content-Type says; None where it says none."""
+    return _FRAMED.get(content_type.partition(";")[0].strip().lower())
+
+
 def refuses(framing: Framing, content_type: str | None) -> str:
     """Why a response of this Content-Type is not a stream of this framing, as a phrase; "" where it may be one.
 
@@ -86,7 +92,7 @@ def refuses(framing: Framing, content_type: str | None) -> str:
     if content_type is None:
         return ""
     media_type = content_type.partition(";")[0].strip().lower()
-    is_framed = _FRAMED.get(media_type, framing)
+    is_framed = framing_of(content_type) or framing
     if is_framed != framing and is_framed not in _READS.get(framing, ()):
         return f'{media_type}, which framing = "{framing}" cannot read: write framing = "{is_framed}" in the profile'
     # WHATWG, "processing model": any other Content-Type than text/event-stream fails the connection.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from handlers.framing.decoders import FRAMINGS
+from handlers.framing.decoders import FRAMINGS, framing_of
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
 from local.checkout import ROOT
@@ -28,12 +28,6 @@ from local.profiles.probing import Address, Probe, probe, seconds
 from local.user_error import UserError
 
 STREAMS = ROOT / "env" / "streams"
-_BY_TYPE = {
-    "text/event-stream": "sse",
-    "application/x-ndjson": "ndjson",
-    "application/jsonl": "ndjson",
-    "application/json-seq": "json-seq",
-}
 _ADVICE = {
     401: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
     403: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
@@ -111,9 +105,8 @@ def _refusal(seen: Probe, framing: str) -> str | None:
 
 def _framing(seen: Probe) -> tuple[str, str]:
     """The framing, and how it is known."""
-    kind = seen.content_type.partition(";")[0].strip().lower()
-    if kind in _BY_TYPE:
-        return _BY_TYPE[kind], f"the content type is {kind}"
+    if (framing := framing_of(seen.content_type)) is not None:
+        return framing, f"the content type is {seen.content_type.partition(';')[0].strip().lower()}"
     if seen.first.startswith(b"\x1e"):
         return "json-seq", "it begins with a record separator"
     whole = seen.first[: seen.first.rfind(b"\n") + 1]

@@ -49,12 +49,14 @@ def _map(schema: Schema) -> Schema:
 def _members(text: str) -> dict[str, Schema]:
     """Members by their names: each `name:kind`, a text where no kind stands; with ? where it may be null.
 
-    A kind that begins with a capital letter is a schema of the document.
+    A kind that begins with a capital letter is a schema of the document; `kind[]` is a list, `kind{}` a map of it.
     """
     members = {}
     for word in text.split():
-        name, _, kind = word.rstrip("?").partition(":")
+        name, _, spelled = word.rstrip("?").partition(":")
+        kind = spelled.rstrip("[]{}")
         schema = ref(kind) if kind[:1].isupper() else _KINDS[kind]
+        schema = {"[]": _list, "{}": _map}.get(spelled[len(kind) :], dict)(schema)
         members[name] = _or_null(schema) if word.endswith("?") else schema
     return members
 
@@ -85,8 +87,7 @@ _COVERAGE = _object(
     | {"gaps": _list(_object(_GAP))}
 )
 _COUNTS = _object(
-    _members("connections:count stored:count duplicates:count conflicts:count dead_lettered:count at_least:flag")
-    | {"ends": _map(COUNT)}
+    "connections:count stored:count duplicates:count conflicts:count dead_lettered:count at_least:flag ends:count{}"
 )
 _DELIVERY = _object(
     "sink delivered:count failed:count dead_lettered:count lag_ms:count waits? seen_at:instant? "
@@ -103,32 +104,21 @@ _EVENT = _object(
     },
     oneOf=[{"required": [name]} for name in ("data", "data_base64", "left_out", "dead_letter")],
 )
-_REDRIVEN = _object(
-    _members("stream key? reason")
-    | {
-        "messages": _list(TEXT),
-        "outcome": {"type": "string", "enum": ["stored", "known", "started", "runs already", "left"]},
-        "detail": TEXT,
-    }
-)
+_OUTCOME = {"outcome": {"type": "string", "enum": ["stored", "known", "started", "runs already", "left"]}}
+_REDRIVEN = _object(_members("stream key? reason messages:[]") | _OUTCOME | _members("detail"))
 _CONNECTION = _object(
     "lane fence:count claimed_at:instant? opened_at:instant? until_at:instant? is_open:flag ended_by? stored:count "
     "duplicates:count dead_lettered:count",
     description="What a lane had: until its end, or until it was last heard of, or now while it is open.",
 )
-_STATE = _object(
-    _members("type comment?") | {"next": _list(_object("to caught:flag"))}, {"branches": _list(ref("Graph"))}
-)
+_STATE = _object(_members("type comment?") | {"next": _list(_object("to caught:flag"))}, "branches:Graph[]")
 _COST = _object(
     {
         **_members("stream from_at:instant? to_at:instant? about_usd:usd"),
         "parts": _object("connected_usd:usd events_usd:usd"),
-        "hours": {"type": "number", "minimum": 0},
-        "events": COUNT,
+        **_members("hours:usd events:count"),
         "stored_as": {"type": "string", "enum": ["items", "items without an order", "log"]},
-        "rates": _object(
-            _members("stage region prices_as_of stream_hour_usd:usd") | {"million_events_usd": _map(_KINDS["usd"])}
-        ),
+        "rates": _object("stage region prices_as_of stream_hour_usd:usd million_events_usd:usd{}"),
     },
     description="An estimate, by the rates of the cost model.",
 )
@@ -157,15 +147,8 @@ def schemas() -> dict[str, Schema]:
     known = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in parts.items()}
     stream = _BRIEF | {"lanes": _map(_LANE)} | known | {"counts": _COUNTS}
     return {
-        "Index": _object(
-            {
-                "service": {"const": "streamkeeper"},
-                "routes": _map(TEXT),
-                "profiles": _list(TEXT),
-                "documentation": TEXT,
-            }
-        ),
-        "Streams": _object({"streams": _list(ref("BriefStream")), "next": _or_null(TEXT)}),
+        "Index": _object({"service": {"const": "streamkeeper"}} | _members("routes:{} profiles:[] documentation")),
+        "Streams": _object("streams:BriefStream[] next?"),
         "BriefStream": _object(_BRIEF, _IN_GROUP),
         "Stream": _object(stream, _IN_GROUP | {"delivery": _list(_DELIVERY)}),
         "Holder": _object("lane fence:count request_id", description="The open connection that holds the lease."),
@@ -174,35 +157,29 @@ def schemas() -> dict[str, Schema]:
             "tried_again_at:instant? tried_again_by:instant? final_at:instant? over_at:instant?"
         ),
         "Event": _EVENT,
-        "Events": _object(
-            {"stream": TEXT, "events": _list(ref("Event")), "next": _or_null(TEXT)}, {"order": {"const": BY_KEY}}
-        ),
+        "Events": _object("stream events:Event[] next?", {"order": {"const": BY_KEY}}),
         "Gap": _object(_GAP | _members("position?"), description="Without a position: nobody has ended it yet."),
-        "Gaps": _object({"stream": TEXT, "gaps": _list(ref("Gap")), "next": _or_null(TEXT)}),
+        "Gaps": _object("stream gaps:Gap[] next?"),
+        # The counts of streams are the local run's alone.
         "Started": _object(
-            _members("executionArn startDate:number already_running:flag"),
-            # The local run's alone.
-            {"streams": _object("running:count most:count")},
+            "executionArn startDate:number already_running:flag", {"streams": _object("running:count most:count")}
         ),
         "Stopped": _object({name: _BRIEF[name] for name in stopped} | _members("message")),
         "Timeline": _object(
-            _members("stream from_at:instant to_at:instant")
-            | {"connections": _list(ref("Connection")), "gaps": _list(_object(_GAP))}
+            _members("stream from_at:instant to_at:instant connections:Connection[]") | {"gaps": _list(_object(_GAP))}
         ),
         "Connection": _CONNECTION,
-        "Machine": _object(_members("stream execution? execution_status? graph:Graph?") | {"current": _list(TEXT)}),
+        "Machine": _object("stream execution? execution_status? graph:Graph? current:[]"),
         "Graph": _object(_members("start") | {"states": _map(_STATE)}),
         "Cost": _COST,
         "Latest": _object("stream after?"),
         "Redriven": _object(
-            {"stream": TEXT, "dead_letters": _list(_REDRIVEN), "counts": _map(COUNT), "is_all": _KINDS["flag"]}
+            _members("stream") | {"dead_letters": _list(_REDRIVEN)} | _members("counts:count{} is_all:flag")
         ),
         "DeadLetters": _object(
-            {
-                "stream": TEXT,
-                "dead_letters": _list(_object("id sent_at:instant? is_event:flag key? part? reason")),
-                "is_all": _KINDS["flag"],
-            }
+            _members("stream")
+            | {"dead_letters": _list(_object("id sent_at:instant? is_event:flag key? part? reason"))}
+            | _members("is_all:flag")
         ),
         "Problem": _PROBLEM,
     }
