@@ -159,12 +159,8 @@ def _length_ms(intervals: Iterable[tuple[int, int]]) -> int:
 
 def _overlap_ms(intervals: Iterable[tuple[int, int]]) -> int:
     """How long two or more were open at once."""
-    total = 0
-    covered_ms = 0
-    for from_ms, to_ms in sorted(intervals):
-        total += max(0, min(covered_ms, to_ms) - from_ms)
-        covered_ms = max(covered_ms, to_ms)
-    return total
+    known = list(intervals)
+    return sum(max(0, to_ms - from_ms) for from_ms, to_ms in known) - _length_ms(known)
 
 
 def sort_key(position: str) -> str:

@@ -66,9 +66,7 @@ def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) ->
 def ending(lease: Lease) -> str:
     """How the last execution ended, as it wrote down: stopped, ended, rejected or broken."""
     if lease.ending == "StreamEnded":
-        # A release before this one wrote no cause.
-        is_stopped = lease.ending_cause == "stopped" or (not lease.ending_cause and lease.stop)
-        return "stopped" if is_stopped else "ended"
+        return "stopped" if lease.ending_cause == "stopped" else "ended"
     return _ENDINGS.get(lease.ending, "broken")
 
 

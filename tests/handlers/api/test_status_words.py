@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.status_words import ending, word
+from handlers.api.status_words import word
 from handlers.connection.lease import Lease
 from tests.handlers.api.shown import NOW, connection, shown
 
@@ -134,12 +134,6 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
     one = connection(1, "B", None, claimed_ms=3, seen_ms=3, **ends.get(how, {"ended_by": "stopped"}))
     body = shown(one, execution="", ending=error, ending_cause=cause, ended_at_ms=5, **more)
     assert (body["status"], body["reason"]) == (how, f"{reason}; a POST starts the stream again")
-
-
-def test_a_lease_of_an_older_release_has_no_cause() -> None:
-    """Then the stop request decides, as it did."""
-    assert ending(Lease(ending="StreamEnded", stop=True)) == "stopped"
-    assert ending(Lease(ending="StreamEnded")) == "ended"
 
 
 def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:
