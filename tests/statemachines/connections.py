@@ -1,14 +1,14 @@
 """The deployed machine on the interpreter, with the tables of virtual time behind its claims."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
 from local import stages
 from local.simulation.shared_tasks import request
 from local.simulation.tables import MemoryDynamoDB
-from states_language import Execution, Machine, Perform, TaskCall, TaskFailure, load
+from states_language import Execution, Machine, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 
 ROOT = stages.ROOT
@@ -54,23 +54,77 @@ def after(cycles: int, give_up_after: int = 10**6) -> Any:
     return definition("connections", renew_after=cycles, give_up_after=give_up_after, claim_tries=give_up_after - 1)
 
 
-def answer(machine: Any, perform: Perform, stream: str, number: int, prefix: str) -> Any:
-    """What the machine behind a POST answers to the one of that number: its output, or the name of the error."""
-    clock = VirtualClock(seed=number)
+class Account:
+    """AWS as the machine behind a POST calls it: the control table, and the executions, each with its status by name.
 
-    async def run() -> Execution:
-        execution = loaded(machine).start(
-            {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}},
-            clock=clock,
-            perform=perform,
-            name=f"request-{number}",
-            machine_arn=f"{prefix}:stateMachine:{NAMES['start']}",
-            arn=f"{prefix}:express:{NAMES['start']}:{number}",
-        )
-        return await execution.wait()
+    `failures` are errors by action, each used once; `started` has the parameters of what was started.
+    """
 
-    execution = clock.run(run())
-    return execution.output if execution.status == "SUCCEEDED" else execution.error
+    def __init__(self, prefix: str, executions: Mapping[str, str] | None = None, **lease: Any) -> None:
+        self.prefix = prefix
+        self.arn = f"{prefix}:execution:{NAMES['connections']}:"
+        self.tables = MemoryDynamoDB(NAMES["events_table"], NAMES["control_table"])
+        self.executions = dict(executions or {})
+        self.started: list[Any] = []
+        self.failures: dict[str, list[str]] = {}
+        self.posts = 0
+        if lease:
+            self.put("demo", **lease)
+
+    async def perform(self, call: TaskCall) -> Any:
+        """What AWS answers."""
+        if self.failures.get(call.action):
+            raise TaskFailure(self.failures[call.action].pop(0), "scripted")
+        match call.action:
+            case "describeExecution":
+                name = call.parameters["ExecutionArn"].removeprefix(self.arn)
+                if name not in self.executions:
+                    raise TaskFailure("Sfn.ExecutionDoesNotExistException", name)
+                described = {"ExecutionArn": self.arn + name, "Status": self.executions[name]}
+                return described | {"StartDate": "2026-01-01T00:00:00.500Z"}
+            case "startExecution":
+                return self.start(call.parameters)
+        return request(self.tables, call)
+
+    def start(self, parameters: dict[str, Any]) -> Any:
+        """StartExecution."""
+        name = parameters["Name"]
+        if name in self.executions:
+            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
+        self.executions[name] = "RUNNING"
+        self.started.append(parameters)
+        return {"ExecutionArn": self.arn + name, "StartDate": 1_767_225_600_000}
+
+    def put(self, stream: str, **attributes: Any) -> None:
+        """Writes attributes into a lease, and takes out those that are None."""
+        item = self.lease(stream) | attributes | {"PK": {"S": stream}, "SK": {"S": "lease"}}
+        left = {name: value for name, value in item.items() if value is not None}
+        self.tables.put_item(TableName=NAMES["control_table"], Item=left)
+
+    def lease(self, stream: str) -> dict[str, Any]:
+        """The item; empty where there is none."""
+        found = self.tables.get_item(TableName=NAMES["control_table"], Key=LEASE | {"PK": {"S": stream}})
+        item: dict[str, Any] = found.get("Item", {})
+        return item
+
+    def post(self, stream: str = "demo", most: int = 1) -> Any:
+        """What the machine behind a POST answers: its output, or the name of the error with which it failed."""
+        self.posts += 1
+        clock, machine = VirtualClock(seed=self.posts), definition("start", streams_per_function=most)
+
+        async def run() -> Execution:
+            execution = loaded(machine).start(
+                {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}},
+                clock=clock,
+                perform=self.perform,
+                name=f"request-{self.posts}",
+                machine_arn=f"{self.prefix}:stateMachine:{NAMES['start']}",
+                arn=f"{self.prefix}:express:{NAMES['start']}:{self.posts}",
+            )
+            return await execution.wait()
+
+        execution = clock.run(run())
+        return execution.output if execution.status == "SUCCEEDED" else execution.error
 
 
 class Aws:

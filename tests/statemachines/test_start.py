@@ -1,58 +1,16 @@
 """The machine that answers a POST: it starts one execution of a stream, and says where one is there already."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from states_language import TaskCall, TaskFailure
-from tests.statemachines.connections import NAMES, answer, definition
+from tests.statemachines.connections import NAMES, Account
 
 PREFIX = "arn:aws-cn:states:cn-north-1:111111111111"
-CONNECTIONS = f"{PREFIX}:stateMachine:{NAMES['connections']}"
 EXECUTION = f"{PREFIX}:execution:{NAMES['connections']}:"
 HOLDER = f"{EXECUTION}holder"
 POST = {"pathParameters": {"streamId": "demo"}, "queryStringParameters": {"a": "1"}}
-EXISTS, LATE_MS = "StepFunctions.ExecutionAlreadyExistsException", 1_767_225_600_000
-
-
-class Account:
-    """The lease, and the executions with their status by name; `failures` are errors by action, each used once."""
-
-    def __init__(self, lease: Mapping[str, Any] | None = None, executions: Mapping[str, str] | None = None) -> None:
-        self.lease = lease
-        self.executions = dict(executions or {})
-        self.failures: dict[str, list[str]] = {}
-        self.started: list[Any] = []
-        self.posts = 0
-
-    async def perform(self, call: TaskCall) -> Any:
-        """What AWS answers."""
-        if self.failures.get(call.action):
-            raise TaskFailure(self.failures[call.action].pop(0), "scripted")
-        if call.action == "getItem":
-            return {} if self.lease is None else {"Item": self.lease}
-        if call.action == "describeExecution":
-            name = call.parameters["ExecutionArn"].removeprefix(EXECUTION)
-            if name not in self.executions:
-                raise TaskFailure("Sfn.ExecutionDoesNotExistException", name)
-            return {
-                "ExecutionArn": EXECUTION + name, "Status": self.executions[name],
-                "StartDate": "2026-01-01T00:00:00.500Z",
-            }  # fmt: skip
-        assert call.action == "startExecution"
-        assert call.parameters["StateMachineArn"] == CONNECTIONS
-        name = call.parameters["Name"]
-        if name in self.executions:
-            raise TaskFailure(EXISTS, name)
-        self.executions[name] = "RUNNING"
-        self.started.append(call.parameters["Input"])
-        return {"ExecutionArn": EXECUTION + name, "StartDate": LATE_MS}
-
-    def post(self) -> Any:
-        """The answer to a POST: its output, or the name of the error with which the execution failed."""
-        self.posts += 1
-        return answer(definition("start"), self.perform, "demo", self.posts, PREFIX)
+LATE_MS = 1_767_225_600_000
 
 
 def text(value: str) -> dict[str, str]:
@@ -65,7 +23,7 @@ STOP = {"stop": {"BOOL": True}, "stop_at": text("2026-01-01T00:00:01.000Z")}
 
 def test_a_post_starts_an_execution_and_a_second_says_that_it_runs() -> None:
     """Also before the first has claimed the stream; the input is the POST's, and names who started it."""
-    account = Account()
+    account = Account(PREFIX)
     first = account.post()
     assert first == {"executionArn": first["executionArn"], "startDate": LATE_MS / 1000, "already_running": False}
     assert account.post() == {
@@ -74,12 +32,14 @@ def test_a_post_starts_an_execution_and_a_second_says_that_it_runs() -> None:
         "already_running": True,
     }
     started_by = f"{PREFIX}:express:{NAMES['start']}:1"
-    assert account.started == [POST | {"AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": started_by}]
+    (started,) = account.started
+    assert started["StateMachineArn"] == f"{PREFIX}:stateMachine:{NAMES['connections']}"
+    assert started["Input"] == POST | {"AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": started_by}
 
 
 def test_an_execution_that_holds_the_stream_is_named() -> None:
     """Nothing is started beside it."""
-    account = Account({"execution": text(HOLDER), "generation": {"N": "3"}}, {"holder": "RUNNING"})
+    account = Account(PREFIX, {"holder": "RUNNING"}, execution=text(HOLDER), generation={"N": "3"})
     assert account.post() == {"executionArn": HOLDER, "startDate": 1_767_225_600.5, "already_running": True}
     assert account.started == []
 
@@ -87,26 +47,25 @@ def test_an_execution_that_holds_the_stream_is_named() -> None:
 @pytest.mark.parametrize("executions", [{"holder": "ABORTED"}, {}])
 def test_a_dead_holder_is_replaced(executions: dict[str, str]) -> None:
     """One that is over, or forgotten."""
-    account = Account({"execution": text(HOLDER), "generation": {"N": "3"}}, executions)
+    account = Account(PREFIX, executions, execution=text(HOLDER), generation={"N": "3"})
     assert [account.post()["already_running"] for _ in range(2)] == [False, True]
     assert len(account.started) == 1
 
 
 def test_a_post_while_the_stream_stops_starts_one_that_waits() -> None:
     """One alone, however often it is repeated; a younger stop request, which that one obeys, gets another."""
-    lease = {"execution": text(HOLDER), "generation": {"N": "3"}, **STOP}
-    account = Account(lease, {"holder": "RUNNING"})
+    account = Account(PREFIX, {"holder": "RUNNING"}, execution=text(HOLDER), generation={"N": "3"}, **STOP)
     assert [account.post()["already_running"] for _ in range(3)] == [False, True, True]
-    account.lease = lease | {"stop_at": text("2026-01-01T00:00:02.000Z")}
+    account.put("demo", stop_at=text("2026-01-01T00:00:02.000Z"))
     assert account.post()["already_running"] is False
-    account.lease = {"generation": {"N": "3"}, **STOP, "ended_at": text("2026-01-01T00:00:03.000Z")}
+    account.put("demo", **STOP, ended_at=text("2026-01-01T00:00:03.000Z"), execution=None)
     assert account.post()["already_running"] is False
     assert len(account.started) == 3
 
 
 def test_an_execution_that_is_over_and_changed_no_lease_has_used_its_name() -> None:
     """Another is started by the name of the request."""
-    account = Account()
+    account = Account(PREFIX)
     first = account.post()["executionArn"]
     account.executions[first.removeprefix(EXECUTION)] = "FAILED"
     again = account.post()
@@ -115,7 +74,7 @@ def test_an_execution_that_is_over_and_changed_no_lease_has_used_its_name() -> N
 
 def test_an_outage_of_the_table_starts_an_execution() -> None:
     """It finds out by itself, for hours."""
-    account = Account({"execution": text(HOLDER)}, {"holder": "RUNNING"})
+    account = Account(PREFIX, {"holder": "RUNNING"}, execution=text(HOLDER))
     account.failures["getItem"] = ["DynamoDB.InternalServerErrorException"]
     assert account.post() == {
         "executionArn": f"{EXECUTION}request-1",
@@ -126,7 +85,7 @@ def test_an_outage_of_the_table_starts_an_execution() -> None:
 
 def test_a_start_that_fails_twice_is_a_failure() -> None:
     """Once it is tried again; a start whose answer was lost is not started twice."""
-    account = Account()
+    account = Account(PREFIX)
     account.failures["startExecution"] = ["StepFunctions.SdkClientException"] * 2
     assert account.post() == "NotStarted"
     account.failures["startExecution"] = ["StepFunctions.SdkClientException"]
@@ -149,10 +108,10 @@ def test_a_start_that_fails_twice_is_a_failure() -> None:
         ("States.TaskFailed", "NotStarted"),
     ],
 )
-@pytest.mark.parametrize("lease", [None, {"generation": {"N": "3"}}])
-def test_a_throttle_is_told_from_other_failures(error: str, name: str, lease: Mapping[str, Any] | None) -> None:
+@pytest.mark.parametrize("lease", [{}, {"generation": {"N": "3"}}])
+def test_a_throttle_is_told_from_other_failures(error: str, name: str, lease: dict[str, Any]) -> None:
     """By the error's name: the API answers 429 to the one and 503 to the rest. Once it is tried again."""
-    account = Account(lease)
+    account = Account(PREFIX, **lease)
     account.failures["startExecution"] = [error] * 2
     assert account.post() == name
     account.failures["startExecution"] = [error]

@@ -8,64 +8,25 @@ from handlers.group.group_lease import GroupLease
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
-from local.simulation.shared_tasks import request
-from local.simulation.tables import MemoryDynamoDB
-from states_language import TaskCall, TaskFailure
-from tests.statemachines.connections import NAMES, answer, definition
+from tests.statemachines.connections import NAMES, Account
 
 PREFIX = "arn:aws:states:eu-central-1:111111111111"
 EXECUTION = f"{PREFIX}:execution:{NAMES['connections']}:"
 CONTROL = NAMES["control_table"]
-MOST = 2
 
 
-class Account:
-    """The control table and the executions, each with its status by name; who is started claims what it is to keep.
+class Groups(Account):
+    """Who is started claims what it is to keep."""
 
-    `failures` are errors by action, each used once.
-    """
+    @property
+    def inputs(self) -> list[str]:
+        """The stream or the group of each execution that was started."""
+        return [one["Input"]["pathParameters"]["streamId"] for one in self.started]
 
-    def __init__(self) -> None:
-        self.tables = MemoryDynamoDB(NAMES["events_table"], CONTROL)
-        self.executions: dict[str, str] = {}
-        self.inputs: list[Any] = []
-        self.failures: dict[str, list[str]] = {}
-        self.posts = 0
-
-    async def perform(self, call: TaskCall) -> Any:
-        """What AWS answers."""
-        if self.failures.get(call.action):
-            raise TaskFailure(self.failures[call.action].pop(0), "scripted")
-        match call.action:
-            case "describeExecution":
-                name = call.parameters["ExecutionArn"].removeprefix(EXECUTION)
-                if name not in self.executions:
-                    raise TaskFailure("Sfn.ExecutionDoesNotExistException", name)
-                described = {"ExecutionArn": EXECUTION + name, "Status": self.executions[name]}
-                return described | {"StartDate": "2026-01-01T00:00:00.500Z"}
-            case "startExecution":
-                return self._started(call.parameters)
-        return request(self.tables, call)
-
-    def _started(self, parameters: dict[str, Any]) -> Any:
-        name = parameters["Name"]
-        if name in self.executions:
-            raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
-        self.executions[name] = "RUNNING"
-        self.inputs.append(parameters["Input"]["pathParameters"]["streamId"])
-        self.put(self.inputs[-1], execution={"S": EXECUTION + name}, generation={"N": str(len(self.inputs))})
-        return {"ExecutionArn": EXECUTION + name, "StartDate": 1_767_225_600_000}
-
-    def put(self, key: str, **attributes: Any) -> None:
-        """Writes attributes into a lease."""
-        item = self.lease(key) | attributes | {"PK": {"S": key}, "SK": {"S": "lease"}}
-        self.tables.put_item(TableName=CONTROL, Item=item)
-
-    def lease(self, key: str) -> dict[str, Any]:
-        """The item; empty where there is none."""
-        found = self.tables.get_item(TableName=CONTROL, Key={"PK": {"S": key}, "SK": {"S": "lease"}})
-        item: dict[str, Any] = found.get("Item", {})
-        return item
+    def start(self, parameters: dict[str, Any]) -> Any:
+        answer = super().start(parameters)
+        self.put(self.inputs[-1], execution={"S": answer["ExecutionArn"]}, generation={"N": str(len(self.inputs))})
+        return answer
 
     def group(self, stream: str) -> str | None:
         """In which group it is."""
@@ -76,20 +37,17 @@ class Account:
         """Who has a place there."""
         return sorted(GroupStore(self.tables, CONTROL, group).members())
 
-    def post(self, stream: str, most: int = MOST) -> Any:
-        """The answer to a POST: its output, or the name of the error with which the execution failed."""
-        self.posts += 1
-        machine = definition("start", streams_per_function=most)
-        return answer(machine, self.perform, stream, self.posts, PREFIX)
+    def post(self, stream: str = "demo", most: int = 2) -> Any:
+        return super().post(stream, most)
 
 
 @pytest.fixture
-def account() -> Account:
+def account() -> Groups:
     """Empty tables."""
-    return Account()
+    return Groups(PREFIX)
 
 
-def test_streams_fill_one_group_after_the_other(account: Account) -> None:
+def test_streams_fill_one_group_after_the_other(account: Groups) -> None:
     """Each group has an execution, which the first of its streams starts and the others join."""
     answers = [account.post(name) for name in "abcde"]
     assert [account.group(name) for name in "abcde"] == ["#1", "#1", "#2", "#2", "#3"]
@@ -100,7 +58,7 @@ def test_streams_fill_one_group_after_the_other(account: Account) -> None:
     assert account.lease("#1")["version"] == {"N": "2"}
 
 
-def test_a_stream_that_is_kept_is_kept_where_it_is(account: Account) -> None:
+def test_a_stream_that_is_kept_is_kept_where_it_is(account: Groups) -> None:
     """A second POST of a stream that its function has claimed changes nothing; before that it joins the same group."""
     first = account.post("a")["executionArn"]
     assert account.post("a")["executionArn"] == first
@@ -111,7 +69,7 @@ def test_a_stream_that_is_kept_is_kept_where_it_is(account: Account) -> None:
     assert account.lease("a") == before
 
 
-def test_a_changed_setting_holds_for_streams_that_start_from_then_on(account: Account) -> None:
+def test_a_changed_setting_holds_for_streams_that_start_from_then_on(account: Groups) -> None:
     """Whoever runs stays where it is, alone or in a group."""
     alone = account.post("a", most=1)["executionArn"]
     assert (account.group("a"), account.inputs) == (None, ["a"])
@@ -123,7 +81,7 @@ def test_a_changed_setting_holds_for_streams_that_start_from_then_on(account: Ac
     assert account.inputs == ["a", "#1", "c"]
 
 
-def test_a_stream_that_stops_in_a_group_joins_it_again(account: Account) -> None:
+def test_a_stream_that_stops_in_a_group_joins_it_again(account: Groups) -> None:
     """Its stop request is older than the POST; a younger one holds."""
     execution = account.post("a")["executionArn"]
     account.put("a", execution={"S": execution}, stop={"BOOL": True}, stop_at={"S": "2025-12-31T00:00:00.000Z"})
@@ -134,7 +92,7 @@ def test_a_stream_that_stops_in_a_group_joins_it_again(account: Account) -> None
     assert account.lease("a")["stop"] == {"BOOL": True}
 
 
-def test_a_dead_execution_of_a_stream_alone_is_replaced_by_a_group(account: Account) -> None:
+def test_a_dead_execution_of_a_stream_alone_is_replaced_by_a_group(account: Groups) -> None:
     """The stream joins in its place."""
     alone = account.post("a", most=1)["executionArn"]
     account.executions[alone.removeprefix(EXECUTION)] = "ABORTED"
@@ -142,7 +100,7 @@ def test_a_dead_execution_of_a_stream_alone_is_replaced_by_a_group(account: Acco
     assert (account.group("a"), account.inputs) == ("#1", ["a", "#1"])
 
 
-def test_a_dead_execution_of_a_group_is_replaced(account: Account) -> None:
+def test_a_dead_execution_of_a_group_is_replaced(account: Groups) -> None:
     """By the next POST of any of its streams."""
     dead = account.post("a")["executionArn"]
     account.put("a", execution={"S": dead})
@@ -159,7 +117,7 @@ def test_a_dead_execution_of_a_group_is_replaced(account: Account) -> None:
         ("DynamoDB.ThrottlingException", "Throttled"),
     ],
 )
-def test_a_stream_whose_record_cannot_be_read_is_not_started_alone(account: Account, failure: str, answer: str) -> None:
+def test_a_stream_whose_record_cannot_be_read_is_not_started_alone(account: Groups, failure: str, answer: str) -> None:
     """The POST fails, and the next one joins the group."""
     account.failures["getItem"] = [failure]
     assert (account.post("a"), account.inputs) == (answer, [])
@@ -168,7 +126,7 @@ def test_a_stream_whose_record_cannot_be_read_is_not_started_alone(account: Acco
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(account: Account, failures: int) -> None:
+def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(account: Groups, failures: int) -> None:
     """It joins anew, which changes nothing for a function that keeps it; no execution is started for it alone."""
     first = account.post("a")["executionArn"]
     account.put("a", execution={"S": first})
@@ -177,7 +135,7 @@ def test_a_stream_stays_in_its_group_where_nobody_knows_whether_that_runs(accoun
     assert (account.group("a"), account.lease("a")["execution"], set(account.inputs)) == ("#1", {"S": first}, {"#1"})
 
 
-def test_a_stream_stays_alone_where_nobody_knows_whether_its_execution_runs(account: Account) -> None:
+def test_a_stream_stays_alone_where_nobody_knows_whether_its_execution_runs(account: Groups) -> None:
     """No group takes it from one that may run."""
     account.post("a", most=1)
     account.failures["describeExecution"] = ["States.Timeout"]
@@ -185,7 +143,7 @@ def test_a_stream_stays_alone_where_nobody_knows_whether_its_execution_runs(acco
     assert (account.group("a"), account.inputs) == (None, ["a", "a"])
 
 
-def test_a_group_that_ends_is_started_again_by_who_joins(account: Account) -> None:
+def test_a_group_that_ends_is_started_again_by_who_joins(account: Groups) -> None:
     """Once, however many join; the execution waits until the one before has let go."""
     first = account.post("a")["executionArn"]
     account.put("#1", stop={"BOOL": True}, size={"N": "0"})
@@ -198,7 +156,7 @@ def test_a_group_that_ends_is_started_again_by_who_joins(account: Account) -> No
     assert account.inputs == ["#1", "#1"]
 
 
-def test_a_free_place_is_filled_again(account: Account) -> None:
+def test_a_free_place_is_filled_again(account: Groups) -> None:
     """A function that has counted its streams says that there is room."""
     for name in "abcde":
         account.post(name)
@@ -209,7 +167,7 @@ def test_a_free_place_is_filled_again(account: Account) -> None:
     assert (account.group("f"), account.members("#1")) == ("#1", ["b", "f"])
 
 
-def test_a_stream_that_moves_is_claimed_by_the_first_function_of_its_new_group(account: Account) -> None:
+def test_a_stream_that_moves_is_claimed_by_the_first_function_of_its_new_group(account: Groups) -> None:
     """However many functions its former group had: their tokens are counted in each group from 1 on."""
     account.post("demo:a")
     for stream in ("demo:b", "demo:c"):
