@@ -128,17 +128,23 @@ class Account:
 
 
 class Aws:
-    """The services that the machine calls, with what is known of other executions."""
+    """The services that the machine calls, with what is known of other executions.
+
+    `failures` names errors by action, each used once; `before` has what happens before each call of an action.
+    """
 
     def __init__(self, executions: dict[str, str] | None = None) -> None:
         self.dynamodb = MemoryDynamoDB(NAMES["control_table"])
         self.executions = {OTHER: "RUNNING"} if executions is None else executions
         self.failures: dict[str, list[str]] = {}
+        self.before: dict[str, Callable[[TaskCall], object]] = {}
         self.started: list[Any] = []
         self.dead_letters: list[Any] = []
 
     async def perform(self, call: TaskCall) -> Any:
-        """What a call answers; `failures` names errors by action, each used once."""
+        """What a call answers."""
+        if call.action in self.before:
+            self.before[call.action](call)
         if self.failures.get(call.action):
             raise TaskFailure(self.failures[call.action].pop(0), "scripted")
         if call.action == "describeExecution":
@@ -173,8 +179,12 @@ class Aws:
 
         return function
 
+    def lets_go(self, **attributes: Any) -> None:
+        """Has nobody hold the stream any more, and writes attributes beside what stands in the lease."""
+        self.put(**{name: value for name, value in self.lease().items() if name != "execution"} | attributes)
+
     def put(self, **attributes: Any) -> None:
-        """Write the lease."""
+        """Writes the lease."""
         self.dynamodb.put_item(TableName=NAMES["control_table"], Item={**LEASE, **attributes})
 
     def run(

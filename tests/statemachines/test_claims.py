@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from local import stages
-from states_language import Execution, TaskCall
+from states_language import Execution
 from tests.statemachines.connections import INPUT, MINE, OTHER, STOPPED_UNBEGUN, Aws, definition
 from tests.statemachines.test_connections import ended, entered, scripted
 
@@ -117,16 +117,9 @@ def test_what_is_not_a_request_is_rejected(aws: Aws, input_: Any) -> None:
     assert names == ["Read request", "Choose ending", "Send dead-letter message", "Choose ending", "Rejected"]
 
 
-def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once() -> None:
+def test_a_holder_that_lets_go_of_the_stream_meanwhile_is_followed_at_once(aws: Aws) -> None:
     """Refused, it reads that nobody holds the stream any more, and claims it in the same millisecond."""
-
-    class LetsGo(Aws):
-        async def perform(self, call: TaskCall) -> Any:
-            if call.action == "getItem":
-                self.put(generation={"N": "6"})
-            return await super().perform(call)
-
-    lets_go = LetsGo()
-    lets_go.put(execution={"S": OTHER})
-    execution = lets_go.run(ended)
+    aws.before["getItem"] = lambda _: aws.put(generation={"N": "6"})
+    aws.put(execution={"S": OTHER})
+    execution = aws.run(ended)
     assert (execution.output, execution.stopped_ms) == ({"status": "ended"}, execution.started_ms)

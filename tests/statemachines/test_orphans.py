@@ -1,5 +1,6 @@
 """The table is set back under a running stream, at any instant: one execution is started, and only where it may be."""
 
+import inspect
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -91,12 +92,18 @@ class Watched(World):
         return len(self.alive) in (1, 2) and int(self.lease["expires_at_ms"]["N"]) > self.clock.now_ms()
 
 
-def live(story: Callable[[Watched], Any]) -> Watched:
-    """The world after a story; no stream was started again twice within a minute."""
-    world = Watched()
-    world.clock.run(story(world))
-    assert all(after_ms - before_ms >= MINUTE_MS for before_ms, after_ms in pairwise(world.states.starts_ms))
-    return world
+def lived(story: Callable[..., Any]) -> Callable[..., None]:
+    """A test that is lived in a world of its own; no stream is started again twice within a minute."""
+
+    def test(*drawn: Any, **parameters: Any) -> None:
+        world = Watched()
+        world.clock.run(story(world, *drawn, **parameters))
+        assert all(after_ms - before_ms >= MINUTE_MS for before_ms, after_ms in pairwise(world.states.starts_ms))
+
+    _world, *rest = inspect.signature(story).parameters.values()
+    test.__signature__ = inspect.Signature(rest)  # type: ignore[attr-defined]
+    test.__name__, test.__doc__, test.__module__ = story.__name__, story.__doc__, story.__module__
+    return test
 
 
 MINUTES = st.floats(0, 240)
@@ -104,177 +111,156 @@ MINUTES = st.floats(0, 240)
 
 @given(MINUTES, MINUTES, st.floats(0, 2))
 @settings(max_examples=examples(40))
-def test_a_table_that_is_set_back_orphans_nobody(copied: float, later: float, again: float) -> None:
+@lived
+async def test_a_table_that_is_set_back_orphans_nobody(
+    world: Watched, copied: float, later: float, again: float
+) -> None:
     """From any instant to any later one, over claims, takeovers and renewals; and soon after once more.
 
     In the seconds of a renewal the execution in the lease runs, and its lane may wait for the one that was set back:
     so it takes a lane's wait at most.
     """
-
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(copied)
-        lease = dict(world.lease)
-        await world.after(later)
-        world.put(lease)
-        await world.after(again)
-        world.put(lease)
-        await world.after(16)
-        assert world.is_kept
-        assert world.holder in (None, *world.alive)
-
-    world = live(story)
+    world.post()
+    await world.after(copied)
+    lease = dict(world.lease)
+    await world.after(later)
+    world.put(lease)
+    await world.after(again)
+    world.put(lease)
+    await world.after(16)
+    assert world.is_kept
+    assert world.holder in (None, *world.alive)
     assert {one.error or one.output["status"] for one in world.executions if one.status != "RUNNING"} <= {"superseded"}
 
 
-def test_without_a_watch_the_stream_would_be_left_for_good() -> None:
+@lived
+async def test_without_a_watch_the_stream_would_be_left_for_good(world: Watched) -> None:
     """The execution that runs reads an older name, and ends; the older one is over. The watch names both."""
-
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(10)
-        lease = dict(world.lease)
-        await world.after(60)
-        assert world.alive == [world.holder]
-        assert world.holder != lease["execution"]["S"]
-        world.put(lease)
-        await world.clock.sleep_until(world.clock.now_ms() + HOUR_MS)
-        assert world.alive == []
-        await world.after(3)
-        assert world.is_kept
-        (orphan,) = world.found
-        assert (orphan.execution, orphan.is_done, orphan.started) == (lease["execution"]["S"], False, world.holder)
-        assert orphan.sentence.endswith(f"{orphan.started.rpartition(':')[2]} goes on with the stream")
-
-    live(story)
+    world.post()
+    await world.after(10)
+    lease = dict(world.lease)
+    await world.after(60)
+    assert world.alive == [world.holder]
+    assert world.holder != lease["execution"]["S"]
+    world.put(lease)
+    await world.clock.sleep_until(world.clock.now_ms() + HOUR_MS)
+    assert world.alive == []
+    await world.after(3)
+    assert world.is_kept
+    (orphan,) = world.found
+    assert (orphan.execution, orphan.is_done, orphan.started) == (lease["execution"]["S"], False, world.holder)
+    assert orphan.sentence.endswith(f"{orphan.started.rpartition(':')[2]} goes on with the stream")
 
 
-def test_two_watches_that_look_at_once_start_one_execution() -> None:
+@lived
+async def test_two_watches_that_look_at_once_start_one_execution(world: Watched) -> None:
     """One has asked who is over, and the other starts before it does: both name the same execution."""
+    world.post()
+    await world.after(5)
+    world.executions[0].stop()
+    await world.clock.sleep_until(world.clock.now_ms() + 15 * MINUTE_MS)
+    lease, now_ms = world.leases.read("demo"), world.clock.now_ms()
+    others: list[Orphan | None] = []
 
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(5)
-        world.executions[0].stop()
-        await world.clock.sleep_until(world.clock.now_ms() + 15 * MINUTE_MS)
-        lease, now_ms = world.leases.read("demo"), world.clock.now_ms()
-        others: list[Orphan | None] = []
+    class Late(States):
+        def start_execution(self, **wanted: str) -> dict[str, Any]:
+            others.append(world.orphans.check("demo", lease, now_ms))
+            return super().start_execution(**wanted)
 
-        class Late(States):
-            def start_execution(self, **wanted: str) -> dict[str, Any]:
-                others.append(world.orphans.check("demo", lease, now_ms))
-                return super().start_execution(**wanted)
-
-        assert [world.orphans_of(Late(world)).check("demo", lease, now_ms)] == others
-        await world.after(1)
-        assert world.is_kept
-
-    assert len(live(story).executions) == 2
+    assert [world.orphans_of(Late(world)).check("demo", lease, now_ms)] == others
+    await world.after(1)
+    assert world.is_kept
+    assert len(world.executions) == 2
 
 
-def test_one_that_somebody_aborts_is_started_again() -> None:
+@lived
+async def test_one_that_somebody_aborts_is_started_again(world: Watched) -> None:
     """The way to stop a stream is DELETE; its function ends by itself, and then another execution has the stream."""
-
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(10)
-        world.executions[0].stop()
-        await world.after(6)
-        assert world.is_kept
-        assert world.executions[0].status == "ABORTED"
-
-    live(story)
+    world.post()
+    await world.after(10)
+    world.executions[0].stop()
+    await world.after(6)
+    assert world.is_kept
+    assert world.executions[0].status == "ABORTED"
 
 
 @pytest.mark.parametrize("minutes", [5, 100])
-def test_a_stream_that_was_stopped_is_not_started_again(minutes: float) -> None:
+@lived
+async def test_a_stream_that_was_stopped_is_not_started_again(world: Watched, minutes: float) -> None:
     """The table is older than the stop, by a moment or by several renewals: a person is told, and nothing runs."""
-
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(5)
-        lease = dict(world.lease)
-        await world.after(minutes)
-        world.stop()
-        await world.after(1)
-        world.put(lease)
-        await world.after(120)
-        assert world.alive == []
-
-    world = live(story)
+    world.post()
+    await world.after(5)
+    lease = dict(world.lease)
+    await world.after(minutes)
+    world.stop()
+    await world.after(1)
+    world.put(lease)
+    await world.after(120)
+    assert world.alive == []
     assert world.states.starts_ms == []
     assert {(orphan.is_done, orphan.started) for orphan in world.found} == {(True, "")}
     assert "POST starts it again, DELETE ends this alert" in world.found[0].sentence
 
 
-def test_a_stop_request_in_the_lease_holds() -> None:
+@lived
+async def test_a_stop_request_in_the_lease_holds(world: Watched) -> None:
     """One that is requested while nobody runs any more: nothing is started, and nobody is alerted."""
-
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(5)
-        world.executions[0].stop()
-        world.stop()
-        await world.after(120)
-        assert world.alive == []
-
-    world = live(story)
+    world.post()
+    await world.after(5)
+    world.executions[0].stop()
+    world.stop()
+    await world.after(120)
+    assert world.alive == []
     assert (world.states.starts_ms, world.found) == ([], [])
 
 
-def test_an_execution_that_is_away_for_hours_is_left_alone() -> None:
+@lived
+async def test_an_execution_that_is_away_for_hours_is_left_alone(world: Watched) -> None:
     """Nobody is connected while the upstream is away, and the execution that the lease names runs."""
-
-    async def story(world: Watched) -> None:
-        world.away, world.began_ms, world.over_ms = {"upstream"}, world.origin_ms, world.origin_ms + HOUR_MS
-        world.post()
-        await world.after(75)
-        assert world.is_kept
-
-    world = live(story)
+    world.away, world.began_ms, world.over_ms = {"upstream"}, world.origin_ms, world.origin_ms + HOUR_MS
+    world.post()
+    await world.after(75)
+    assert world.is_kept
     assert (world.states.starts_ms, world.found) == ([], [])
 
 
-def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minute() -> None:
+@lived
+async def test_a_stream_that_is_set_back_again_and_again_is_started_once_a_minute(world: Watched) -> None:
     """Each time the one that goes on with it is superseded by a name that is over; the next has the next name."""
-
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(5)
-        lease = dict(world.lease)
-        world.executions[0].stop()
-        await world.after(15)
-        for _ in range(20):
-            await world.after(0.7)
-            world.put(lease)
-        await world.after(3)
-        assert world.is_kept
-
-    assert len(live(story).states.starts_ms) > 5
+    world.post()
+    await world.after(5)
+    lease = dict(world.lease)
+    world.executions[0].stop()
+    await world.after(15)
+    for _ in range(20):
+        await world.after(0.7)
+        world.put(lease)
+    await world.after(3)
+    assert world.is_kept
+    assert len(world.states.starts_ms) > 5
 
 
-def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_a_minute() -> None:
+@lived
+async def test_an_execution_that_is_aborted_before_it_connects_is_replaced_once_a_minute(world: Watched) -> None:
     """Each has claimed the stream, so the lease names another one each time, and nobody was connected meanwhile."""
-
-    async def story(world: Watched) -> None:
-        world.post()
-        await world.after(2)
-        for _ in range(12):
-            for execution in [one for one in world.executions if one.status == "RUNNING"]:
-                execution.stop()
-            world.put(world.lease | {"expires_at_ms": {"N": "1"}})
-            world.check()
-            await world.clock.sleep_until(world.clock.now_ms() + MINUTE_MS // 4)
-        await world.after(20)
-        assert world.is_kept
-
-    assert len(live(story).states.starts_ms) == 4
+    world.post()
+    await world.after(2)
+    for _ in range(12):
+        for execution in [one for one in world.executions if one.status == "RUNNING"]:
+            execution.stop()
+        world.put(world.lease | {"expires_at_ms": {"N": "1"}})
+        world.check()
+        await world.clock.sleep_until(world.clock.now_ms() + MINUTE_MS // 4)
+    await world.after(20)
+    assert world.is_kept
+    assert len(world.states.starts_ms) == 4
 
 
 def test_leases_of_two_streams_that_name_one_execution() -> None:
     """Somebody has copied a lease: the names of what is started differ, so each stream has its own."""
+    world = Watched()
 
-    async def story(world: Watched) -> None:
+    async def story() -> None:
         lease = LEASE | {"execution": {"S": "arn:gone"}, "generation": {"N": "1"}}
         for stream_id in ("demo", "demo:other"):
             world.table.put_item(TableName=TABLE, Item=lease | {"PK": {"S": stream_id}})
@@ -284,18 +270,14 @@ def test_leases_of_two_streams_that_name_one_execution() -> None:
         assert len({one.arn for one in world.executions}) == 2
         await world.clock.sleep_until(world.clock.now_ms() + 1000)
 
-    world = Watched()
-    world.clock.run(story(world))
+    world.clock.run(story())
 
 
-def test_the_names_of_successors_are_those_that_the_machine_gives() -> None:
+@lived
+async def test_the_names_of_successors_are_those_that_the_machine_gives(world: Watched) -> None:
     """From the first execution of half a day the line of its successors leads to the one that runs."""
-
-    async def story(world: Watched) -> None:
-        first = world.post()
-        await world.after(12 * 60)
-        assert len(world.executions) > 10
-        states = StepFunctions(lambda: world.states, MACHINE_ARN, lambda: None)
-        assert states.youngest("demo", first.arn).arn == world.holder
-
-    live(story)
+    first = world.post()
+    await world.after(12 * 60)
+    assert len(world.executions) > 10
+    states = StepFunctions(lambda: world.states, MACHINE_ARN, lambda: None)
+    assert states.youngest("demo", first.arn).arn == world.holder

@@ -57,44 +57,33 @@ def test_an_execution_that_no_successor_takes_over_from_ends_dirty(aws: Aws) -> 
     assert (aws.holder(), aws.lease()["ending"]) == (None, {"S": "RenewalFailed"})
 
 
-def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease() -> None:
+def test_a_predecessor_that_cannot_hear_of_its_successor_reads_it_in_the_lease(aws: Aws) -> None:
     """No function starts, so no connection learns that it is superseded; the next lane reads the lease."""
-
-    class TakenOver(Aws):
-        async def perform(self, call: TaskCall) -> Any:
-            if call.action == "startExecution":
-                self.put(execution={"S": OTHER})
-            return await super().perform(call)
-
-    function = scripted(*[ValueError("no function starts")] * 99)
-    taken_over = TakenOver()
-    execution = taken_over.run(function, machine=after(1))
+    aws.before["startExecution"] = lambda _: aws.put(execution={"S": OTHER})
+    execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1))
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "superseded"})
     names = [name for _, name in entered(execution)]
     assert names[-5:-3] == ["Successor needed A", "End A"]
-    assert (names[-1], taken_over.holder(), len(taken_over.started)) == ("Renewed", OTHER, 1)
+    assert (names[-1], aws.holder(), len(aws.started)) == ("Renewed", OTHER, 1)
 
 
 @pytest.mark.parametrize(
     ("ending", "is_over"), [("StreamEnded", True), ("StreamRejected", True), ("RenewalFailed", False)]
 )
-def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(ending: str, is_over: bool) -> None:
+def test_what_a_successor_has_ended_its_predecessor_does_not_go_on_with(aws: Aws, ending: str, is_over: bool) -> None:
     """It reads in the lease that the stream is over, and ends. Of one that broke it goes on, and starts another."""
 
-    class LetGo(Aws):
-        async def perform(self, call: TaskCall) -> Any:
-            if call.action == "startExecution" and not self.started:
-                rest = {name: value for name, value in self.lease().items() if name != "execution"}
-                self.put(**rest, ending={"S": ending}, ended_at={"S": START})
-            return await super().perform(call)
+    def let_go(_: TaskCall) -> None:
+        if not aws.started:
+            aws.lets_go(ending={"S": ending}, ended_at={"S": START})
 
-    let_go = LetGo()
-    execution = let_go.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1, give_up_after=20))
+    aws.before["startExecution"] = let_go
+    execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(1, give_up_after=20))
     if is_over:
-        assert (execution.output, len(let_go.started)) == ({"status": "superseded"}, 1)
-        assert let_go.lease()["ending"] == {"S": ending}
+        assert (execution.output, len(aws.started)) == ({"status": "superseded"}, 1)
+        assert aws.lease()["ending"] == {"S": ending}
     else:
-        assert len(let_go.started) > 1
+        assert len(aws.started) > 1
 
 
 @pytest.mark.parametrize("lease", [{"execution": {"S": MINE}}, {}], ids=["it is the holder", "nobody is"])
@@ -121,18 +110,16 @@ def test_a_successor_is_asked_for_by_one_name_while_it_waits(aws: Aws, fails: li
     assert aws.holder() == MINE  # left to the successor, which renews it
 
 
-def test_a_successor_that_ended_is_followed_by_another_ten_cycles_later() -> None:
+def test_a_successor_that_ended_is_followed_by_another_ten_cycles_later(aws: Aws) -> None:
     """Its name is used up, so the next has another; the last of them is the last act of the execution."""
 
-    class Broken(Aws):
-        async def perform(self, call: TaskCall) -> Any:
-            if call.action == "startExecution" and call.parameters["Name"] in [one["Name"] for one in self.started]:
-                self.failures["startExecution"] = ["StepFunctions.ExecutionAlreadyExistsException"]
-            return await super().perform(call)
+    def broken(call: TaskCall) -> None:
+        if call.parameters["Name"] in [one["Name"] for one in aws.started]:
+            aws.failures["startExecution"] = [ALREADY]
 
-    broken = Broken()
-    execution = broken.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
-    assert [start["Name"].partition("-")[2] for start in broken.started] == ["1", "2", "3", "4"]
+    aws.before["startExecution"] = broken
+    execution = aws.run(scripted(*[ValueError("no function starts")] * 99), machine=after(2, give_up_after=30))
+    assert [start["Name"].partition("-")[2] for start in aws.started] == ["1", "2", "3", "4"]
     assert execution.output == {"status": "handed_on"}
 
 

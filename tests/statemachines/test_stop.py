@@ -15,67 +15,52 @@ def never(_payload: Any, _lambda_context: Any) -> Any:
     raise AssertionError
 
 
-class LetsGo(Aws):
-    """The execution `other` drains; it has let go of the stream when it was described so many times."""
+def drains(aws: Aws, checks: int = 3) -> list[TaskCall]:
+    """The execution `other` drains; it lets go of the stream when it is described so many times. Those are returned."""
+    described: list[TaskCall] = []
 
-    checks = 3
+    def describe(call: TaskCall) -> None:
+        described.append(call)
+        if len(described) == checks:
+            aws.lets_go(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:01.000Z"})
 
-    async def perform(self, call: TaskCall) -> Any:
-        if call.action == "describeExecution":
-            self.checks -= 1
-            if not self.checks:
-                rest = {name: value for name, value in self.lease().items() if name != "execution"}
-                self.put(**rest, ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:01.000Z"})
-        return await super().perform(call)
+    aws.before["describeExecution"] = describe
+    aws.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
+    return described
 
 
 BEFORE = {"stop": {"BOOL": True}, "stop_at": {"S": "2025-12-31T23:59:59.999Z"}}
+MEANWHILE = {"stop": {"BOOL": True}, "stop_at": {"S": "2026-01-01T00:00:00.500Z"}}
 
 
-def test_a_post_while_a_stream_stops_starts_it_again() -> None:
+def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
     """It takes nothing from the execution that drains, waits until that has let go, and begins the next generation."""
-    lets_go = LetsGo()
-    lets_go.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
+    described = drains(aws)
     seen: list[Any] = []
-    assert lets_go.run(lets_go.looking(seen)).output == {"status": "ended"}
-    assert lets_go.checks == 0
+    assert aws.run(aws.looking(seen)).output == {"status": "ended"}
+    assert len(described) == 3
     assert seen == [
         {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
     ]
 
 
-def test_a_stop_request_after_the_post_that_waits_holds() -> None:
+def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
     """The stream was stopped, asked for, and stopped again before the first had let go of it: nothing starts."""
-
-    class StopsAgain(LetsGo):
-        async def perform(self, call: TaskCall) -> Any:
-            if call.action == "describeExecution":
-                self.put(**{**self.lease(), "stop_at": {"S": "2026-01-01T00:00:00.500Z"}})
-            return await super().perform(call)
-
-    stops_again = StopsAgain()
-    stops_again.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"}, **BEFORE)
-    execution = stops_again.run(never)
+    drains(aws, 99)
+    aws.before["describeExecution"] = lambda _: aws.put(**aws.lease() | MEANWHILE)
+    execution = aws.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
-    assert stops_again.holder() == OTHER
+    assert aws.holder() == OTHER
 
 
 def test_a_stop_request_while_a_dead_claim_is_taken_over_holds(aws: Aws) -> None:
     """It came when the dead holder was known, and before the claim in its place: that is refused."""
-
-    class Stops(Aws):
-        async def perform(self, call: TaskCall) -> Any:
-            answer = await super().perform(call)
-            if call.action == "describeExecution" and "stop" not in self.lease():
-                self.put(**self.lease(), stop={"BOOL": True}, stop_at={"S": "2026-01-01T00:00:00.500Z"})
-            return answer
-
-    stops = Stops({OTHER: "ABORTED"})
-    stops.dynamodb = aws.dynamodb
-    stops.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"})
-    execution = stops.run(never)
+    aws.executions = {OTHER: "ABORTED"}
+    aws.put(execution={"S": OTHER}, generation={"N": "3"}, fence={"N": "7"})
+    aws.before["describeExecution"] = lambda _: aws.put(**aws.lease() | MEANWHILE)
+    execution = aws.run(never)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
-    assert (stops.holder(), stops.lease()["stop"]) == (OTHER, {"BOOL": True})
+    assert (aws.holder(), aws.lease()["stop"]) == (OTHER, {"BOOL": True})
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
@@ -112,7 +97,7 @@ def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], s
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
 def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, Any]) -> None:
     """A millisecond decides; nothing of the request is left in the lease."""
-    aws.put(stop={"BOOL": True}, stop_at={"S": "2025-12-31T23:59:59.999Z"}, **holder)
+    aws.put(**BEFORE, **holder)
     seen: list[Any] = []
     assert aws.run(aws.looking(seen)).output == {"status": "ended"}
     assert [sorted(item) for item in seen] == [["execution", "generation", "started_at"]]
