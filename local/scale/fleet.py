@@ -1,9 +1,8 @@
-"""Runs a day of many groups in virtual time: when each hands over and renews, and what all ask for in each second.
+"""Runs a day of many groups in virtual time: when each hands over and renews, and what all request in each second.
 
-A day of 100,000 streams cannot be stepped request by request. One group is (`local/costs/counted_run.py`); here all
-groups are, by their handovers: each waits as its lane does, less its jitter, and opens its streams as `Pacing` lets it.
-What one handover requests is exact, how the handovers of the day fall together is drawn from a seed. Invariant: the
-same figures and seed give the same day.
+Each group waits as its lane does, less its jitter, and opens its streams as `Pacing` lets it. What one handover
+requests was counted (`local/costs/counted_run.py`), how the handovers of the day fall together is drawn from a seed.
+Invariant: the same figures and seed give the same day.
 """
 
 from __future__ import annotations

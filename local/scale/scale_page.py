@@ -1,6 +1,6 @@
 """`python -m local.scale.scale_page`: writes the tables of docs/scale.md from counts and a virtual day.
 
-`--count` runs a group anew and writes what it requested into counted.json, which takes half a minute; without it that
+`--count` runs a group anew and writes what it requested into counted.json, which takes some minutes; without it that
 is taken as it stands. `--check` writes nothing and returns 1 where the page says something else. Invariant: no number
 of the tables is written by hand.
 """
@@ -72,21 +72,16 @@ def count() -> Counted:
         ),
         events_units_per_s=round(usage.flow.counts.write_units(NAMES["events_table"]) / flow_s, 6),
         watch_read_units=(read_units(_WATCHED, streams) - read_units(0)) * STREAMS / _WATCHED,
-        joins=joins(),
+        joins=tuple(join(STARTED, STREAMS // GROUPS, spread_s, limits_of_streams()) for spread_s in SPREADS_S),
     )
 
 
-def joins() -> tuple[Joined, ...]:
-    """How streams join that are started within each span, where quotas are lower and the control table is new."""
+def limits_of_streams() -> Limits:
+    """AWS's limits on streams that are started, where quotas are lower and the control table is new."""
     listed = quotas()
     quota = listed["start_execution"]
-    limits = Limits(
-        listed["partition_writes"]["most"],
-        listed["new_table_writes"]["most"],
-        quota["refill"]["others"],
-        quota["bucket"]["others"],
-    )
-    return tuple(join(STARTED, STREAMS // GROUPS, spread_s, limits) for spread_s in SPREADS_S)
+    partition, table = listed["partition_writes"]["most"], listed["new_table_writes"]["most"]
+    return Limits(partition, table, quota["refill"]["others"], quota["bucket"]["others"])
 
 
 def counted() -> Counted:
