@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handlers.api.views import RATES
@@ -21,12 +21,15 @@ from local.generated_pages import run, table, with_tables
 
 STAGE = "prod"
 IDLE = Load(1, 0, 200, "items", None)
-LIGHT = Load(1, 1, 200, "items", None)
-UNORDERED = Load(1, 1, 200, "items", None, "none")
-PACKED = Load(1, 1, 200, "log", 5)
-HEAVY = Load(1, 100, 200, "items", None)
-HEAVY_UNORDERED = Load(1, 100, 200, "items", None, "none")
-HEAVY_PACKED = Load(1, 100, 200, "log", 1)
+LOADS = {
+    "idle": IDLE,
+    "light": Load(1, 1, 200, "items", None),
+    "unordered": Load(1, 1, 200, "items", None, "none"),
+    "packed": Load(1, 1, 200, "log", 5),
+    "heavy": Load(1, 100, 200, "items", None),
+    "heavy_unordered": Load(1, 100, 200, "items", None, "none"),
+    "heavy_packed": Load(1, 100, 200, "log", 1),
+}
 TOGETHER = (
     Load(100, 0, 200, "log", 60, per_function=100),
     Load(100, 1 / 60, 200, "log", 60, per_function=100),
@@ -52,57 +55,48 @@ WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """What the pages quote."""
+    """What the pages quote: the costs of LOADS by name, and of TOGETHER."""
 
-    idle: Costs
-    light: Costs
-    unordered: Costs
-    packed: Costs
-    heavy: Costs
-    heavy_unordered: Costs
-    heavy_packed: Costs
+    alone: Mapping[str, Costs]
     together: Sequence[Costs]
     words: Mapping[str, str]
 
     @property
     def amounts(self) -> dict[str, float]:
         """The amounts in sentences, by the words behind each."""
-        million = self.heavy.million_events
-        assert million is not None
+        idle, together = self.alone["idle"], [one.stream_month["sum"] for one in self.together]
         return {
-            "an idle stream": self.idle.stream_month["sum"],
-            "at an event a second": self.light.stream_month["sum"],
-            "without an order": self.unordered.stream_month["sum"],
-            "an idle one of a hundred": self.together[0].stream_month["sum"],
-            "one of a hundred at an event a minute": self.together[1].stream_month["sum"],
-            "one of a hundred at an event a second": self.together[3].stream_month["sum"],
-            "a stage": self.idle.fixed_month["sum"],
-            "a million events": million["sum"],
-            "with ¼ vCPU and an address": self.idle.beside["fargate"],
+            "an idle stream": idle.stream_month["sum"],
+            "at an event a second": self.alone["light"].stream_month["sum"],
+            "without an order": self.alone["unordered"].stream_month["sum"],
+            "an idle one of a hundred": together[0],
+            "one of a hundred at an event a minute": together[1],
+            "one of a hundred at an event a second": together[3],
+            "a stage": idle.fixed_month["sum"],
+            "a million events": self.million("heavy")["sum"],
+            "with ¼ vCPU and an address": idle.beside["fargate"],
         }
+
+    def million(self, load: str) -> dict[str, float]:
+        """What the requests for a million events cost, by part."""
+        return self.alone[load].million_events or {}
 
 
 def quoted() -> Quoted:
     """What the pages say of the project as it is now; it takes some seconds."""
     source, listed = month.scenario(STAGE), prices.read()
-    months = month.replayed(source)
-    loads = (IDLE, LIGHT, UNORDERED, PACKED, HEAVY, HEAVY_UNORDERED, HEAVY_PACKED)
-    idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed = (
-        model.costs(source, months, load, listed) for load in loads
-    )
-    together = model.costs_together(source, months, TOGETHER, listed)
-    settings = source.settings
+    months, settings = month.replayed(source), source.settings
+    alone = {name: model.costs(source, months, load, listed) for name, load in LOADS.items()}
+    found = Quoted(alone, model.costs_together(source, months, TOGETHER, listed), {})
     write_usd = listed.usd("dynamodb", "million_write_units") * prices.MILLION
-    words = {
-        "memory_mb": f"{settings['memory_mb']}",
-        "keep_days": f"{settings['keep_days']}",
-        "ledger_keep_days": f"{settings['ledger_keep_days']}",
+    words = {name: f"{settings[name]}" for name in ("memory_mb", "keep_days", "ledger_keep_days")}
+    words |= {
         "invocations": f"{months.ours.invocations:,.0f}",
         "transitions": f"{months.ours.transitions:,.0f}",
-        "event_units": f"{(heavy.million_events or {})['events'] / write_usd:.2g}",
+        "event_units": f"{found.million('heavy')['events'] / write_usd:.2g}",
         "alarms": f"{stage_costs.alarm_metrics()}",
     }
-    return Quoted(idle, light, unordered, packed, heavy, heavy_unordered, heavy_packed, together, words)
+    return replace(found, words=words)
 
 
 def rewritten(text: str, found: Quoted) -> str:
@@ -115,26 +109,26 @@ def rewritten(text: str, found: Quoted) -> str:
 
 
 def _tables(found: Quoted) -> dict[str, list[str]]:
-    columns = [costs.stream_month for costs in (found.idle, found.light, found.unordered, found.packed)]
+    columns = [found.alone[load].stream_month for load in ("idle", "light", "unordered", "packed")]
     streams = [
         (_name(part), *(_cents(column[part]) for column in columns), WHY[part].format(**found.words)) for part in PARTS
     ]
     streams.append(("**a stream**", *(f"**{column['sum']:.2f}**" for column in columns), ""))
     shared = [(_name(part), *(f"{one.stream_month[part]:.4f}" for one in found.together)) for part in PARTS]
     shared.append(("**one of 100**", *(f"**{one.stream_month['sum']:.4f}**" for one in found.together)))
-    loads = (found.heavy, found.heavy_unordered, found.heavy_packed)
-    amounts = [one.million_events or {} for one in loads]
+    loads = ("heavy", "heavy_unordered", "heavy_packed")
+    amounts = [found.million(load) for load in loads]
     million = [(_name(part), *(f"{one[part]:z.3f}" for one in amounts), why) for part, why in MILLION_WHY.items()]
     million.append(("**a million events at 100 a second**", *(f"**{one['sum']:.2f}**" for one in amounts), ""))
     kept = f"kept for {found.words['keep_days']} days"
-    million.append((kept, *(f"{one.million_kept or 0:.3f}" for one in loads), "storage"))
+    million.append((kept, *(f"{found.alone[load].million_kept or 0:.3f}" for load in loads), "storage"))
     heads = ("part", "idle", "1 event/s", "1 event/s, no order", "1 event/s in a log, 5 s", "why")
     return {
         "stream": table(heads, streams, WORDS),
         "together": table(("part", "idle", "an event a minute, 60 s", "the same by a clock", "1 event/s, 5 s"), shared),
-        "stage": _two("a stage besides", found.idle.fixed_month, FIXED_WHY),
+        "stage": _two("a stage besides", found.alone["idle"].fixed_month, FIXED_WHY),
         "million": table(("part", "items", "items, no order", "a log, 1 s", "why"), million, WORDS),
-        "beside": _two("", found.idle.beside, BESIDE_WHY),
+        "beside": _two("", found.alone["idle"].beside, BESIDE_WHY),
     }
 
 
@@ -154,18 +148,17 @@ def _cents(amount: float) -> str:
 
 def rates(found: Quoted) -> str:
     """What the page of a stream multiplies hours and events by (handlers/api/views.py), as JSON."""
-    idle_usd = found.idle.stream_month["sum"]
-    listed, loads = prices.read(), {
-        "items": found.light, "items without an order": found.unordered, "log": found.packed,
-    }  # fmt: skip
+    idle_usd, listed = found.alone["idle"].stream_month["sum"], prices.read()
+    loads = {"items": "light", "items without an order": "unordered", "log": "packed"}
+    events_usd = {name: found.alone[load].stream_month["sum"] - idle_usd for name, load in loads.items()}
     table = {
         "stage": STAGE,
         "region": listed.region,
         "prices_as_of": str(listed.as_of),
         "stream_hour_usd": round(idle_usd / prices.HOURS, 8),
         "million_events_usd": {
-            name: round((costs.stream_month["sum"] - idle_usd) / costs.events_month * prices.MILLION, 4)
-            for name, costs in loads.items()
+            name: round(events_usd[name] / found.alone[load].events_month * prices.MILLION, 4)
+            for name, load in loads.items()
         },
     }
     return json.dumps(table, indent=2) + "\n"

@@ -70,14 +70,14 @@ def test_one_of_a_hundred_costs_cents(quoted: Quoted) -> None:
     assert max(minute.stream_month["sum"], by_the_clock.stream_month["sum"]) <= 0.10
     assert second.stream_month["sum"] <= 0.50
     # A function's own price is shared, what a stream stores is not.
-    assert second.stream_month["lambda"] == pytest.approx(quoted.packed.stream_month["lambda"] / 100, rel=0.03)
-    assert second.stream_month["events"] == pytest.approx(quoted.packed.stream_month["events"], rel=0.03)
+    assert second.stream_month["lambda"] == pytest.approx(quoted.alone["packed"].stream_month["lambda"] / 100, rel=0.03)
+    assert second.stream_month["events"] == pytest.approx(quoted.alone["packed"].stream_month["events"], rel=0.03)
 
 
 @pytest.mark.long
 def test_a_page_that_says_something_else_is_written(quoted: Quoted) -> None:
     """Amounts in sentences and whole tables, and nothing besides."""
-    idle = quoted.idle.stream_month["sum"]
+    idle = quoted.alone["idle"].stream_month["sum"]
     old = "It is $0.01 an idle\nstream, $3.33 a month.\n<!-- cost: stream -->\n| old |\n<!-- /cost -->\nEnd."
     new = cost_pages.rewritten(old, quoted)
     assert new.startswith(f"It is ${idle:.2f} an idle\nstream, $3.33 a month.\n<!-- cost: stream -->\n| part |")
