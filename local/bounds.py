@@ -2,16 +2,12 @@
 
 A state that counts adds one to a variable on each way out of it: `Connect` of a lane counts cycles, the claim counts
 tries. Every loop goes through such a state, so what lies between two counts is a graph without loops, and its longest
-path is the worst cycle. A Task is retried once for each use that its Retriers allow, and MaxAttempts holds for one
-Error Name, not for a Retrier: so each name of each Retrier counts, and one of States.ALL in a lane bounds nothing.
+path is the worst cycle. A count bounds something only where it is compared: each way back to the counting state passes
+a Choice that compares it, or the state's own Arguments raise an error where it is too high.
 
-A count bounds something only where it is compared. Either each way back to the counting state passes a Choice that
-compares it, or the state's own Arguments raise an error where it is too high: so a handover, Wait and Task, needs no
-Choice, whatever the function raises.
-
-A try to claim the stream counts as a cycle of every lane, for it adds no more events than they would. What is left of
-the tries is what the lanes may have, and the bounds hold for both. Where no successor takes over the lanes go on beyond
-`renew_after`, reading the lease and starting a successor in each cycle, until `give_up_after` ends them.
+A try to claim the stream counts as a cycle of every lane, for it adds no more events than they would; the bounds hold
+for both. Where no successor takes over the lanes go on beyond `renew_after`, reading the lease and starting a successor
+in each cycle, until `give_up_after` ends them.
 
 Invariants, which tests hold against histories of the interpreter: no execution has more events than `history_events`
 until its lanes have had `GRACE_CYCLES` cycles beyond `renew_after`, and none ever has more than `full_history`.
@@ -38,7 +34,6 @@ KINDS_OF_FAILURE = 4
 _FRAME = 2 + 4
 # The Fail state that ends the lanes, and what is aborted with it: that state and the sibling's.
 _LANE_END = 2
-_ONE_MORE = re.compile(r"\{%\s*\$(\w+) \+ 1\s*%\}")
 
 Definition = Mapping[str, Any]
 
@@ -62,7 +57,8 @@ class Count:
 def task_events(name: str, state: Definition, *, kinds: int | None = None) -> int:
     """Returns the most events of one visit of a Task: entered, exited, and three for each attempt.
 
-    `kinds` is how many Error Names a Retrier of States.ALL may meet; None refuses one that retries: Unbounded.
+    MaxAttempts holds for one Error Name, not for a Retrier, so each name of each Retrier counts. `kinds` is how many
+    Error Names a Retrier of States.ALL may meet; None refuses one that retries: Unbounded.
     """
     attempts = 1
     for retrier in state.get("Retry", []):
@@ -93,20 +89,21 @@ def try_events(definition: Definition) -> int:
 
 def history_events(definition: Definition, renew_after: int | None = None) -> int:
     """Returns the most events of an execution that renews after so many cycles; by default what the definition says."""
-    total = _outside(definition)
-    for lane in _lanes(definition):
-        cycles = renew_after if renew_after is not None else _renews_at(lane)
-        total += cycles * cycle_events(lane) + GRACE_CYCLES * cycle_events(lane, due=True)
-    return total
+    return _outside(definition) + sum(
+        (_renews_at(lane) if renew_after is None else renew_after) * cycle_events(lane)
+        + GRACE_CYCLES * cycle_events(lane, due=True)
+        for lane in _lanes(definition)
+    )
 
 
 def full_history(definition: Definition, give_up_after: int | None = None, renew_after: int = 1) -> int:
     """Returns the most events of an execution whose successor never takes over; by default what the definition says."""
-    total = _outside(definition)
-    for lane in _lanes(definition):
-        cycles = give_up_after if give_up_after is not None else _gives_up_at(lane)
-        total += renew_after * cycle_events(lane) + (cycles - renew_after) * cycle_events(lane, due=True)
-    return total
+    return _outside(definition) + sum(
+        renew_after * cycle_events(lane)
+        + ((_gives_up_at(lane) if give_up_after is None else give_up_after) - renew_after)
+        * cycle_events(lane, due=True)
+        for lane in _lanes(definition)
+    )
 
 
 def most_renew_after(definition: Definition, allowed: int = ALLOWED) -> int:
@@ -124,13 +121,9 @@ def most_give_up_after(definition: Definition, allowed: int = HARD) -> int:
 def _outside(definition: Definition) -> int:
     """The events of all that is no cycle of a lane: the states outside, and each lane's way to its first count."""
     try_events(definition)  # what is tried again counts as a cycle
-    total = _FRAME
-    for name, state in definition["States"].items():
-        if state["Type"] != "Parallel":
-            total += _weight(name, state, KINDS_OF_FAILURE)
-    for lane in _lanes(definition):
-        total += _LANE_END + _Longest(lane, due=False).path(lane["StartAt"])
-    return total
+    states, lanes = definition["States"].items(), list(_lanes(definition))
+    total = _FRAME + sum(_weight(name, one, KINDS_OF_FAILURE) for name, one in states if one["Type"] != "Parallel")
+    return total + sum(_LANE_END + _Longest(lane, due=False).path(lane["StartAt"]) for lane in lanes)
 
 
 def _lanes(definition: Definition) -> Iterator[Definition]:
@@ -146,22 +139,17 @@ def _count(line: Definition) -> Count:
             assigned.append(state.get("Assign", {}))
         counted = set.intersection(*map(_counted, assigned)) if assigned else set()
         for variable in counted:
-            count = Count(name, variable)
-            if not _raises(state, count) and name in _reached(line, name, beside=count):
+            count, arguments = Count(name, variable), json.dumps(state.get("Arguments", {}))
+            is_raised = bool(count.limits(arguments)) and "$error(" in arguments
+            if not is_raised and name in _reached(line, name, beside=count):
                 raise Unbounded(f"{name}: a loop goes through it that compares no ${variable}")
             return count
     raise Unbounded(f"what begins with {line['StartAt']} counts no cycles")
 
 
 def _counted(assigned: Definition) -> set[str]:
-    matches = {name: _ONE_MORE.fullmatch(value) for name, value in assigned.items() if isinstance(value, str)}
-    return {name for name, match in matches.items() if match is not None and match[1] == name}
-
-
-def _raises(state: Definition, count: Count) -> bool:
-    """Whether a Task's own Arguments raise an error where the count is too high."""
-    text = json.dumps(state.get("Arguments", {}))
-    return bool(count.limits(text)) and "$error(" in text
+    """The variables that get one more than they hold."""
+    return {name for name, value in assigned.items() if value == f"{{% ${name} + 1 %}}"}
 
 
 def _limits(line: Definition, count: Count) -> Iterator[tuple[int, str]]:
@@ -184,17 +172,15 @@ def _gives_up_at(lane: Definition) -> int:
 
 def _reached(line: Definition, name: str, beside: Count | None = None) -> set[str]:
     """The states that a state may lead to, in any number of steps, without the Choices that compare `beside`."""
-    states = line["States"]
     reached: set[str] = set()
     ahead = [name]
     while ahead:
-        state = states[ahead.pop()]
+        state = line["States"][ahead.pop()]
         if beside and any(beside.limits(rule.get("Condition", "")) for rule in state.get("Choices", [])):
             continue
-        for target, _ in targets(state):
-            if target not in reached:
-                reached.add(target)
-                ahead.append(target)
+        found = {target for target, _ in targets(state)} - reached
+        reached |= found
+        ahead += found
     return reached
 
 
@@ -216,11 +202,9 @@ class _Longest:
         self._states = line["States"]
         self._count = _count(line)
         self._kinds = kinds
-        self._skipped = set(beyond)
-        if not due:
-            self._skipped |= {target for _, target in _limits(line, self._count)}
-        self._known: dict[str, int] = {}
-        self._open: set[str] = set()
+        self._skipped = beyond if due else beyond | {target for _, target in _limits(line, self._count)}
+        # None while a path goes through the state.
+        self._known: dict[str, int | None] = {}
 
     def cycle(self) -> int:
         """Returns the events of the counting state and of the longest path from it to the next count."""
@@ -230,13 +214,12 @@ class _Longest:
         """Returns the events of the longest path from a state to the next count, 0 for the count itself."""
         if name == self._count.state:
             return 0
-        if name in self._open:
-            raise Unbounded(f"{name}: a loop goes through it that counts no cycles")
         if name not in self._known:
-            self._open.add(name)
+            self._known[name] = None
             self._known[name] = self._after(name)
-            self._open.discard(name)
-        return self._known[name]
+        if (events := self._known[name]) is None:
+            raise Unbounded(f"{name}: a loop goes through it that counts no cycles")
+        return events
 
     def _after(self, name: str) -> int:
         state = self._states[name]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from timeline import spans
-from timeline.coverage import Connection, Gap, gaps, overlap_ms
+from timeline.coverage import Connection, Gap, gap_ms, gaps, overlap_ms
 from timeline.lanes import Event
 from timeline.spans import Row, Span, timestamp_ms
 
@@ -76,7 +76,7 @@ class Analysis:
         """Returns the share of the time since the first Task in which one ran; None where none ever did."""
         if not self.tasks or (whole_ms := self.until_ms - min(task.from_ms for task in self.tasks)) <= 0:
             return None
-        return 100 * (1 - sum(gap.to_ms - gap.from_ms for gap in self.gaps) / whole_ms)
+        return 100 * (1 - gap_ms(self.gaps) / whole_ms)
 
 
 def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None = None) -> Analysis:

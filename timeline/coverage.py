@@ -49,6 +49,11 @@ class Deliveries:
     lost: int
 
 
+def gap_ms(gaps: Iterable[Gap]) -> int:
+    """Returns how long gaps are together."""
+    return sum(gap.to_ms - gap.from_ms for gap in gaps)
+
+
 def overlap_ms(connections: Iterable[Connection]) -> int:
     """Returns how long two or more connections were open at the same time."""
     edges = sorted(edge for c in connections if c.end_ms > c.from_ms for edge in ((c.from_ms, 1), (c.end_ms, -1)))

@@ -95,7 +95,6 @@ def _names(history: Sequence[Event], branches: Mapping[int, int]) -> dict[int, s
 
 
 def _letters(place: int) -> str:
-    """Returns A to Z, then AA, AB … as columns of a spreadsheet are named."""
     text = ""
     place += 1
     while place:

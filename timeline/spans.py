@@ -1,11 +1,8 @@
 """Reads what each lane did and when from an execution's history alone, AWS's as well as ours.
 
 A history is the list that GetExecutionHistory answers with: each event has `id`, `previousEventId`, `type`,
-`timestamp` and the details of its type. `lanes.py` says which lane an event belongs to.
-
-Where a history has Tasks that call functions, only those are read: one that starts a successor, say, is no part of
-what a lane is there for. Of a history without any, every Task and activity is read. It knows nothing of connections: a
-Task that runs may still be connecting. Invariant: rows are in the order of the history.
+`timestamp` and the details of its type. It knows nothing of connections: a Task that runs may still be connecting.
+Invariant: rows are in the order of the history.
 """
 
 from __future__ import annotations
@@ -68,7 +65,10 @@ def timestamp_ms(event: Event) -> int:
 
 
 def rows(history: Iterable[Event]) -> list[Row]:
-    """Returns what the lanes did, times in milliseconds from the execution's start."""
+    """Returns what the lanes did, times in milliseconds from the execution's start.
+
+    Where Tasks call functions only those are read: one that starts a successor is no part of what a lane is there for.
+    """
     events = list(history)
     lane_rows: list[Row] = []
     running: set[str] = set()

@@ -1,7 +1,6 @@
 """Draws lanes and their coverage as one SVG picture (`canvas.py`).
 
-Each group has a row a lane, and below them the stream as a whole: connected, overlap, gap. A mark shorter than a
-pixel is drawn one and a half wide, so none is too short to be seen. Nothing is told by colour alone: an overlap is
+Each group has a row a lane, and below them the stream as a whole. Nothing is told by colour alone: an overlap is
 higher, a gap is hatched and lower, and each mark says what it is where a pointer rests on it. Invariant: the same lanes
 give the same text.
 """
@@ -46,7 +45,6 @@ def draw(groups: Sequence[Group], until_ms: int, title: str) -> str:
 
 
 def _group(group: Group, scale: Scale, top: int) -> tuple[list[str], int]:
-    """The marks of a group from `top` down, and its height."""
     lanes = sorted({span.lane for span in group.spans} | {c.lane for c in group.connections}, key=lambda n: (len(n), n))
     marks = labelled(group.label, group.note, top)
     at = top

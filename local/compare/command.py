@@ -1,7 +1,6 @@
 """The verb `compare`: ways to keep a stream connected beside each other, as a table and as a picture.
 
-It checks what is asked and lays out what the strategies came to. Invariant: every strategy has the same settings,
-latencies, upstream and faults, and the same question gives the same answer.
+Invariant: every strategy has the same settings, latencies, upstream and faults.
 """
 
 from __future__ import annotations
@@ -128,22 +127,16 @@ def _strategies(arguments: argparse.Namespace) -> int:
             if sys.stderr.isatty():
                 print(f"running {strategy.name} …", file=sys.stderr)
             results.append(strategy.run(asked.source))
-    memory_mb = asked.source.settings["memory_mb"]
+    memory_mb, title = asked.source.settings["memory_mb"], heading(asked)
     found = [result.as_json(memory_mb, listed) for result in results]
     if path is not None:
-        title = heading(asked)
-        table = _html(rows(found))
-        write(
-            path,
-            svg.draw([group(r, listed, memory_mb) for r in results], until_ms(asked), title),
-            title,
-            table,
-        )
+        groups = [group(result, listed, memory_mb) for result in results]
+        write(path, svg.draw(groups, asked.source.run_for_ms, title), title, _html(rows(found)))
     if arguments.json:
         lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
         print(json.dumps({**as_json(asked, found), **lanes}, indent=1))
     else:
-        print("\n".join([heading(asked), "", *_aligned(rows(found))]))
+        print("\n".join([title, "", *_aligned(rows(found))]))
     return 0
 
 
@@ -168,7 +161,6 @@ def question(arguments: argparse.Namespace) -> Question:
     limit_s, wait_s = whole("--limit", arguments.limit, 10, 900), whole("--wait", arguments.wait, 1, 900)
     if arguments.upstream not in POLICIES:
         raise UserError(f"--upstream must be one of {', '.join(POLICIES)}, not {arguments.upstream!r}.")
-    run_for_ms, seed = round(hours * 3_600_000), whole("--seed", arguments.seed, 0, 2**53)
     upstream = Upstream(
         policy=arguments.upstream,
         overlap_s=number("--overlap-s", arguments.overlap_s, 0, 300),
@@ -183,17 +175,12 @@ def question(arguments: argparse.Namespace) -> Question:
     source = Scenario(
         machine=stages.ROOT / "statemachines" / "connections.asl.yml",
         settings=stages.checked(settings, "--limit and --wait"),
-        run_for_ms=run_for_ms,
+        run_for_ms=round(hours * 3_600_000),
         latencies_ms=MEASURED_MS,
         upstream=upstream,
-        seed=seed,
+        seed=whole("--seed", arguments.seed, 0, 2**53),
     )
     return Question(fault_kinds.with_faults(source, arguments.faults), arguments.faults)
-
-
-def until_ms(asked: Question) -> int:
-    """Returns how long the strategies run."""
-    return asked.source.run_for_ms
 
 
 def heading(asked: Question) -> str:
@@ -230,15 +217,13 @@ def as_json(asked: Question, found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def cells(one: dict[str, Any]) -> list[str]:
-    """Returns what the table says of a strategy, behind its name."""
-    shown = {**one, "gap_ms": one["gap_ms"] / 1000, "overlap_ms": one["overlap_ms"] / 1000}
-    return [form.format(shown[name]) for _, name, form in COLUMNS]
-
-
 def rows(found: list[dict[str, Any]]) -> list[list[str]]:
     """Returns the table: its heads, and a row for each strategy."""
-    return [["strategy", *(title for title, _, _ in COLUMNS)], *([one["strategy"], *cells(one)] for one in found)]
+    lines = [["strategy", *(title for title, _, _ in COLUMNS)]]
+    for one in found:
+        shown = {**one, "gap_ms": one["gap_ms"] / 1000, "overlap_ms": one["overlap_ms"] / 1000}
+        lines.append([one["strategy"], *(form.format(shown[name]) for _, name, form in COLUMNS)])
+    return lines
 
 
 def _aligned(lines: list[list[str]]) -> list[str]:
@@ -251,7 +236,6 @@ def _aligned(lines: list[list[str]]) -> list[str]:
 
 
 def _html(lines: list[list[str]]) -> str:
-    """The table as HTML."""
     head = "".join(f"<th scope=col>{escape(title)}</th>" for title in lines[0])
     body = (
         f"<tr><th scope=row>{escape(line[0])}</th>" + "".join(f"<td>{escape(cell)}</td>" for cell in line[1:]) + "</tr>"

@@ -12,7 +12,7 @@ from typing import Any
 
 from local.costs.prices import Prices
 from local.simulation.scenario import Scenario
-from timeline.coverage import Connection, Deliveries, Gap, overlap_ms
+from timeline.coverage import Connection, Deliveries, Gap, gap_ms, overlap_ms
 from timeline.spans import Span
 
 MONTH_MS = 2_628_000_000
@@ -41,7 +41,7 @@ class Result:
     @property
     def gap_ms(self) -> int:
         """Returns the time without a connection since the first opening."""
-        return sum(gap.to_ms - gap.from_ms for gap in self.gaps)
+        return gap_ms(self.gaps)
 
     @property
     def coverage_percent(self) -> float:

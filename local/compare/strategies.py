@@ -1,7 +1,6 @@
 """The strategies by their names, and how those run that are state machines.
 
-Each is a state machine's file that the interpreter runs, or a handler that a played platform runs. All have the same
-functions, upstream and latencies. Invariant: two strategies differ by who calls the functions, and when, alone.
+Invariant: two strategies differ by who calls the functions, and when, alone.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ class GroupSandbox(VirtualSandbox):
         return self._group.needs(function, partial(SkippingSlot, is_notified=True))
 
     def _connections_of(self, function: VirtualFunction) -> Sequence[VirtualConnection]:
-        """Those of the stream that is compared."""
         slot = function.slots.get(self._compared)
         return [] if slot is None else slot.connections
 

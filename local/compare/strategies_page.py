@@ -57,7 +57,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     text = with_tables(text, "compare", {name: lines(rows) for name, rows in tables.items()})
     question, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
     groups = [group(result, listed, question.source.settings["memory_mb"]) for result in results]
-    picture = svg.draw(groups, command.until_ms(question), heading(question))
+    picture = svg.draw(groups, question.source.run_for_ms, heading(question))
     drawn = {root / PICTURE: picture, root / BACKOFF: backoff_kinds.picture(recovered)}
     return {root / PAGE: text, root / README: readme, **drawn}
 

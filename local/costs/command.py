@@ -1,8 +1,4 @@
-"""The verb `cost`: what streams of a stage cost a month on AWS, by part, beside what else could hold them.
-
-It checks what is asked, and lays out what the model answers. Invariant: for a program and for a person the same
-amounts are printed, in US dollars.
-"""
+"""The verb `cost`: what streams of a stage cost a month on AWS, by part, beside what else could hold them."""
 
 import argparse
 import json
@@ -165,7 +161,6 @@ def _notes(load: Load) -> list[str]:
 
 
 def _unpriced(load: Load, listed: Prices) -> list[str]:
-    """What must be said of prices that nobody knows here."""
     return [
         f"the price {name} is not in the list, and is left out: give it with --price {name}=USD."
         for name in delivered.missing(load.deliver, listed)
@@ -196,7 +191,6 @@ def _as_json(stage: str, load: Load, found: Costs, listed: Prices, notes: list[s
 
 
 def stage_usd(load: Load, found: Costs) -> float:
-    """What the stage costs a month, with all its streams."""
     return found.fixed_month["sum"] + load.streams * found.stream_month["sum"]
 
 

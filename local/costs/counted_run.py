@@ -1,9 +1,7 @@
 """Runs the deployed machine with its functions in virtual time and counts all that they request of DynamoDB.
 
-The definition, the connection's steps, the store and the client's requests are those that are deployed. Only time, the
-upstream and what lies behind the client's socket are played. Of a group whole cycles are counted, each from the end of
-a function to the end of the next: so there are as many handovers in what is counted as there are in a month. Invariant:
-the same stage, stream and stretch of time, or number of cycles, give the same counts.
+Only time, the upstream and what lies behind the client's socket are played. Invariant: the same stage, stream and
+stretch of time, or number of cycles, give the same counts.
 """
 
 from __future__ import annotations
@@ -97,16 +95,12 @@ class CountedSandbox(VirtualSandbox):
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What had been requested at an instant."""
-
     at_ms: int
     counts: Counts
     events: int
 
 
 class GroupSandbox(CountedSandbox):
-    """The functions of a group and its tables; `ends` has a moment for each function that has ended."""
-
     def __init__(self, stage: VirtualStage, stream: Stream, upstreams: Mapping[str, SteadyUpstream]) -> None:
         super().__init__(stage, stream.profile, next(iter(upstreams.values())))
         self._upstreams = upstreams
@@ -156,7 +150,8 @@ def count(source: Scenario, machine: Machine, stream: Stream, length_ms: int) ->
 def count_group(source: Scenario, machine: Machine, stream: Stream, streams: int, cycles: int) -> tuple[Counted, float]:
     """What so many streams request in so many cycles of their group, the first not counted, and how many functions ran.
 
-    That is a mean: one, and a little for the time in which two of them hand over.
+    A cycle is from the end of a function to the end of the next: so there are as many handovers in what is counted as
+    there are in a month. The number of functions is a mean: one, and a little for the time in which two hand over.
     """
     stage = VirtualStage(source, machine, NAMES)
     clock = stage.clock

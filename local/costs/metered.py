@@ -1,9 +1,7 @@
 """Counts what requests to DynamoDB are billed: the client and the tables behind it, in memory.
 
-`MeteredDynamoDb` is the client that the function ships with, to the last byte of a request's body. In place of a
-socket it has `Meter`, which reads the body, lets the tables of local/simulation/tables.py answer, and counts the units
-by the rules of `units.py`. Invariant: every request that the tables answer, or whose condition they refuse, is counted
-once; how it is counted changes no answer.
+Invariant: every request that the tables answer, or whose condition they refuse, is counted once by the rules of
+`units.py`; how it is counted changes no answer.
 """
 
 import json
@@ -165,8 +163,6 @@ class Meter:
 
 
 class MeteredDynamoDb(DynamoDb):
-    """The function's own client; the body of each request goes to the meter in place of a socket."""
-
     def __init__(self, meter: Meter) -> None:
         signer = Signer(Credentials("cost", "cost", ""), "us-east-1")
         super().__init__("http://127.0.0.1", signer, tries=_TRIES, connect_timeout_s=1, read_timeout_s=1)

@@ -1,10 +1,7 @@
 """Prices what a replayed month and counted runs used: a stream's month by part, a stage's, and a million events.
 
-It multiplies amounts by prices and scales a stretch of time to a month; what is used it takes from `month.py` and
-`counted_run.py`. Invariant: `sum` is the sum of the parts, and a part that costs nothing is there as 0.
-
-Storage is what lies there once as much expires as comes (`keep_days`); where events are kept for ever, the mean of the
-first month.
+Invariant: `sum` is the sum of the parts, and a part that costs nothing is there as 0. Storage is what lies there once
+as much expires as comes (`keep_days`); where events are kept for ever, the mean of the first month.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Prices what stands in a stage whether or not a stream is connected, and what each stream adds to it.
 
-The alarms are those of packaging/resources/, the metrics those that the functions print, the reads of the watch those
-that it makes. Invariant: nothing here depends on how a stream is stored.
+Invariant: nothing here depends on how a stream is stored.
 """
 
 from __future__ import annotations
@@ -152,7 +151,6 @@ def read_units(streams: int, per_function: int = 1) -> float:
 
 
 def _lease(stream_id: str) -> Item:
-    """A lease as a machine and a connection write it."""
     arn = f"arn:aws:states:us-east-1:000000000000:execution:streamkeeper-prod-connections:{stream_id:0>36}"
     texts = {"PK": stream_id, "SK": "lease", "execution": arn, "holder": "A/" + "0" * 36}
     texts["started_at"] = "2026-01-01T00:00:00.000Z"

@@ -1,14 +1,8 @@
 """An upstream in virtual time that sends events at a steady mean rate to whoever is connected, and resumes.
 
-An event is server-sent, with an id that counts from 1 and a body of JSON whose size is chosen. Its content differs
-from event to event as a feed's does: some names of few, some of many, numbers and a hash. Everybody gets the same
-events at the same instants; an opening that names an id brings what came after that first.
-
-Events come at random, as those of many sources do (a Poisson process): some soon one after another, some late. Those of
-a clock (`is_clocked`) are each a little late, by what the network takes. Else they would fall on the very instants at
-which segments are due that were begun a whole number of events before; so they come before that about every other time.
-Where many come in a second it makes no difference, and they come evenly. Invariant: the same `seed` gives the same
-instants, whoever is connected.
+An event has an id that counts from 1 and a body of JSON of a chosen size, which differs from event to event as a feed's
+does. Everybody gets the same events at the same instants; an opening that names an id brings what came after that
+first. Invariant: the same `seed` gives the same instants, whoever is connected.
 """
 
 import hashlib
@@ -40,7 +34,12 @@ class Link:
 
 
 class SteadyUpstream:
-    """Sends `events_per_s` events of `event_bytes` bytes of JSON each; an opening is answered after `connect_ms`."""
+    """Sends `events_per_s` events of `event_bytes` bytes of JSON each; an opening is answered after `connect_ms`.
+
+    They come at random, as those of many sources do (a Poisson process), or by a clock (`is_clocked`), each a little
+    late, by what the network takes: else they would fall on the very instants at which segments are due that were begun
+    a whole number of events before. Where many come in a second it makes no difference, and they come evenly.
+    """
 
     def __init__(
         self,

@@ -17,7 +17,6 @@ Item = Mapping[str, Mapping[str, Any]]
 WRITE_BYTES, READ_BYTES = 1024, 4096
 # "plus 100 bytes of per-item storage overhead to account for indexing", for a table's item and an index's entry alike.
 STORED_BESIDES_BYTES = 100
-TRANSACTIONAL = 2
 # A number has up to 38 digits and takes "approximately (length of attribute name) + (1 byte per two significant
 # digits) + (1 byte)".
 _DIGITS_PER_BYTE = 2

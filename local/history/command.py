@@ -1,8 +1,7 @@
 """The verb `timeline`: says and draws what any execution did, from its history alone.
 
-It joins the histories' sources, the analysis and the pictures, and decides only how the answer is laid out. Invariant:
-nothing but the histories is looked at, not the machine's definition; but an execution that is asked for by its ARN and
-keeps a group is shown with the gaps of its streams, which no history knows.
+Invariant: nothing but the histories is read, not the machine's definition; but an execution that is asked for by its
+ARN and keeps a group is shown with the gaps of its streams, which no history knows.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from local.history import group, sources
-from local.history.group import GroupStreams, gap_ms
+from local.history.group import GroupStreams
 from local.history.pictures import checked, write
 from local.history.timeline import cost_usd
 from local.options import whole
@@ -26,7 +25,7 @@ from local.printable import columns_of, in_marks_of, printable, printable_lines
 from local.user_error import UserError
 from timeline import canvas, picture, svg
 from timeline.analysis import EVENTS_LIMIT, RUNNING, SUCCEEDED, Analysis, Execution, analyse
-from timeline.coverage import Gap
+from timeline.coverage import Gap, gap_ms
 from timeline.spans import timestamp_ms
 
 COLUMNS = 96
@@ -99,7 +98,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
         "rows": [asdict(row) for row in found.rows],
         "spans": [asdict(span) for span in found.spans],
         "gaps": [asdict(gap) for gap in found.gaps],
-        "gap_ms": _gap_ms(found),
+        "gap_ms": gap_ms(found.gaps),
         "overlap_ms": found.overlap_ms,
         "coverage_percent": found.covered_percent,
         "transitions": found.transitions,
@@ -111,8 +110,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
 def note(found: Analysis) -> str:
     """Returns the result in two short lines, for a picture."""
     percent = "no Task ran" if found.covered_percent is None else f"{found.covered_percent:.4g} % covered"
-    gaps = len(found.gaps)
-    return f"{percent}\n{gaps} gap{'' if gaps == 1 else 's'}"
+    return f"{percent}\n{_counted(found.gaps)}"
 
 
 def group_json(streams: GroupStreams) -> dict[str, Any]:
@@ -125,12 +123,15 @@ def group_json(streams: GroupStreams) -> dict[str, Any]:
 
 
 def _shown(streams: GroupStreams | None) -> list[tuple[str, Sequence[Gap]]]:
-    """The streams of a group that are drawn."""
     return [] if streams is None else streams.with_gaps[:MOST_STREAMS]
 
 
+def _counted(gaps: Sequence[Gap]) -> str:
+    return f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}"
+
+
 def _gap_words(gaps: Sequence[Gap]) -> str:
-    return f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}, {gap_ms(gaps) / 1000:,.3f} s"
+    return f"{_counted(gaps)}, {gap_ms(gaps) / 1000:,.3f} s"
 
 
 def _group_lines(streams: GroupStreams) -> list[str]:
@@ -139,9 +140,11 @@ def _group_lines(streams: GroupStreams) -> list[str]:
     gone = streams.with_gaps
     lines = [f"group {streams.group}: {len(streams.gaps)} streams share its functions, {len(gone)} of them had gaps"]
     lines += [f"  {number} {one}: {_gap_words(gaps)}" for number, (one, gaps) in enumerate(_shown(streams), 1)]
-    if (more := len(gone) - MOST_STREAMS) > 0:
-        lines.append(f"  and {more} more; --json lists them all")
-    return lines
+    return lines + _more(len(gone) - MOST_STREAMS)
+
+
+def _more(count: int) -> list[str]:
+    return [f"  and {count} more; --json lists them all"] if count > 0 else []
 
 
 def text(
@@ -151,8 +154,11 @@ def text(
 
     Of a group's execution the picture has the gaps of its streams below the lanes.
     """
-    lines = [f"{row.at_ms / 1000:>12.3f}  {row.lane:<4} {_row_words(row.what, row.error)}" for row in found.rows]
-    shown = [*lines, ""] if with_rows else []
+    shown = []
+    if with_rows:
+        rows = ((row, f" ({row.error})" if row.error else "") for row in found.rows)
+        shown = [f"{row.at_ms / 1000:>12.3f}  {row.lane:<4} {row.what.replace('_', ' ')}{why}" for row, why in rows]
+        shown.append("")
     shown += picture.draw(found.spans, found.tasks, found.gaps, found.until_ms, width)
     shown += picture.draw_gaps([gaps for _, gaps in _shown(streams)], found.until_ms, width)
     columns = max(40, width + picture.LABEL)
@@ -164,23 +170,18 @@ def text(
 LEGEND = picture.LEGEND.replace(f"{picture.STARTING} connecting  ", "").replace("connected", "a Task runs")
 
 
-def _row_words(what: str, error: str) -> str:
-    return what.replace("_", " ") + (f" ({error})" if error else "")
-
-
 def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
     percent = "no Task ran" if found.covered_percent is None else f"covered {found.covered_percent:.4f} %"
     lines = [
         f"{percent} of {canvas.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
-        f"gaps {len(found.gaps)}, {_gap_ms(found) / 1000:.3f} s in all",
+        f"gaps {len(found.gaps)}, {gap_ms(found.gaps) / 1000:.3f} s in all",
         *(
             f"  gap {gap.from_ms / 1000:.3f} to {gap.to_ms / 1000:.3f} s, {(gap.to_ms - gap.from_ms) / 1000:.3f} s: "
             + (f"the Task before it ended by {gap.cause}" if gap.cause != SUCCEEDED else "after a Task that succeeded")
             for gap in found.gaps[:MOST_GAPS]
         ),
     ]
-    if (more := len(found.gaps) - MOST_GAPS) > 0:
-        lines.append(f"  and {more} more; --json lists them all")
+    lines += _more(len(found.gaps) - MOST_GAPS)
     lines += [_execution_line(execution) for execution in found.executions]
     lines.append(
         f"cost: {usd['sum']:.6f} US dollars: {found.transitions:,} transitions {usd['step_functions']:.6f}, "
@@ -196,7 +197,3 @@ def _execution_line(execution: Execution) -> str:
     if execution.limit_in_ms is None:
         return f"{said}; too young to say when the limit is reached"
     return f"{said}; the limit is {canvas.duration(round(execution.limit_in_ms / 1000))} away, as it goes"
-
-
-def _gap_ms(found: Analysis) -> int:
-    return sum(gap.to_ms - gap.from_ms for gap in found.gaps)

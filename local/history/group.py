@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
@@ -21,7 +20,7 @@ from handlers.group import is_group
 from handlers.store.stream_records import StreamRecords
 from local import stages
 from local.history import sources
-from timeline.coverage import Gap
+from timeline.coverage import Gap, gap_ms
 
 _OURS = re.compile(r"streamkeeper-([a-z0-9-]+)-connections")
 _PAGE = 100
@@ -42,11 +41,6 @@ class GroupStreams:
     def with_gaps(self) -> list[tuple[str, Sequence[Gap]]]:
         """Returns those that have some, the longest of all first."""
         return sorted(((one, gaps) for one, gaps in self.gaps.items() if gaps), key=lambda one: (-gap_ms(one[1]), one))
-
-
-def gap_ms(gaps: Sequence[Gap]) -> int:
-    """Returns how long gaps are together."""
-    return sum(gap.to_ms - gap.from_ms for gap in gaps)
 
 
 def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupStreams | None:
@@ -76,8 +70,7 @@ def of_executions(arns: Sequence[str], origin_ms: int, until_ms: int) -> GroupSt
 def _group_in(data: str) -> str:
     """The group that an execution's input names; "" where it names none."""
     try:
-        parameters: Any = json.loads(data)["pathParameters"]
-        stream_id = parameters["streamId"]
+        stream_id = json.loads(data)["pathParameters"]["streamId"]
     except (ValueError, KeyError, TypeError):
         return ""
     return stream_id if isinstance(stream_id, str) and is_group(stream_id) else ""

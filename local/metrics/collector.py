@@ -1,8 +1,7 @@
 """Reads what the metrics of the local run are: what connections wrote, how they ended, and which streams are away.
 
-The numbers are those of the control table, so they are the API's. A connection's counts grow while it is open, so what
-is new of each is added up here. An execution that keeps a group stands for the streams that share its function.
-Invariant: a counter never falls while the service runs, though records expire.
+The numbers are those of the control table, so they are the API's. An execution that keeps a group stands for the
+streams that share its function. Invariant: a counter never falls while the service runs, though records expire.
 """
 
 from __future__ import annotations
