@@ -46,78 +46,68 @@ def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("given", "rest", "words"),
-    [
-        # Nothing is written down: the machine has its own rests, and their limit is known.
-        ({}, Rest(), f"tried again by {at(NOW - 1_000 + 25_000)}"),
-        ({"error": "StreamThrottled"}, Rest(), f"tried again by {at(NOW - 1_000 + 300_000)}"),
-        ({}, Rest("http", 1, NOW), f"tried again by {at(NOW - 1_000 + 25_000)}"),
-        # An instant that has passed is not shown.
-        ({"saved_ms": 1, "seen_ms": NOW - 30_000}, Rest("http", 1, NOW - 1), ""),
-        ({"error": "ConnectionExpired"}, Rest(), ""),
-        # A status that has no name, and an end without one.
-        ({"http_status": 599}, Rest("http", 1, LATER_MS), f"tried again at {at(LATER_MS)}"),
-    ],
-)
-def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(given: dict[str, Any], rest: Rest, words: str) -> None:
-    """A rest that is written down, else the machine's limit, else nothing."""
-    shown_error = error(refused(1, NOW - 1_000, **given), rest=rest)
-    what = "refused: 599" if given.get("http_status") == 599 else "refused: 503 Service Unavailable"
-    assert shown_error["message"] == (f"{what}; {words}" if words else what)
-    assert (shown_error["tried_again_at"] or shown_error["tried_again_by"] or "") in words
-
-
-def test_a_claim_after_the_failure_is_a_try() -> None:
-    """The token of the claim is newer than every record: a function is opening the stream."""
-    assert error(refused(1, NOW - 1_000), fence=2, rest=Rest("http", 1, LATER_MS))["message"] == (
-        "refused: 503 Service Unavailable; is being tried again"
-    )
+FAILED_MS = NOW - 1_000
+LATER = Rest("http", 1, LATER_MS)
+WITHIN = {"tried_again_by": at(FAILED_MS + 25_000)}
+STOPPED = "not tried again: a stop is requested"
 
 
 @pytest.mark.parametrize(
-    ("tried_ms", "words"),
+    ("connections", "rest", "lease", "words", "instant"),
     [
-        (NOW - 500, "is being tried again"),  # it has not claimed yet, or its record is not written yet
-        (NOW - 2_000, ""),  # that try has ended in this failure, and what is owed for it is not written down yet
-        (0, f"tried again at {at(LATER_MS)}"),
+        # A back-off that is written down, else the machine's own and its limit, else nothing.
+        ([{}], LATER, {}, f"tried again at {at(LATER_MS)}", {"tried_again_at": at(LATER_MS)}),
+        ([{}], Rest(), {}, f"tried again by {WITHIN['tried_again_by']}", WITHIN),
+        (
+            [{"error": "StreamThrottled"}],
+            Rest(),
+            {},
+            f"tried again by {at(FAILED_MS + 300_000)}",
+            {"tried_again_by": at(FAILED_MS + 300_000)},
+        ),
+        ([{}], Rest("http", 1, NOW), {}, f"tried again by {WITHIN['tried_again_by']}", WITHIN),
+        # An instant that has passed is not shown, and nothing where the machine has no Retrier.
+        ([{"saved_ms": 1, "seen_ms": NOW - 30_000}], Rest("http", 1, NOW - 1), {}, "", {}),
+        ([{"error": "ConnectionExpired"}], Rest(), {}, "", {}),
+        # The token of a claim is newer than every record: a function is opening the stream.
+        ([{}], LATER, {"fence": 2}, "is being tried again", {}),
+        # What keeps others from trying is no instant of a try. It has not claimed yet, or nothing of it is written yet;
+        # or that try has ended in this failure, and what is owed for it is not written down yet.
+        ([{}], replace(LATER, tried_ms=NOW - 500), {}, "is being tried again", {}),
+        ([{}], replace(LATER, tried_ms=NOW - 2_000), {}, "", {}),
+        # What nobody tries again is said so, however long a back-off is written down.
+        ([{}], LATER, {"stop": True}, STOPPED, {}),
+        ([{}], LATER, RELEASED | {"ending": "StreamRejected"}, "not tried again: a POST starts the stream again", {}),
+        # It is over once a later connection was answered.
+        (
+            [{"saved_ms": 500_000}, connection(2, "B", 510_000)],
+            LATER,
+            {},
+            f"over since {at(510_000)}",
+            {"over_at": at(510_000)},
+        ),
     ],
 )
-def test_what_keeps_others_from_trying_is_no_instant_of_a_try(tried_ms: int, words: str) -> None:
-    """Whoever took the try tries now, and nobody knows yet when the next one comes."""
-    shown_error = error(refused(1, NOW - 1_000), rest=Rest("http", 1, LATER_MS, tried_ms=tried_ms))
+def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
+    connections: list[Any], rest: Rest, lease: dict[str, Any], words: str, instant: dict[str, str | None]
+) -> None:
+    """In the message and as an instant, and nothing else is shown as one."""
+    given, *later = connections
+    shown_error = error(refused(1, FAILED_MS, **given), *later, rest=rest, **lease)
     assert shown_error["message"] == "; ".join(filter(None, ("refused: 503 Service Unavailable", words)))
-    assert shown_error["tried_again_at"] == (None if tried_ms else at(LATER_MS))
-    assert shown_error["tried_again_by"] is None
+    instants = ("tried_again_at", "tried_again_by", "final_at", "over_at")
+    assert {name: shown_error[name] for name in instants} == dict.fromkeys(instants) | instant
 
 
-@pytest.mark.parametrize(
-    ("lease", "words"),
-    [
-        ({"stop": True}, "not tried again: a stop is requested"),
-        (RELEASED | {"ending": "StreamRejected"}, "not tried again: a POST starts the stream again"),
-    ],
-)
-def test_what_nobody_tries_again_is_said_so(lease: dict[str, Any], words: str) -> None:
-    """However long a rest is written down."""
-    shown_error = error(refused(1, NOW - 1_000), rest=Rest("http", 1, LATER_MS), **lease)
-    assert shown_error["message"] == f"refused: 503 Service Unavailable; {words}"
-    assert (shown_error["tried_again_at"], shown_error["tried_again_by"]) == (None, None)
-
-
-def test_an_error_is_over_once_a_later_connection_was_answered() -> None:
-    """It is shown with the instant since which it is, and nothing of it as present."""
-    shown_error = error(refused(1, 500_000), connection(2, "B", 510_000), rest=Rest("http", 1, LATER_MS))
-    assert shown_error["message"] == f"refused: 503 Service Unavailable; over since {at(510_000)}"
-    assert (shown_error["over_at"], shown_error["tried_again_at"]) == (at(510_000), None)
+def test_a_status_without_a_name_is_shown_alone() -> None:
+    """HTTP has none for it, and the upstream's own may be any text."""
+    message = error(refused(1, FAILED_MS, http_status=599), rest=LATER)["message"]
+    assert message == f"refused: 599; tried again at {at(LATER_MS)}"
 
 
 @pytest.mark.parametrize(
     ("how", "over_at", "words"),
-    [
-        ("ended", at(610_000), f"over since {at(610_000)}"),
-        ("stopped", None, "not tried again: a stop is requested"),
-    ],
+    [("ended", at(610_000), f"over since {at(610_000)}"), ("stopped", None, STOPPED)],
 )
 def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
     """An answer that says so is an answer, though nothing was opened; one that was stopped before had none."""
@@ -176,20 +166,17 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
     ):
         shown_error = error(met, **RELEASED, ending=ending, ending_cause=said)
         what = f"{ending}: {words}" if words else ending
-        assert shown_error == {
+        instants = dict.fromkeys(("tried_again_at", "tried_again_by", "final_at", "over_at"))
+        assert shown_error == instants | {
             "message": f"{what}; not tried again: a POST starts the stream again",
             "cause": ending,
-            "http_status": None,
-            "detail": words,
             "at": at(8),
             "since": at(8),
             "failures": 1,
+            "detail": words,
+            "http_status": None,
             "lane": None,
             "fence": None,
-            "tried_again_at": None,
-            "tried_again_by": None,
-            "final_at": None,
-            "over_at": None,
         }
 
 

@@ -159,6 +159,12 @@ def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str)
     assert phases(before, now, started_at_ms=899_000) == {"A": "waiting", "B": "connected"}
 
 
+def gap(from_ms: int, to_ms: int, cause: str, *, by_cursor: bool = False) -> dict[str, Any]:
+    """A gap as it is shown."""
+    length = {"length_ms": to_ms - from_ms, "closed_by_cursor": by_cursor}
+    return {"from_at": at(from_ms), "to_at": at(to_ms), "cause": cause, **length}
+
+
 def test_gaps_with_their_causes() -> None:
     """A gap ends at the next answer; a kill's begins where it was last seen; one that goes on has no end."""
     coverage = shown(
@@ -178,27 +184,9 @@ def test_gaps_with_their_causes() -> None:
         "overlap_ms": 0,
         "gap_ms": 112_000,
         "gaps": [
-            {
-                "from_at": at(100_000),
-                "to_at": at(101_000),
-                "length_ms": 1000,
-                "cause": "reset",
-                "closed_by_cursor": True,
-            },
-            {
-                "from_at": at(400_000),
-                "to_at": at(410_000),
-                "length_ms": 10_000,
-                "cause": "unrecorded",
-                "closed_by_cursor": False,
-            },
-            {
-                "from_at": at(899_000),
-                "to_at": None,
-                "length_ms": 101_000,
-                "cause": "stalled",
-                "closed_by_cursor": False,
-            },
+            gap(100_000, 101_000, "reset", by_cursor=True),
+            gap(400_000, 410_000, "unrecorded"),
+            gap(899_000, NOW, "stalled") | {"to_at": None},
         ],
     }
     assert coverage["counts"]["ends"] == {"refused": 1, "reset": 1, "stalled": 1, "unheard": 1}
@@ -216,11 +204,10 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
             Gap(2, 50_000, 220_000, "cursor_expired", False),
         ],
     )["coverage"]
-    causes = [(gap["cause"], gap["from_at"], gap["length_ms"]) for gap in coverage["gaps"]]
-    assert causes == [
-        ("cursor_expired", at(50_000), 170_000),
-        ("reset", at(200_000), 50_000),
-        ("announced_by_upstream", at(500_000), 10_000),
+    assert coverage["gaps"] == [
+        gap(50_000, 220_000, "cursor_expired"),
+        gap(200_000, 250_000, "reset"),
+        gap(500_000, 510_000, "announced_by_upstream"),
     ]
     # From 100 s to 250 s and 10 s more, of 900 s.
     assert (coverage["gap_ms"], coverage["percent"]) == (160_000, 82.2222)
