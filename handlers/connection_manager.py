@@ -24,7 +24,7 @@ from handlers.connection.stuck import STUCK_AFTER
 from handlers.group import is_group
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
-from handlers.run.connection_metrics import document, document_of
+from handlers.run.connection_metrics import document, numbers
 from handlers.run.deployed_profiles import TOLD_WITHIN_S, ask, read_profile, told
 from handlers.run.stream_invocation import Request, run_invocation, to_invocation
 from handlers.run.threads import SystemClock
@@ -141,7 +141,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
     finally:
         for profile, values in log.summed():
             logger.info("newer connections have taken over", extra={"profile": profile, **values})
-            _print(document_of(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
+            _print(document(values, "StreamTakenOver", profile=profile, group=invocation.stream_id, **_metrics()))
 
 
 def read_request(event: object) -> Request:
@@ -187,7 +187,8 @@ def _log(profile_name: str, report: Report, blocked_ms: int, group: str = "") ->
         logger.warning("stuck at its cursor", extra={"same_ends": report.same_ends, "ended_by": progress.ended_by})
     if progress.conflicts:
         logger.warning("known keys came with other bodies", extra={"conflicts": progress.conflicts})
-    _print(document(report, blocked_ms, profile=profile_name, group=group, **_metrics()))
+    values, outcome_name = numbers(report, blocked_ms), outcome.error or outcome.status
+    _print(document(values, outcome_name, profile=profile_name, group=group, **_metrics()))
 
 
 def _metrics() -> dict[str, Any]:

@@ -92,7 +92,7 @@ def outlived(held: Rest, open_ms: int) -> Rest:
     """
     if not held.failures or open_ms < LIVED_MS:
         return held
-    return replace(held, kind="", failures=0, refused_since_ms=0, final_ms=0)
+    return without_refusals(held)
 
 
 def failed(before: Rest, kind: FailureKind, now_ms: int, pace: Pace | None, retry_after_s: float | None) -> Rest:

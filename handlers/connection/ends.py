@@ -7,10 +7,11 @@ read is stored; where time runs out before, the end says so.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView
-from handlers.connection.record import Record
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
 PARTLY_FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten what came next: asked for what it has")
@@ -75,47 +76,17 @@ def explained(view: LeaseView, ending: Outcome, takeover: Outcome | None) -> Out
 WATCH_MS = 2_000
 
 
+@dataclass
 class Draining:
-    """The end of one connection; `connect_ms` is how long a successor may take to connect once this one is released."""
+    """What is known of the end of one connection that leaves, or will.
 
-    def __init__(self, connect_ms: int) -> None:
-        self.watch_ms = WATCH_MS + connect_ms
-        self.asks_lease = False
-        self.until_ms: int | None = None  # None before it leaves
-        self._outcome: Outcome | None = None
-        self._is_closed = False
+    `outcome` is its own reason to end, which the lease may explain otherwise where `asks_lease`. It waits for what is
+    not stored until `until_ms`, None before it leaves; then it watches its successor for `watch_ms` at most. Nothing
+    more can come of the upstream once that `is_closed`.
+    """
 
-    @property
-    def outcome(self) -> Outcome:
-        """Returns its own reason to end, whatever the lease says."""
-        assert self._outcome is not None
-        return self._outcome
-
-    def ends_as(self, outcome: Outcome, *, asks_lease: bool) -> None:
-        """Records why it ends, and whether the lease may explain that otherwise."""
-        self._outcome, self.asks_lease = outcome, asks_lease
-
-    def begins(self, until_ms: int, *, has_asked: bool) -> None:
-        """Records that reading has ended; the upstream is open only where it was asked."""
-        self.until_ms = until_ms
-        self._is_closed = self._is_closed or not has_asked
-
-    def closes(self) -> bool:
-        """Records that the upstream is closed; returns whether it was not before."""
-        was_closed, self._is_closed = self._is_closed, True
-        return not was_closed
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing more can come of the upstream."""
-        return self._is_closed
-
-    def is_drained(self, record: Record) -> bool:
-        """Returns whether all that was read is stored, and nothing more can come."""
-        return self._is_closed and record.pending.is_stored
-
-    def timed_out(self, now_ms: int, record: Record) -> Outcome | None:
-        """Returns its end once there is no time left to wait for more; None before."""
-        if self.until_ms is None or now_ms < self.until_ms:
-            return None
-        return self.outcome if self.is_drained(record) else NOT_DRAINED
+    watch_ms: int
+    outcome: Outcome = LET_GO
+    asks_lease: bool = False
+    until_ms: int | None = None
+    is_closed: bool = False

@@ -117,7 +117,8 @@ class Manager:
         self._lifetime = Lifetime(profile, invocation, self.lease_ttl_ms)
         self._intake = Intake(profile, invocation.budget)
         self._record = Record(invocation.deadline_ms)
-        self._draining = Draining(profile.connect_timeout_ms if profile.overlap == "forbids" else 0)
+        # A successor that waits for the release needs a connect more.
+        self._draining = Draining(ends.WATCH_MS + (profile.connect_timeout_ms if profile.overlap == "forbids" else 0))
         # About when the successor's lane has waited: from here on the lease is read between two heartbeats.
         self._watches_from_ms = (
             invocation.deadline_ms - invocation.overlap_max_ms - 2 * invocation.margin_ms - invocation.lease_every_ms
@@ -374,7 +375,7 @@ class Manager:
         return self._leave(now_ms, ends.EXPIRED, "expired", ask_lease=True)
 
     def _closed(self, now_ms: int, closed: Closed) -> list[Effect]:
-        is_first = self._draining.closes()
+        is_first, self._draining.is_closed = not self._draining.is_closed, True
         if self.phase is Phase.DRAINING:
             self._record.closed(closed.reason)
             return self._drained(now_ms) if is_first else []
@@ -385,15 +386,16 @@ class Manager:
 
     def _leave(self, now_ms: int, outcome: Outcome | None, ended_by: str, *, ask_lease: bool = False) -> list[Effect]:
         """Stops reading. `outcome` None means: a successor claimed, taken over if it connects, else dropped."""
-        own = outcome or ends.LET_GO
-        self._draining.ends_as(own, asks_lease=ask_lease or outcome is None)
+        own, draining = outcome or ends.LET_GO, self._draining
+        draining.outcome, draining.asks_lease = own, ask_lease or outcome is None
         if self.phase is Phase.DRAINING:
             self._record.ends(ended_by, own)
             return []  # the end of the stream stood in what it had read before
         has_asked = self.phase in HAS_ASKED
         self.phase = Phase.DRAINING
         self.lease_due_ms = None
-        self._draining.begins(self._lifetime.drains_until_ms(now_ms), has_asked=has_asked)
+        draining.until_ms = self._lifetime.drains_until_ms(now_ms)
+        draining.is_closed = draining.is_closed or not has_asked
         self._record.closes(ended_by, own)
         return ([CloseUpstream()] if has_asked else []) + self._drained(now_ms)
 
@@ -402,7 +404,7 @@ class Manager:
         draining, record = self._draining, self._record
         if draining.is_closed and (waited := self._intake.flush(now_ms, record, is_leaving=True)):
             return waited
-        if not draining.is_drained(record):
+        if not self._is_drained:
             return []
         if unfinished := self._intake.unfinished(now_ms, record):
             return unfinished
@@ -427,7 +429,7 @@ class Manager:
     def _explain_end(self, now_ms: int, view: LeaseView) -> list[Effect]:
         """Returns the end that the lease explains, or nothing while a successor that claimed may yet connect."""
         draining = self._draining
-        if not draining.asks_lease or not draining.is_drained(self._record):
+        if not draining.asks_lease or not self._is_drained:
             return []
         takeover = None if self._lifetime.keeps(self._lease) else self._taken_over()
         outcome = ends.explained(view, draining.outcome, takeover)
@@ -441,9 +443,15 @@ class Manager:
 
     def _drain_timeout(self, now_ms: int) -> list[Effect]:
         """Returns the end when nothing explained the close in time; nothing before."""
-        outcome = self._draining.timed_out(now_ms, self._record)
+        if self._draining.until_ms is None or now_ms < self._draining.until_ms:
+            return []
         # Where events are in flight the ledger's record stays as it is: it covers nothing that is not stored.
-        return [] if outcome is None else [Finish(outcome)]
+        return [Finish(self._draining.outcome if self._is_drained else ends.NOT_DRAINED)]
+
+    @property
+    def _is_drained(self) -> bool:
+        """Whether all that was read is stored, and nothing more can come."""
+        return self._draining.is_closed and self._record.pending.is_stored
 
     def _taken_over(self) -> Outcome:
         return ends.taken_over(self._lease, self._lifetime.is_superseded(self._lease))

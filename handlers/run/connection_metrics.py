@@ -57,19 +57,10 @@ def kept(values: dict[str, int], by: By) -> list[str]:
 
 
 def document(
-    report: Report, blocked_ms: int, *, profile: str, service: str, namespace: str, by: By, now_ms: int, group: str = ""
-) -> dict[str, Any]:
-    """The document of a connection that has ended."""
-    values, outcome = numbers(report, blocked_ms), report.outcome.error or report.outcome.status
-    said: dict[str, Any] = {"service": service, "namespace": namespace, "by": by, "now_ms": now_ms, "group": group}
-    return document_of(values, outcome, profile=profile, **said)
-
-
-def document_of(
     values: dict[str, int], outcome: str, *, profile: str, service: str, namespace: str, by: By, now_ms: int,
     group: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """The document of numbers that are known, of one connection or of several that ended alike."""
+    """The document of the numbers of a connection that has ended, or of several that ended alike."""
     place = {"group": group} if group else {}
     fields = {"profile": profile, **place, "service": service, "outcome": outcome, **values}
     dimensions = ["service"] if by == "stage" else ["profile", "service"]
@@ -85,10 +76,6 @@ def embedded(
     directive = {
         "Namespace": namespace,
         "Dimensions": [dimensions],
-        "Metrics": [{"Name": name, "Unit": _unit(name)} for name in names],
+        "Metrics": [{"Name": name, "Unit": MILLISECONDS if name.endswith("Ms") else COUNT} for name in names],
     }
     return {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, **fields}
-
-
-def _unit(name: str) -> str:
-    return MILLISECONDS if name.endswith("Ms") else COUNT

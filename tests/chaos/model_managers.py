@@ -51,7 +51,8 @@ IGNORED = frozenset(
         "_dead_lettered",
         "_conflicts",
         "deadline_ms",  # the process's own
-        "_outcome",  # the one that drains has it too
+        "_outcome",
+        "outcome",  # follows from what it has handled
         "_is_ended",
         "_heard_ms",
         "_arrived_ms",

@@ -6,13 +6,15 @@ import pytest
 
 from handlers.connection.effects import Outcome, Progress
 from handlers.connection.steps import Report
-from handlers.run.connection_metrics import ENDS, By, document
+from handlers.run.connection_metrics import ENDS, By, document, numbers
 
 
 def described(by: By, *, error: str = "StreamTakenOver", connect_ms: int | None = 7, **counts: Any) -> dict[str, Any]:
     """The document of a connection that ended by `error`."""
     report = Report(Outcome(error, "", ""), Progress(1, 0, **counts), connect_ms)
-    return document(report, 3, profile="prices", service="sk", namespace="sk-prod", by=by, now_ms=5)
+    return document(
+        numbers(report, 3), error or "", profile="prices", service="sk", namespace="sk-prod", by=by, now_ms=5
+    )
 
 
 def metrics(found: dict[str, Any]) -> tuple[list[list[str]], list[str]]:

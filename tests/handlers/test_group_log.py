@@ -10,7 +10,7 @@ from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.run.connection_metrics import document_of
+from handlers.run.connection_metrics import document
 from handlers.run.group_log import GroupLog
 from local.costs import stage_costs
 
@@ -64,9 +64,9 @@ def test_a_function_of_many_streams_logs_no_more_than_one_of_one() -> None:
     for _ in range(500):
         log.report(profile("a"), WHO, report(connect_ms=60_000, stored=10**6, duplicates=10**5), 10**5)
     ((name, sums),) = log.summed()
-    found = document_of(sums, "StreamTakenOver", profile=name, service="s", namespace="n", by="stage", now_ms=10**12)
+    found = document(sums, "StreamTakenOver", profile=name, service="s", namespace="n", by="stage", now_ms=10**12)
     assert "group" not in found
-    said = document_of(
+    said = document(
         sums, "StreamTakenOver", profile=name, service="s", namespace="n", by="stage", now_ms=10**12, group="#123"
     )
     assert said == found | {"group": "#123"}
