@@ -1,13 +1,11 @@
 """Decides how long a stream's upstream is left alone after a connection failed, and how that grows.
 
 Four kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (an answer
-that a retry may better), `throttled` (429 or 420), `refused` (401, 403 or 404). It knows no clock:
-instants are passed in. Invariant: a rest is never shorter than what the upstream asked for, in Retry-After or as its
-reconnection time, and failures in a row never shorten it.
+that a retry may better), `throttled` (429 or 420), `refused` (401, 403 or 404). Invariant: a rest is never shorter than
+what the upstream requested, in Retry-After or as its reconnection time, and failures in a row never shorten it.
 
-A refusal may pass: a key is being rotated, a gateway restarts, a deployment is half done. So the refusals in a row are
-counted from the first of them on, in the record that all functions of the stream read (`Rest`), and the upstream is
-asked again, at growing distances with some chance in them, until the profile's `reject_after` is over.
+A refusal may pass: a key is being rotated, a gateway restarts. So the refusals in a row are counted from the first of
+them on, and the upstream is asked again, at growing distances, until the profile's `reject_after` is over:
 
     reject_after = 300
       0 s  403    asked again at 1.2 s, final at 300 s
@@ -15,10 +13,9 @@ asked again, at growing distances with some chance in them, until the profile's 
      ...
     300 s  403    final
 
-Whatever else the upstream does ends the row: it answers with a stream, fails otherwise, or is not reached. So does a
-POST, for whoever sends it has reason to think that the cause is mended. While another connection lives the row begins
-anew with each refusal. Invariant: a refusal is final only if the upstream has refused, and nobody was connected, for
-all of `reject_after`.
+Whatever else the upstream does ends the row, and so does a POST: whoever sends it has reason to think that the cause is
+mended. Invariant: a refusal is final only if the upstream has refused, and nobody was connected, for all of
+`reject_after`.
 """
 
 from __future__ import annotations

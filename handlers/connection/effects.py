@@ -1,8 +1,6 @@
-"""What a connection asks for: the effects of the manager, all plain data.
+"""The effects of the manager: what a connection requests, all plain data, so that a trace of them can be compared.
 
-Each says by which input it is answered; most are answered by nothing. They are data so that sockets, virtual time and a
-model checker can all perform them, and a trace of them can be printed, compared and replayed. This module decides
-nothing.
+Each says by which input it is answered; most are answered by nothing.
 """
 
 from __future__ import annotations

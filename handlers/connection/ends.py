@@ -1,8 +1,7 @@
-"""The ends of a connection: what it raises or returns, which is the contract with the machine, and its way there.
+"""The ends of a connection: what it raises or returns, which is the contract with the machine.
 
-It knows no phase, no clock and no store. Invariants: only a newer connection that is known to be connected makes an end
-a takeover; of every other end the machine connects again at once. A connection that leaves waits until all that it has
-read is stored; where time runs out before, the end says so.
+Invariant: only a newer connection that is known to be connected makes an end a takeover; of every other end the machine
+connects again at once.
 """
 
 from __future__ import annotations

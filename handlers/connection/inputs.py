@@ -1,8 +1,4 @@
-"""What happens to a connection: the inputs of the manager, all plain data.
-
-They are data so that sockets, virtual time and a model checker can all deliver them, and a trace of them can be
-printed, compared and replayed. This module decides nothing.
-"""
+"""The inputs of the manager: what happens to a connection, all plain data."""
 
 from __future__ import annotations
 

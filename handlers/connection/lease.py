@@ -12,12 +12,11 @@ A connection claims before it connects and marks itself connected after. So for 
     fence  > n, connected_token <= n    a successor claimed and is still connecting
     connected_token > n                 a successor is connected: n was taken over
 
-unless that successor is closed again (released_token >= connected_token): then nobody is known to be connected, and n
-must not wait for one that is gone. Were the claim made after connecting, the second line could not be seen, an evicted
-connection would think itself dropped, and two lanes would evict each other for ever.
+unless that successor is closed again (released_token >= connected_token). Were the claim made after connecting, the
+second line could not be seen, and two lanes would evict each other for ever.
 
-This module knows neither DynamoDB nor a clock: times are integer milliseconds that the caller passes.
-Invariant: fence, connected_token and released_token never decrease, and connected_token <= fence.
+Times are integer milliseconds that the caller passes. Invariant: fence, connected_token and released_token never
+decrease, and connected_token <= fence.
 """
 
 from __future__ import annotations

@@ -4,13 +4,9 @@ must get apart from another.
 Of the margin before the deadline the first half is kept for a successor that is connecting right now, the second for
 what was read and is not stored: by a quarter of the margin that is stored or left.
 
-Two hot connections that began together, after an outage say, would reach their deadlines together, and nothing would
-move them apart again. So the older leaves one life half-way: from then on they are half a life apart, and while one
-starts again the other is in the middle of its life, however long that takes. The newer stays: of two connections one is
-the older, by its fence, whenever both read the lease.
-
-This module knows no clock, no upstream and no store: times are integer milliseconds that the caller passes. Invariant:
-a connection leaves between its claim and its deadline, and a hot one never while the newer one is about to.
+Two hot connections that began together, after an outage say, would reach their deadlines together. So the older leaves
+one life half-way: from then on they are half a life apart. Times are integer milliseconds that the caller passes.
+Invariant: a connection leaves between its claim and its deadline, and a hot one never while the newer one is about to.
 """
 
 from __future__ import annotations

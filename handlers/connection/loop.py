@@ -1,19 +1,9 @@
 """The loop of one connection: which effect is performed next, and which input the manager gets of it.
 
-It is the only loop. Whoever performs its steps (`steps.py` says who) orders nothing and drops nothing. Its rules:
-
-    what is due comes first     An instant that the manager has named comes before the wait for the next arrival, and
-                                before each Write: thousands of events may have come in one chunk, and not even they may
-                                keep the lease from being read.
-    what follows comes next     The effects that follow from an answer come before the effects that were waiting: the
-                                cursor is saved between two writes, not after the last.
-    a failed store ends it      Where the manager ends because the store refuses, what was still to be written before
-                                is dropped: it would be refused as well, each after a back-off of its own.
-
-An example: a chunk comes to two writes, and the first of them makes a save due.
+A chunk comes to two writes, for example, and the first of them makes a save due:
 
     Await(…)                    -> Chunk
-    Write(1, 0, 250 events)     -> Written      the manager asks for a Heartbeat
+    Write(1, 0, 250 events)     -> Written      the manager requests a Heartbeat
     Heartbeat("250", …)         -> LeaseRead    before the second write
     Write(1, 250, 50 events)    -> Written
 
@@ -143,6 +133,8 @@ def connect(
 
     while True:
         step: Effect | Await
+        # An instant that has come precedes each wait and each Write: one chunk may bring thousands of events, and not
+        # even they may keep the lease from being read.
         if not waiting or isinstance(waiting[0], Write):
             due = _due(manager, answer)
             if due is not None:
@@ -166,7 +158,8 @@ def connect(
             continue
         following = manager.handle(now_ms, value, arrived_ms=arrived_ms, unread_ms=unread_ms)
         if following and isinstance(value, StoreFailed):
-            waiting.clear()
+            waiting.clear()  # it would be refused as well, each after a back-off of its own
+        # What follows from an answer precedes what was waiting: the cursor is saved between two writes.
         waiting.extendleft(reversed(following))
 
 

@@ -1,6 +1,6 @@
 """Decides what one connection does next: inputs in, effects out.
 
-A connection goes through *phases* (`lifetime.py` says what each is):
+A connection goes through *phases* (`lifetime.py`):
 
     phase             what happens                                  next phase
     CLAIMING          the claim is granted                          OPENING, or AWAITING_RELEASE where two are forbidden
@@ -19,28 +19,10 @@ A connection goes through *phases* (`lifetime.py` says what each is):
                       no time is left                               FINISHED
     any               the store refuses                             FINISHED
 
-`_TABLE` lists the phases in which each input is legal. Any other is a mistake of the performer and raises
-`ProtocolMisuse`; but what comes after the end (bytes that were read already, say) is ignored.
-
-Two orders are the promise.
-
-*Claim, open, mark.* The fencing token is raised before the upstream is asked, and marked as connected after it has
-answered: an older connection that the upstream ends meanwhile reads in the lease that it was relieved, and does not
-come back to evict the newer one. Where two are forbidden the mark comes first, as a turn that is taken. Whoever was
-taken over looks at the lease once more before it leaves: it stays where the newer connection is closed again.
-
-*Close, store, save, release, finish.* A connection that leaves closes the upstream, for what it reads afterwards nobody
-would store. It waits until every event that it has read is stored. Only then does it save the cursor, which so passes
-nothing that a kill could lose. Then it marks itself as released: a successor that waited for that mark reads a cursor
-that is complete. What a connection wrote down of itself is true whenever it is killed in between.
-
-How long a connection stays is `lifetime.py`'s, what bytes come to `intake.py`'s, what is written down `record.py`'s,
-and as what a connection ends `draining.py`'s and `ends.py`'s. The manager knows no socket, clock, table or log:
-`now_ms` comes with every input, the loop (`loop.py`) orders the effects and reads `wake_at_ms` and `lease_due_ms` to
-learn when it must come back.
-
-Invariants: nobody connects before the claim is granted, and nobody is marked as connected before the upstream has
-answered, but where two are forbidden; exactly one Finish is returned, as the last effect.
+The manager knows no socket, clock, table or log: `now_ms` comes with every input, and the loop (`loop.py`) reads
+`wake_at_ms` and `lease_due_ms` to learn when it must come back. Invariants: a connection is opened after its claim is
+granted, and marked as connected after the upstream has answered, or before where two are forbidden; exactly one Finish
+is returned, as the last effect; what a connection wrote down of itself is true whenever it is killed.
 """
 
 from __future__ import annotations
@@ -264,6 +246,8 @@ class Manager:
             if end.ended_by == "refused" and self._profile.meaning(opened.status) == "refused":
                 self.refusal = Refusal(since_ms, self._profile.reject_after_ms)
             return [*effects, *self._leave(now_ms, end.outcome, end.ended_by, ask_lease=end.asks_lease)]
+        # Claim, open, mark: an older connection that the upstream ends meanwhile reads in the lease that it was
+        # relieved, and does not come back to evict this one.
         self.phase = Phase.CONNECTED
         progress = self._record.save(now_ms, is_open=True)
         self.lease_due_ms = self._next_look_ms(now_ms)
@@ -400,7 +384,11 @@ class Manager:
         return ([CloseUpstream()] if has_asked else []) + self._drained(now_ms)
 
     def _drained(self, now_ms: int) -> list[Effect]:
-        """Returns what follows once all that was read is stored; nothing before."""
+        """Returns what follows once all that was read is stored; nothing before.
+
+        Close, store, save, release, finish: the cursor passes nothing that a kill could lose, and a successor that
+        waited for the release reads a cursor that is complete.
+        """
         draining, record = self._draining, self._record
         if draining.is_closed and (waited := self._intake.flush(now_ms, record, is_leaving=True)):
             return waited
@@ -456,6 +444,7 @@ class Manager:
     def _taken_over(self) -> Outcome:
         return ends.taken_over(self._lease, self._lifetime.is_superseded(self._lease))
 
+    # In which phases each input is legal; any other is a mistake of the performer, but what comes after the end.
     _ANY = frozenset(Phase)
     _TABLE: ClassVar[dict[type, tuple[frozenset[Phase], Callable[..., list[Effect]]]]] = {
         Claimed: (frozenset({Phase.CLAIMING}), _claimed),

@@ -1,14 +1,11 @@
 """Decides whether a stream is orphaned: its lease names an execution that is over, though no stop was requested.
 
-No execution leaves its name behind in ordinary life: it releases the lease, or its successor has taken it. A table that
-was set back to an older state has the name again, and so has a lease whose execution somebody aborted. For example
+No execution leaves its name behind in ordinary life. A table that was set back to an older state has the name again,
+and so has a lease whose execution somebody aborted: the execution that runs reads another name, returns `superseded`
+and ends, and nobody connects any more.
 
-    lease of an older time     the execution that runs reads another name, returns `superseded`, and ends
-    the name that stands there is over, so nobody connects any more: the stream is orphaned
-
-What an execution ended as stands in its output, which no table can set back, and the names of successors follow from
-the name of their predecessor. So the youngest execution says whether the stream is to go on: one that ended as
-`ended`, `rejected` or `stopped` did what it should, and its stream is never started again without a POST.
+An execution's result stands in its output, which no table can set back, and the names of successors follow from the
+name of their predecessor. So the youngest execution says whether the stream is to go on.
 
 Pure, times in milliseconds. Invariant: the names of what is started for a stream in place of one execution are the same
 for all who start it, so two that start at once start one.

@@ -1,17 +1,14 @@
-"""The steps of one invocation: it connects, rests for what it owes the upstream, and connects again.
+"""The steps of one invocation: it connects, waits for what it owes the upstream, and connects again.
 
-It decides whether the function connects again by itself or leaves that to the machine, and what the upstream is owed
-first. A rest is written into the control table, so that it holds for both lanes and for every function that comes
-after, however the machine retries. It is waited for before the claim: while nobody has claimed, the handover protocol
-knows nothing of it.
+A back-off is written into the control table, so that it holds for both lanes and for every function that comes after.
+It is waited for before the claim: while nobody has claimed, the handover protocol knows nothing of it.
 
     Claim() -> RestOwed(until 9 s)   Pause(…) … until 9 s
     Claim(…) -> Claimed              it takes the try, so this one alone may: one connection (`loop.py`)
     Ended(report)                    after a failure that no Release has noted: ChangeRest(…), Pause(…), and again
 
-It knows no thread, no socket, no clock and no table: a performer carries its steps out (`steps.py`). Invariants: no
-connection is opened before the rest is over that is written down when it claims; after a rest one at a time; what is
-written replaces what was read, and nothing else.
+Invariants: no connection is opened before the back-off is over that is written down when it claims; after it one at a
+time; what is written replaces what was read, and nothing else.
 """
 
 from collections.abc import Callable

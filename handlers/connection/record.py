@@ -1,10 +1,8 @@
 """Decides what is written down of a connection: its record in the ledger, its cursor, and what the upstream lost.
 
-It joins until when the connection is known good (`Liveness`) with the cursor that may be saved (`Pending`), and counts
-the rest. A quiet stream is connected all the same: what is seen is the connection, not its bytes. But what was read and
-is not stored, or has arrived and is not read, dies with the function. Of a connection that broke nobody knows what came
-after the last byte: the peer may have been gone since. And half a frame is an event that is missing unless its end
-comes: it happened after whatever was heard before its first byte, however late that came.
+A quiet stream is connected all the same. But what was read and is not stored, or has arrived and is not read, dies with
+the function; of a connection that broke nobody knows what came after the last byte; and half a frame is an event that
+is missing unless its end comes.
 
     1.0 s  two events arrive        known good until 1.0 s while they are on their way to the store
     1.4 s  they are stored          known good until 1.4 s
@@ -14,9 +12,9 @@ comes: it happened after whatever was heard before its first byte, however late 
     6.0 s  an event arrives, whole
     9.0 s  half an event arrives    known good until 6.0 s, whenever and however it ends, until the other half is there
 
-It knows no phase, no lease, no clock and no event. Invariants: an end is in the record only together with what was
-stored until then; each loss of a connection has a number of its own; the cursor that is saved was reached when no write
-before it was unanswered, and is saved once; no connection is known good after the arrival of what is not stored.
+Invariants: an end is in the record only together with what was stored until then; the cursor that is saved was reached
+when no write before it was unanswered, and is saved once; no connection is known good after the arrival of what is not
+stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What one invocation and its performer say to each other: steps out, answers in, a report at the end; all plain data.
+"""What one invocation and its performer exchange: steps out, answers in, a report at the end; all plain data.
 
-`reconnection.py` yields the steps of an invocation one at a time. A performer carries each out, on threads
-or in virtual time, and sends its `Answer` back (`handlers/run/performer.py`). It chooses neither what comes next nor
-when. So the same requests are made in the same order, and a trace of one can be compared with a trace of another.
+`reconnection.py` yields the steps of an invocation one at a time. A performer carries each out, on threads or in
+virtual time, and sends its `Answer` back (`handlers/run/performer.py`); it chooses neither what comes next nor when.
 
     Claim() -> Claimed    Open("7") -> nothing    Await(…) -> Opened    MarkConnected(…) …
 """

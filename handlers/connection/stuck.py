@@ -1,18 +1,14 @@
 """Decides whether a stream is stuck at its cursor: connection after connection comes to the same end there.
 
-An upstream that fails while it sends one event is asked for that event again each time, at full speed and in vain. The
-same end is the same error with the same words at the same cursor, of a connection that asked for what came since it,
-was answered, and moved neither the cursor nor stored anything. A quiet stream may be dropped as often as its upstream
-likes, so it must have come within ten seconds, by bytes that cannot be framed, or in the middle of an event, however
-slowly that came. An upstream that closes and says when to come back (`retry`) is not at fault: that is how it works.
+An upstream that fails while it sends one event is asked for that event again each time, at full speed and in vain. A
+quiet stream may be dropped as often as its upstream likes, so the same end counts only where it came soon, by bytes
+that cannot be framed, or in the middle of an event.
 
     opened, reset after 2 s at cursor 41      1
     opened, reset after 2 s at cursor 41      2
-    opened, reset after 2 s at cursor 41      3: reported, and the next try rests for a second
+    opened, reset after 2 s at cursor 41      3: reported, and the next try is put off for a second
     opened, reset after 2 s at cursor 41      4: two seconds, and so on, a minute at most
     opened, event 42 is stored, reset         0
-
-It knows no clock, and nothing of a store. Invariant: no rest is made and nothing is reported before the third.
 """
 
 from __future__ import annotations

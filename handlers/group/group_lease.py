@@ -1,24 +1,21 @@
 """Decides what the lease of a group and the record of one of its streams say together to a connection of that stream.
 
-A group is what one execution keeps connected. A function of it keeps a connection for each of its streams. Two records
-hold that, and each write has its condition in one of them alone:
-
     the group's lease   the token of the newest function, who is alive until when, and the version of the membership
     a stream's record   the stream's own counters (`handlers/connection/lease.py`), and its own stop request
 
-A connection is given one lease as ever, composed of the two: the counters and the stop request are the stream's; the
-execution is the group's; and the connected holder lives as long as its function says that it does. So one heartbeat of
-a function renews all of its streams, and no heartbeat of a stream is written.
+A connection is given one lease composed of the two: the counters and the stop request are the stream's, the execution
+is the group's, and the connected holder lives as long as its function's heartbeat says. So one heartbeat of a function
+renews all of its streams.
 
     stream: connected 7 by r1, until 12:14       its function's limit, for nobody renews it
     group:  r1 heartbeats until 12:00:20              connection 7 counts as connected until 12:00:20
 
 A function whose heartbeat has run out may yet go on. So nobody takes the turn of one of its connections before the
-function is *ended*: one conditional write, refused where it has beaten meanwhile. A function that is ended heartbeats
-no more, and closes all that it has when it learns that.
+function is *ended*: one conditional write, refused where it has sent a heartbeat meanwhile. A function that is ended
+closes all that it has when it learns that.
 
-Pure: times are integer milliseconds that the caller passes. Invariant: a connection whose function is not ended counts
-as over only once that function's own limit has passed.
+Times are integer milliseconds that the caller passes. Invariant: a connection whose function is not ended counts as
+over only once that function's own limit has passed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The steps by which a function keeps one stream of its group: connects, rests after an end, and connects again.
+"""The steps by which a function keeps one stream of its group: connects, waits after an end, and connects again.
 
-What one invocation of a stream is (`handlers/connection/reconnection.py`) is done again and again here, as the machine
-does for a stream that has a function of its own, until the stream is over, a newer function has it, or it is no longer
-to be kept. Rests are cut into short pauses, so that a stream that rests holds up no end of its function.
+An invocation of a stream (`handlers/connection/reconnection.py`) is made again and again here, as the machine does for
+a stream alone, until the stream is over, a newer function has it, or it is no longer to be kept. Back-offs are cut into
+short pauses, so that a stream that waits holds up no end of its function.
 
-    attempts -> StreamDropped       Pause(…) up to 1 s, 2 s, 4 s …      attempts -> StreamTakenOver      Fate.RELIEVED
+    attempts -> StreamDropped       Pause(…) up to 1 s, 2 s, 4 s …      attempts -> StreamTakenOver      RELIEVED
 
-It is where the next steps of streams are kept apart: what is raised while a stream's steps are made, by a defect of its
-manager or by its performer, ends one connection of it and nothing else. Invariants: before each further connection a
-rest is drawn; whatever is raised, what is open is left by an `Ended`.
+What is raised while a stream's steps are made, by a defect of its manager or by its performer, ends one connection of
+it and nothing else. Invariants: before each further connection a back-off is drawn; what is open is left by an `Ended`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Decides when a stream of a group may begin to open: so many are young at a time, and slow ones hold nobody up.
 
-A successor that opened hundreds of streams in one instant would need more of a processor than it has, and meet an
-upstream that serves many of them with all at once. An opening is young for `young_ms`; one that still waits for its
-upstream then counts no more.
-
     at_once 2, young_ms 1000:   a, b at 0 s    c when a is answered, at 0.2 s    d at 1 s, though b hangs
 
-Pure: times are integer milliseconds that the caller passes, and never go back. Invariant: no more than `at_once`
-openings are young, and where some wait, one begins whenever one of them is done or has grown old.
+Times are integer milliseconds that the caller passes, and never go back. Invariant: no more than `at_once` openings are
+young, and where some wait, one begins whenever one of them is done or has grown old.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""Decides which of a group's streams a function keeps, and when the function itself has ended, and as what.
+"""Decides which of a group's streams a function keeps, when the function itself has ended, and with which outcome.
 
 The members are read anew whenever the version in the group's lease is another than that of the last reading, and the
-version is always the one that was known *before* the members were read: so no stream that joins is missed, whoever
-wrote in between. The newest function begins what is wanted. An older one begins nothing, and keeps what it has until a
-newer connection has taken that over, stream by stream.
+version is always the one that was known *before* the members were read: so no stream that joins is missed. The newest
+function begins what is wanted. An older one begins nothing, and keeps what it has until a newer connection has taken
+that over, stream by stream.
 
     sees(version 4)     is_behind: read the members      listed(4, {a, b})     to_open: a, b
     sees(version 5)     is_behind: read the members      listed(5, {b, c})     to_open: c     leaving: a
 
-A group that has no member left is ended by a write on the condition that the version is still the one of the reading:
-who joins meanwhile raises it, and whoever joins after finds the stop, and starts anew.
-
-Pure: times are integer milliseconds that the caller passes. Invariants: a function ends only when none of its streams
-runs; it waits for its next turn only where a newer one lives; a stream of this membership that is over is not begun.
+Times are integer milliseconds that the caller passes. Invariants: a function ends only when none of its streams runs;
+it waits for its next turn only where a newer one lives; a stream of this membership that is over is not begun.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Sums up what a group's function says of its streams, so that a handover of hundreds is one line.
+"""Sums up what a group's function reports of its streams, so that a handover of hundreds is one line.
 
-A connection that a newer function has relieved, with nothing to remark, is one of many: what it counted is added to
-what others of its profile counted, and written once, at the function's end. Every other end is written as it comes, as
-of a stream alone.
+A connection that a newer function has relieved, with nothing to remark, is added to the others of its profile and
+written once, at the function's end. Every other end is written as it comes.
 
     100 streams of a profile, 99 relieved, one dropped     the drop's line and document; at the end one of each for 99
-
-Invariant: what a connection has counted is in one document, whether it is summed up or not.
 """
 
 from __future__ import annotations

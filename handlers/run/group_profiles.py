@@ -1,8 +1,8 @@
-"""The profiles of a group's streams: read once a name, and asked for where the function's own is missing or wrong.
+"""The profiles of a group's streams: read once a name, and requested where the function's own is missing or wrong.
 
-A function knows the profiles that were deployed before it began. A stream whose profile is not among them joins while
-it runs, and whoever answered the POST knew it. So nobody is rejected for a profile before the function has asked for it
-as it is deployed now. It asks once for all streams of a name that wait, and once more where a stream joins anew.
+A function knows the profiles that were deployed before it began; a stream whose profile is not among them may join
+while it runs. So nobody is rejected for a profile before the function has requested it as it is deployed now: once for
+all streams of a name that wait, and once more where a stream joins anew.
 
     read("new:1")                      InvalidRequest
     asks("new:1", joined)              True, and the stream waits

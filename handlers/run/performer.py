@@ -1,10 +1,8 @@
 """Performs the steps of streams: of one that has a function to itself, or of the many that share one.
 
-It is the only performer. Threads and sockets, a replay in virtual time, a world of faults and a counted run differ by
-the ports that they pass (`ports.py`). It chooses nothing of what is done (`handlers/connection/reconnection.py` does,
-and for a group `handlers/group`): each step is carried out and answered, and a step that asks the store is handed out,
-so that a slow answer holds up its own stream alone. Streams that wait for an arrival are served in a circle, a bounded
-amount at a time: a stream that was served goes to its end.
+It is the only performer: threads and sockets, a replay in virtual time, a world of faults and a counted run differ by
+the ports that they pass (`ports.py`). A step that needs the store is handed out, so that a slow answer holds up its own
+stream alone. Streams that wait for an arrival are served in a circle, a bounded amount at a time.
 
     a floods, b and c are quiet     served: a b a c a a …     never a a while b has something
 

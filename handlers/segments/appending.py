@@ -11,19 +11,15 @@ events, saves the cursor behind them and keeps the order.
     ReadOn(8)             -> Page(8)             it has event 2
     Put(9, events 1, 3)   -> True                Appended(stored 2, duplicates 1)
 
-Most connections open beside the one before, which appends once more when it leaves. So the first append of a connection
-reads on before it puts: a read costs a fifth of a write that is refused.
-
-A writer that finds its number taken reads what was written there, adds those keys to what it knows, drops its own
-duplicates and goes on behind it. It recognises its own segment, where an answer was lost, by its token and the number
-of its first event. A request that lands late meets a taken number and changes nothing; where the number is free, what
-the writer knew when it sent it is still all there is.
+A writer that finds its number taken reads what was written there, drops its own duplicates and goes on behind it. It
+recognises its own segment, where an answer was lost, by its token and the number of its first event. A request that
+lands late meets a taken number and changes nothing.
 
 The last segment says where to resume: a writer with an older token carries a newer one's cursor on. Where segments
 expire, an anchor that does not keeps a log that is empty again from beginning at old numbers.
 
-It knows no table, no codec and no clock. Invariants: no key is appended twice within the window; a writer's events are
-appended in their order; the log's cursor passes nothing that is not in the log, and never goes back to an older token.
+Invariants: no key is appended twice within the window; a writer's events are appended in their order; the log's cursor
+passes nothing that is not in the log, and never goes back to an older token.
 """
 
 from __future__ import annotations
@@ -138,7 +134,9 @@ class Appender:
         self._last_ms = 0  # when the last segment was made
         self._back_to: int | None = None  # the oldest segment it has looked at, None once it has looked far enough
         self._anchor = -1  # as it was last read
-        self._reads_on = False  # before the first append: others may have appended since it opened
+        # Before the first append: the connection before appends once more when it leaves, and a read costs a fifth of
+        # a write that is refused.
+        self._reads_on = False
         self._now_ms = 0
         self._first = self._tries = 0
         self._events: Sequence[StreamEvent] = ()
