@@ -16,8 +16,6 @@ import re
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,6 +29,7 @@ from bench.harness import Goal, Row, at_least, options, run, say, show, so
 from bench.stage import service_of
 from handlers.store.segment_reader import SegmentReader
 from local import stages
+from local.api_client.http_client import Api
 from local.checkout import ROOT
 from local.costs import model, month, prices
 from local.costs.model import Load
@@ -169,13 +168,13 @@ async def measure(options: argparse.Namespace) -> Row:
 
 async def _start_all(streams: int, port: int) -> None:
     """Returns once each POST was answered; raises UserError with the sentence of one that is refused for good."""
-    begun, gate = 0, asyncio.Semaphore(AT_ONCE)
+    begun, gate, api = 0, asyncio.Semaphore(AT_ONCE), Api(f"http://{HOST}:{port}")
 
     async def start(number: int) -> None:
         nonlocal begun
         async with gate:
             for _ in range(TRIES):
-                refusal = await asyncio.to_thread(_post, f"http://{HOST}:{port}/connections/{PROFILE}:{number}")
+                refusal = await asyncio.to_thread(_refusal, api, number)
                 if not refusal:
                     break
                 await asyncio.sleep(AGAIN_S)
@@ -193,17 +192,14 @@ async def _start_all(streams: int, port: int) -> None:
             task.cancel()
 
 
-def _post(address: str) -> str:
+def _refusal(api: Api, number: int) -> str:
     """The refusal of a POST that is to be sent again, "" where the stream is started; UserError for another."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=60):
-            return ""
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            text = refusal.read().decode(errors="replace")
-        if refusal.code in (429, 503) and "problems/full" not in text:
-            return f"{refusal.code} {text}"
-        raise UserError(f"{address} was answered by {refusal.code}: {text}") from None
+    answer = api.request("POST", f"/connections/{PROFILE}:{number}")
+    if answer.is_success:
+        return ""
+    if answer.status in (429, 503) and answer.kind != "full":
+        return answer.sentence
+    raise UserError(f"{PROFILE}:{number} was answered by {answer.sentence}")
 
 
 async def _connected(peers: Peers, streams: int) -> int:

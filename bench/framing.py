@@ -98,27 +98,6 @@ def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
     return rows
 
 
-def table(rows: list[Row], verdicts: dict[str, dict[str, rules.Verdict]]) -> Iterator[str]:
-    """Yield the lines of two tables: microseconds of CPU an event with the ratio to ours, and the rules."""
-    columns = list(dict.fromkeys((row["event_bytes"], row["chunks"]) for row in rows))
-    for framing in ("sse", "ndjson"):
-        heads = [f"{event_bytes:,} B, {chunks}" for event_bytes, chunks in columns]
-        yield _line([f"{framing}: CPU µs an event (ratio)", "work", *heads])
-        yield "|---" * (len(columns) + 2) + "|"
-        cells: dict[tuple[str, str], list[str]] = {}
-        for row in (row for row in rows if row["framing"] == framing):
-            cells.setdefault((row["reader"], row["work"]), []).append(f"{row['cpu_us']:.2f} ({row['ratio']:.1f})")
-        yield from (_line([*kind, *of]) for kind, of in cells.items())
-        yield ""
-    yield _line(["rules of SSE", *rules.NAMES])
-    yield "|---" * (len(rules.NAMES) + 1) + "|"
-    yield from (_line([reader, *(of[name] for name in rules.NAMES)]) for reader, of in verdicts.items())
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def main(argv: list[str] | None = None) -> int:
     """Print the figures and return 0; readers that are ahead of ours are listed on standard error."""
     asked = options(
@@ -133,11 +112,11 @@ def main(argv: list[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     rows = measure(rounds=asked.rounds)
     with redirect_stdout(io.StringIO()):
-        verdicts = {reader.name: rules.verdicts(reader) for reader in installed("sse")}
+        kept = [{"reader": reader.name} | rules.verdicts(reader) for reader in installed("sse")]
     for row in rows:
         if row["ratio"] < 1:
             say(__doc__, {"behind": row["reader"]} | row)
-    return show(asked, {"rows": rows, "rules": verdicts}, lines=table(rows, verdicts))
+    return show(asked, {"rows": rows, "rules": kept})
 
 
 if __name__ == "__main__":

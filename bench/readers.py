@@ -7,19 +7,14 @@ measured with the same work. A wrapper imports its reader when it is called.
 Invariant: it returns all that the reader returns, unchanged; that is examined after the clock is stopped.
 """
 
-import asyncio
-import functools
 import importlib
-import importlib.util
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from handlers.framing.events import parse_json
 from handlers.framing.ndjson import NdjsonDecoder
@@ -95,25 +90,6 @@ def _ours(chunks: Chunks) -> Outcome:
     return Outcome(chain.from_iterable(map(decoder.feed, chunks)), lambda _: decoder.reconnection_ms)
 
 
-@functools.cache
-def _by_path() -> Any:
-    """sseclient's module, which has the name of sseclient-py's package and so is loaded by its path."""
-    path = Path(_module("six").__file__).with_name("sseclient.py")
-    if not path.is_file():
-        raise ImportError("No module named 'sseclient.py'")
-    spec = importlib.util.spec_from_file_location("sseclient_module", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _sseclient(chunks: Chunks) -> Outcome:
-    answer = SimpleNamespace(raw=Raw(chunks), encoding="utf-8", raise_for_status=lambda: None)
-    return Outcome(_until_over(_by_path().SSEClient(URL, session=SimpleNamespace(get=lambda *_, **__: answer))))
-
-
 def _httpx_sse(chunks: Chunks) -> Outcome:
     answer = _module("httpx").Response(200, headers={"content-type": TYPE}, content=iter(chunks))
     return Outcome(_module("httpx_sse").EventSource(answer).iter_sse())
@@ -136,101 +112,16 @@ def _launchdarkly(chunks: Chunks) -> Outcome:
     return Outcome(events, lambda _: times[-1] if times else None)
 
 
-def _ssec(chunks: Chunks) -> Outcome:
-    answer = SimpleNamespace(
-        raw=Raw(chunks), status_code=200, headers={"Content-Type": TYPE}, raise_for_status=lambda: None,
-        close=lambda: None,
-    )  # fmt: skip
-    source = _module("ssec").EventSource(URL, session=SimpleNamespace(get=lambda *_, **__: answer))
-    events, retry = list[Any](), _changed(source)
-    for name in ("message", "update"):
-        source.add_event_listener(
-            name, lambda event: events.append(SimpleNamespace(data=event.data, id=source._last_event_id))
-        )
-    with suppress(Over):
-        source.open()
-    return Outcome(events, retry)
-
-
-class _AioSession:
-    """As much of aiohttp's session as the readers use."""
-
-    def __init__(self, chunks: Chunks) -> None:
-        origin = SimpleNamespace(origin=lambda: URL)
-        self._answer = SimpleNamespace(
-            status=200, content=_stream_of(chunks), content_type=TYPE, real_url=origin, close=lambda: None
-        )
-        self.closed = False
-
-    async def __aenter__(self) -> "_AioSession":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return
-
-    async def get(self, *_: Any, **__: Any) -> Any:
-        return self._answer
-
-    request = get
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-def _stream_of(chunks: Chunks) -> AsyncIterator[bytes]:
-    """Return a stream of aiohttp that has received the chunks and its end."""
-    protocol = _module("aiohttp.base_protocol").BaseProtocol(asyncio.get_running_loop())
-    stream: Any = _module("aiohttp.streams").StreamReader(protocol, 1 << 26)
-    for chunk in chunks:
-        stream.feed_data(chunk)
-    stream.feed_eof()
-    iterator: AsyncIterator[bytes] = stream
-    return iterator
-
-
-# One loop serves all calls, so making it is not measured.
-_RUNNER = asyncio.Runner()
-
-
-def _aiosseclient(chunks: Chunks) -> Outcome:
-    async def consume() -> list[Any]:
-        session = _AioSession(chunks)
-        with patch.object(_module("aiohttp"), "ClientSession", lambda **_: session):
-            return [event async for event in _module("aiosseclient").aiosseclient(URL)]
-
-    return Outcome(_RUNNER.run(consume()))
-
-
-def _aiohttp_sse(package: str) -> Callable[[Chunks], Outcome]:
-    """aiohttp-sse-client, or its successor."""
-
-    async def consume(chunks: Chunks) -> Outcome:
-        source = _module(f"{package}.client").EventSource(URL, session=_AioSession(chunks), on_error=_raise_over)
-        events, retry = list[Any](), _changed(source)
-        await source.connect()
-        with suppress(Over):
-            async for event in source:
-                events.append(event)
-        return Outcome(events, retry)
-
-    return lambda chunks: _RUNNER.run(consume(chunks))
-
-
 def _sse(name: str, read: Callable[[Chunks], Outcome], last_id: str = "last_event_id") -> Reader:
     return Reader(name, "events", read, lambda event: (event.data, getattr(event, last_id)))
 
 
 SSE = (
     _sse(OURS, _ours, "last_id"),
-    _sse("sseclient", _sseclient, "id"),
     _sse("sseclient-py", lambda chunks: Outcome(_module("sseclient").SSEClient(iter(chunks)).events()), "id"),
     _sse("httpx-sse", _httpx_sse, "id"),
     _sse("requests-sse", _requests_sse),
     _sse("launchdarkly-eventsource", _launchdarkly),
-    _sse("ssec", _ssec, "id"),
-    _sse("aiosseclient", _aiosseclient, "id"),
-    _sse("aiohttp-sse-client", _aiohttp_sse("aiohttp_sse_client")),
-    _sse("aiohttp-sse-client2", _aiohttp_sse("aiohttp_sse_client2")),
 )
 
 
@@ -279,13 +170,6 @@ def _by_requests(chunks: Chunks) -> Any:
     return answer.iter_lines(decode_unicode=True)
 
 
-def _by_aiohttp(chunks: Chunks) -> Any:
-    async def consume() -> list[str]:
-        return [line.decode() async for line in _stream_of(chunks)]
-
-    return _RUNNER.run(consume())
-
-
 def _line(line: Any) -> tuple[Any, None]:
     """Return the text of a line, also where the reader has parsed it."""
     content = getattr(line, "data", line)
@@ -300,19 +184,12 @@ def _ndjson(name: str, work: str, read: Callable[[Chunks], Iterable[Any]]) -> Re
 NDJSON = (
     _ndjson(OURS, "text", _own_lines),
     _ndjson("jsonlines", "text", lambda chunks: _module("jsonlines").Reader(_file(chunks), loads=_same)),
-    _ndjson(
-        "NewlineJSON", "text",
-        lambda chunks: _module("newlinejson").NLJReader(_text_file(chunks), json_lib=SimpleNamespace(loads=_same)),
-    ),
-    _ndjson("py-jsonl", "text", lambda chunks: _module("jsonl").load(_file(chunks), cls=_same)),
     _ndjson("requests, iter_lines", "text", _by_requests),
     _ndjson(
         "httpx, iter_lines", "text", lambda chunks: _module("httpx").Response(200, content=iter(chunks)).iter_lines()
     ),
-    _ndjson("aiohttp, a loop over the content", "text", _by_aiohttp),
     _ndjson(OURS, "json", lambda chunks: map(parse_json, _own_lines(chunks))),
     _ndjson("ndjson", "json", lambda chunks: _module("ndjson").reader(_text_file(chunks))),
-    _ndjson("json-lines", "json", lambda chunks: _module("json_lines").reader(_file(chunks))),
     _ndjson(OURS, "orjson", lambda chunks: map(_module("orjson").loads, _own_lines(chunks))),
     _ndjson(
         "ijson", "orjson",

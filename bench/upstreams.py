@@ -1,6 +1,6 @@
 """`python -m bench.upstreams PLAN`: plays the upstream of a function's streams, and a bucket, in a process of its own.
 
-The first word of a stream's path says what it does, one of `BEHAVIOURS`. Each event holds the instant at which it was
+The first word of a stream's path says what it does, a method of `Source`. Each event holds the instant at which it was
 sent, by the monotonic clock, which all processes of a machine share. The first line that it prints are two ports, the
 upstream's and the bucket's; a line of JSON follows where a behaviour reports.
 Invariant: the events of a stream are numbered from 1 on without holes, over all its connections.
@@ -15,7 +15,7 @@ import sys
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -91,12 +91,12 @@ class Source:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             request = await reader.readuntil(b"\r\n\r\n")
             name = request.split()[1].decode().strip("/")
-            behaviour = BEHAVIOURS[name.partition("-")[0]]
-            if behaviour is not Source.refuses:
+            behaviour = name.partition("-")[0]
+            if behaviour != "refuses":
                 accept = FRAMINGS[cast(Framing, self._plan.framing)].accept.partition(",")[0]
                 gzip = "Content-Encoding: gzip\r\n" if self._plan.is_compressed else ""
                 writer.write(HEAD.format(accept, gzip).encode())
-            await behaviour(self, name, writer)
+            await getattr(self, behaviour)(name, writer)
         writer.close()
 
     def event(self, name: str, size: int = 0) -> bytes:
@@ -208,14 +208,6 @@ class Source:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         _report(sent=self._numbers[name] + 1)
-
-
-BEHAVIOURS: dict[str, Callable[[Source, str, asyncio.StreamWriter], Awaitable[None]]] = {
-    name: getattr(Source, name)
-    for name in (
-        "calm", "flood", "large", "unfinished", "drip", "stall", "lies", "ends", "refuses", "fixed", "load",
-    )
-}  # fmt: skip
 
 
 def _chunk(data: bytes) -> bytes:

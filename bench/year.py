@@ -24,16 +24,11 @@ DAY_S = 86_400
 OVERLAP_MS = 2_000
 
 
-class StreamTakenOver(Exception):
-    """A newer connection of the same execution has the stream."""
-
-
-class ConnectionExpired(Exception):
-    """The function's time is nearly over and no other connection has taken over."""
-
-
-class RenewalDue(Exception):
-    """Either of the two, in the cycle in which a renewal is due; the message begins with which."""
+# By what the function ends a connection: a newer one of the same execution has the stream; the function's time is
+# nearly over and no other has taken over; either of the two, after whose name it begins, where a renewal is due.
+TAKEN_OVER, EXPIRED, DUE = (
+    type(name, (Exception,), {}) for name in ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
+)
 
 
 class Year:
@@ -73,9 +68,9 @@ class Year:
             await self.clock.sleep_until(self.clock.now_ms() + OVERLAP_MS)
         if taker not in (None, payload["execution"]):
             return {"status": "superseded"}
-        error = ConnectionExpired if taker is None else StreamTakenOver
+        error = EXPIRED if taker is None else TAKEN_OVER
         if payload["cycles"] + 1 >= payload["renew_after"]:
-            raise RenewalDue(f"{error.__name__}: a renewal is due")
+            raise DUE(f"{error.__name__}: a renewal is due")
         raise error
 
     async def other(self, call: TaskCall) -> Any:

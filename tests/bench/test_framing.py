@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.framing import LOCK, SIZES, table, text, timed, wires
+from bench.framing import LOCK, SIZES, text, timed, wires
 from bench.readers import NDJSON, OURS, SSE, Outcome, Reader
 from bench.rules import NAMES, verdicts
 
@@ -43,14 +43,6 @@ def test_a_reader_that_reads_something_else_is_not_timed() -> None:
     reader = Reader("other", "text", Outcome, lambda chunk: (chunk.decode(), None))
     with pytest.raises(ValueError, match=r"^other reads something else than was sent$"):
         timed([reader], [b"a"], ["b"], 1)
-
-
-def test_a_cell_has_the_time_and_the_ratio_to_ours() -> None:
-    """By the reader and its work; above 1 ours is ahead."""
-    wire = {"framing": "sse", "work": "events", "event_bytes": 100, "chunks": "event"}
-    rows = [wire | {"reader": name, "cpu_us": us, "ratio": us / 2} for name, us in (("a", 3.0), ("b", 1.0))]
-    lines = list(table(rows, {OURS: dict.fromkeys(NAMES, "kept")}))
-    assert lines[2:4] == ["| a | events | 3.00 (1.5) |", "| b | events | 1.00 (0.5) |"]
 
 
 def test_the_lock_has_a_hash_for_all_and_names_no_host() -> None:
