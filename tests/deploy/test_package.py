@@ -83,10 +83,14 @@ def with_plugin(folder: Path) -> Path:
     return streams
 
 
-CHOSEN = """
-const { choose } = require("./packaging/shipped-profiles.cjs");
-console.log(JSON.stringify([{}, { UPSTREAM_Q: "https://example.org" }].map((upstreams) => choose("prod", upstreams))));
-"""
+def asked(folder: Path, expression: str) -> Any:
+    """What an expression of the plugin's functions comes to, in the project of a folder."""
+    script = f"const plugin = require('./packaging/shipped-profiles.cjs'); console.log(JSON.stringify({expression}))"
+    run = subprocess.run(["node", "-e", script], cwd=folder, capture_output=True, text=True, check=True)
+    return json.loads(run.stdout)
+
+
+UPSTREAMS = '{ UPSTREAM_Q: "https://example.org" }'
 
 
 def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
@@ -104,18 +108,10 @@ def test_an_address_may_be_written_in_any_way_of_toml(tmp_path: Path) -> None:
         assert tomllib.loads(f"{line}\n") == {"address": "${UPSTREAM_Q}/a"}
     comments = '  # address = "${UPSTREAM_Q}/a"\naddress = "https://example.org"  # not ${UPSTREAM_Q}\n'
     (streams / "without.toml").write_text(comments)
-    run = subprocess.run(["node", "-e", CHOSEN], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(run.stdout) == [
+    assert asked(tmp_path, f"[{{}}, {UPSTREAMS}].map((upstreams) => plugin.choose('prod', upstreams))") == [
         {"shipped": ["without"], "left": [[name, "UPSTREAM_Q"] for name in ways]},
         {"shipped": [*ways, "without"], "left": []},
     ]
-
-
-STRAY = """
-const { strayVariable } = require("./packaging/shipped-profiles.cjs");
-const names = JSON.parse(process.argv[1]);
-console.log(JSON.stringify(names.map((name) => strayVariable(name, { UPSTREAM_Q: "https://example.org" }))));
-"""
 
 
 def test_a_profile_with_a_variable_that_no_stage_sets_is_not_packaged(tmp_path: Path) -> None:
@@ -132,18 +128,12 @@ def test_a_profile_with_a_variable_that_no_stage_sets_is_not_packaged(tmp_path: 
     }
     for name, (address, _) in ways.items():
         (streams / f"{name}.toml").write_text(f"# ${{NO}}\naddress = '{address}'\n")
-    run = subprocess.run(
-        ["node", "-e", STRAY, json.dumps(list(ways))], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    for (name, (_, what)), sentence in zip(ways.items(), json.loads(run.stdout), strict=True):
+    said = asked(tmp_path, f"{list(ways)}.map((name) => plugin.strayVariable(name, {UPSTREAMS}))")
+    for (name, (_, what)), sentence in zip(ways.items(), said, strict=True):
         begins = None if what is None else f"env/streams/{name}.toml holds {what}, which no stage sets: "
         assert (sentence and sentence[: len(begins or "")]) == begins
 
 
-FOREIGN = """
-const { foreignSecret } = require("./packaging/shipped-profiles.cjs");
-console.log(JSON.stringify(["one", "two", "three", "four"].map((name) => foreignSecret(name, "prod"))));
-"""
 REFUSED = "but the stage prod can read names under /streamkeeper/prod/ alone: write "
 
 
@@ -153,18 +143,13 @@ def test_a_profile_with_a_secret_of_another_stage_is_not_packaged(tmp_path: Path
     (tmp_path / "env" / "dev.yml").touch()
     own = "# ${secret:/streamkeeper/dev/x}\nZ = 1  # ${ssm:/streamkeeper/dev/x}\n"
     own += 'A = "${secret:a:b} ${ssm:a/b}"\nB = "${ssm:/streamkeeper/prod/a}"\n'
-    for name, last in (("one", ""), ("two", "/streamkeeper/dev/a:b"), ("three", "/streamkeeper/a"), ("four", "/x/a")):
-        (streams / f"{name}.toml").write_text(own + (f'C = "Bearer ${{secret:{last}}}"\n' if last else ""))
-    run = subprocess.run(["node", "-e", FOREIGN], cwd=tmp_path, capture_output=True, text=True, check=True)
-    none, *sentences = json.loads(run.stdout)
-    assert none is None
-    for (name, whole, short), sentence in zip(
-        (("two", "/streamkeeper/dev/a", "a"), ("three", "/streamkeeper/a", "a"), ("four", "/x/a", "x/a")),
-        sentences,
-        strict=True,
-    ):
+    (streams / "own.toml").write_text(own)
+    assert asked(tmp_path, "plugin.foreignSecret('own', 'prod')") is None
+    for whole, short in (("/streamkeeper/dev/a", "a"), ("/streamkeeper/a", "a"), ("/x/a", "x/a")):
+        (streams / "other.toml").write_text(f'{own}C = "Bearer ${{secret:{whole}:b}}"\n')
         write = f"{REFUSED}${{secret:{short}}}, which is /streamkeeper/prod/{short}."
-        assert sentence == f"env/streams/{name}.toml refers to {whole}, {write}"
+        sentence = f"env/streams/other.toml refers to {whole}, {write}"
+        assert asked(tmp_path, "plugin.foreignSecret('other', 'prod')") == sentence
 
 
 def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
@@ -172,7 +157,7 @@ def test_a_profile_that_is_not_toml_is_not_packaged(tmp_path: Path) -> None:
     streams = with_plugin(tmp_path)
     (streams / "broken.toml").write_text('address = "https://example.org"\ntoken = "secret\n')
     for stage, error in (("prod", "env/streams/broken.toml is not valid TOML: see line 2."), ("local", "")):
-        script = CHOSEN.replace("prod", stage)
+        script = f"require('./packaging/shipped-profiles.cjs').choose('{stage}', {{}})"
         run = subprocess.run(["node", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (error in run.stderr, "secret" in run.stderr, run.returncode) == (True, False, int(bool(error)))
 

@@ -3,10 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,13 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests import projects
 from tests.console.chromium import chromium
 from tests.handlers.deliver import rigs
 from tests.harness import Service, running
-from tests.local.support import PROJECT, client, until
+from tests.local.support import client, until
 
 # Each sink is shown at a real consumer by tests/handlers/deliver, the table's stream by tests/local/service.
 pytestmark = pytest.mark.long
@@ -87,14 +82,6 @@ def keys(service: Service, stream_id: str = ITEMS) -> list[str]:
     return [item["SK"] for item in sorted(service.items("events", stream_id), key=lambda item: str(item["position"]))]
 
 
-def metrics(service: Service) -> dict[tuple[str, str], float]:
-    """The samples of the stream of items, by name and sink."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=60) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        samples = [sample for family in families for sample in family.samples]
-    return {(one.name, one.labels.get("sink", "")): one.value for one in samples if one.labels.get("stream") == ITEMS}
-
-
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Two streams run for a while; meanwhile every function is killed once."""
@@ -115,7 +102,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             s3.create_bucket(Bucket="lake")
             rigs.created(endpoint, "consumer", CONSUMER, SEEN_AT=calls_at)
             assert until(lambda: min(len(hook), len(calls)) > 5, 60), service.log
-            metrics(service)  # they are of the streams that ran since they were first asked for
             for pid in service.sandboxes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -182,38 +168,16 @@ def test_the_status_has_a_row_for_each_sink(story: Story) -> None:
     assert rows["sqs:orders.fifo"]["failed"] > 0
 
 
-def test_the_command_and_the_metrics_say_the_same(story: Story) -> None:
-    """`streamkeeper status` has a line for each sink, `/metrics` a sample for each count and the lag."""
+def test_the_command_says_the_same(story: Story) -> None:
+    """`streamkeeper status` has a line for each sink."""
     rows = story.service.ask("GET", ITEMS)[1]["delivery"]
-    command = [sys.executable, "-m", "local.cli", "status", ITEMS, "--url", f"http://127.0.0.1:{story.service.port}"]
-    printed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stdout
+    printed = story.service.typed("status", ITEMS, "--url", f"http://127.0.0.1:{story.service.port}").stdout
     lines = [line.removeprefix("  delivery  ") for line in printed.splitlines() if line.startswith("  delivery  ")]
-    counts = [
+    assert lines == [
         f"{row['sink']}  {row['delivered']} delivered, {row['failed']} failed, {row['dead_lettered']} dead, "
         f"lag {row['lag_ms'] / 1000:g} s"
         for row in rows
     ]
-    assert lines == counts
-    samples = metrics(story.service)
-    for row in rows:
-        kinds = {"sent_total": "delivered", "waited_total": "failed", "dead_lettered_total": "dead_lettered"}
-        assert {name: samples[f"streamkeeper_delivery_{name}", row["sink"]] for name in kinds} == {
-            name: row[field] for name, field in kinds.items()
-        }
-        assert samples["streamkeeper_delivery_lag_seconds", row["sink"]] == row["lag_ms"] / 1000
-
-
-def test_the_log_has_the_numbers_of_each_stream_and_sink(story: Story) -> None:
-    """As CloudWatch reads metrics: in all at least what the table counts, for it is printed first."""
-    text = (story.data / "logs" / "streamkeeper-test-connection-delivery.log").read_text()
-    documents = [json.loads(line) for line in text.splitlines() if line.startswith('{"_aws"')]
-    sums: Counter[tuple[str, str]] = Counter()
-    for one in documents:
-        sums[one["stream"], one["sink"]] += one["Delivered"]
-    sinks = {(ITEMS, "sqs:orders.fifo"), (ITEMS, "webhook:127.0.0.1"), (LOG, "s3:lake"), (CALLS, "lambda:consumer")}
-    assert set(sums) == sinks
-    for row in story.status["delivery"]:
-        assert sums[ITEMS, row["sink"]] >= row["delivered"] > 0
 
 
 def test_the_page_shows_each_sink(story: Story) -> None:
