@@ -76,7 +76,6 @@ class Route:
     request_templates: Mapping[str, str]
     passthrough: str
     responses: tuple[Mapping[str, Any], ...]
-    needs_key: bool
     needs_signature: bool
 
 
@@ -87,7 +86,6 @@ class ProxyRoute:
     method: str
     path: str
     function: str
-    needs_key: bool
     needs_signature: bool
 
 
@@ -189,27 +187,25 @@ def _machine(resources: Resources, key: str) -> StateMachine:
 def _route(resources: Resources, key: str) -> Route | ProxyRoute | None:
     properties = resources.properties(key)
     integration = properties.get("Integration", {})
+    uri = str(integration.get("Uri", ""))
+    action = uri.rpartition(":states:action/")[2]
+    called = {
+        "method": str(properties["HttpMethod"]),
+        "path": resources.path(resources.raw(key)["Properties"]["ResourceId"]) or "/",
+    }
+    needs_signature = properties.get("AuthorizationType") == "AWS_IAM"
     if integration.get("Type") == "AWS_PROXY":
-        function = _INVOCATION.search(str(integration["Uri"]))
-        return function and ProxyRoute(
-            method=str(properties["HttpMethod"]),
-            path=resources.path(resources.raw(key)["Properties"]["ResourceId"]) or "/",
-            function=function[1],
-            needs_key=bool(properties.get("ApiKeyRequired", False)),
-            needs_signature=properties.get("AuthorizationType") == "AWS_IAM",
-        )
-    action = str(integration.get("Uri", "")).rpartition(":states:action/")[2]
+        function = _INVOCATION.search(uri)
+        return function and ProxyRoute(**called, function=function[1], needs_signature=needs_signature)
     if action not in ("StartExecution", "StartSyncExecution"):
         return None
     return Route(
-        method=str(properties["HttpMethod"]),
-        path=resources.path(resources.raw(key)["Properties"]["ResourceId"]),
+        **called,
         waits=action == "StartSyncExecution",
         request_templates={kind: str(text) for kind, text in integration.get("RequestTemplates", {}).items()},
         passthrough=str(integration.get("PassthroughBehavior", "WHEN_NO_MATCH")),
         responses=tuple(integration.get("IntegrationResponses", ())),
-        needs_key=bool(properties.get("ApiKeyRequired", False)),
-        needs_signature=properties.get("AuthorizationType") == "AWS_IAM",
+        needs_signature=needs_signature,
     )
 
 

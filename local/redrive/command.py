@@ -15,7 +15,7 @@ from typing import Any
 from handlers.redrive.redriving import LEFT, RUNS, Outcome, Redrive
 from handlers.redrive.restore import KNOWN
 from local.printable import printable
-from local.redrive.stage import here
+from local.redrive.stage import connect
 from local.streams import asking
 from local.user_error import UserError
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where nothing is left, 1 where something is; raises UserError."""
     if arguments.stream_id is not None:
         return asking.refusals(_by_api)(arguments)
-    redrive = Redrive(here(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
+    redrive = Redrive(connect(arguments.stage), restart=arguments.restart, dry_run=arguments.dry_run)
     wanted = None if arguments.stream is None else frozenset(arguments.stream)
     outcomes = []
     with contextlib.closing(redrive.outcomes(wanted)) as each:

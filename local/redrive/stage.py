@@ -5,7 +5,6 @@ reached is one sentence that names it, before any message was received.
 """
 
 import os
-from collections.abc import Mapping
 
 import boto3
 from botocore.config import Config
@@ -15,20 +14,24 @@ from handlers.redrive.redriving import Stage
 from handlers.redrive.restore import Events
 from handlers.store.overflow import Objects
 from local import stages
-from local.listener import HOST
+from local.aws_endpoints import OWN_KEYS
+from local.listener import HOST, read_port
+from local.template import REGION
 from local.user_error import UserError
 
 TRIES, TRIES_HERE = 4, 2
 
 
-def connect(name: str | None, environment: Mapping[str, str]) -> Stage:
+def connect(name: str | None) -> Stage:
     """The deployed stage of this name; None: that of the run on this machine. Raises UserError."""
     local = name is None
-    name = name or environment.get("STREAMKEEPER_STAGE") or "local"
+    name = name or os.environ.get("STREAMKEEPER_STAGE") or "local"
     stages.check_name(name)
     names = stages.names(name)
-    where = _of_this_machine(environment) if local else _deployed(environment)
-    place = where.get("endpoint_url") or environment.get("AWS_ENDPOINT_URL") or f"the region {where['region_name']}"
+    # As serverless.yml chooses the region.
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    where = _of_this_machine() if local else {"region_name": region}
+    place = where.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL") or f"the region {where['region_name']}"
     tries = TRIES_HERE if local else TRIES
     config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": tries})
     try:
@@ -56,24 +59,10 @@ def connect(name: str | None, environment: Mapping[str, str]) -> Stage:
     )
 
 
-def _of_this_machine(environment: Mapping[str, str]) -> dict[str, str]:
-    port = environment.get("PORT") or "3000"
-    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65533):
-        raise UserError(f"PORT must be a number from 1 to 65533, not {port!r}.")
+def _of_this_machine() -> dict[str, str]:
     return {
-        "endpoint_url": f"http://{HOST}:{int(port) + 1}",
-        "region_name": "us-east-1",
-        "aws_access_key_id": "local",
-        "aws_secret_access_key": "local",
+        "endpoint_url": f"http://{HOST}:{read_port(os.environ) + 1}",
+        "region_name": REGION,
+        "aws_access_key_id": OWN_KEYS[0],
+        "aws_secret_access_key": OWN_KEYS[1],
     }
-
-
-def _deployed(environment: Mapping[str, str]) -> dict[str, str]:
-    # As serverless.yml chooses.
-    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
-    return {"region_name": region}
-
-
-def here(name: str | None) -> Stage:
-    """As `connect`, by this process's environment."""
-    return connect(name, os.environ)

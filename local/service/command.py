@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from local import collection, own_hosts
 from local.aws_endpoints import OWN_KEYS, needs_embedded, require_others
-from local.listener import HOST, bind, port_of
+from local.listener import HOST, bind, port_of, read_port
 from local.metrics import export
 from local.permissions.guard import RECORD
 from local.service import capacity, osls
@@ -43,10 +43,7 @@ class Options:
 
 def read_options(environment: Mapping[str, str]) -> Options:
     """Returns the options; defaults are stage local, port 3000, folder .streamkeeper. A bad one: UserError."""
-    text = environment.get("PORT") or "3000"
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65533):
-        raise UserError(f"PORT must be a number from 1 to 65533, not {text!r}; PORT, PORT+1 and PORT+2 are used.")
-    port = int(text)
+    port = read_port(environment)
     # A bad endpoint or number is reported before anything is started.
     require_others(environment, range(port, port + 3))
     capacity.read(environment)

@@ -17,7 +17,7 @@ from handlers.errors import StoreUnavailable
 from handlers.upgrade.upgrade_records import UpgradeRecords
 from local import stages
 from local.printable import printable
-from local.redrive.stage import here
+from local.redrive.stage import connect
 from local.user_error import UserError
 
 SUCCESS, CLEAN, DIRTY = 0, 1, 3
@@ -94,7 +94,7 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit status; raises UserError."""
-    stage = here(arguments.stage)
+    stage = connect(arguments.stage)
     names = stages.names(stage.control_table.removeprefix("streamkeeper-").removesuffix("-control"))
     machine_arn = stage.machine_arn.replace(names["connections"], names["upgrade"])
     option = f" --stage {arguments.stage}" if arguments.stage else ""

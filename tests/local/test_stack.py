@@ -45,11 +45,10 @@ def test_the_recorded_template() -> None:
     assert (control.name, control.handler) == ("streamkeeper-test-connection-control", "handlers/control.handler")
     route = next(route for route in stack.routes if isinstance(route, Route))
     assert [other for other in stack.routes if other is not route] == [
-        ProxyRoute(method, "/connections/{streamId}", control.name, needs_key=True, needs_signature=False)
+        ProxyRoute(method, "/connections/{streamId}", control.name, needs_signature=False)
         for method in ("GET", "DELETE")
     ]
     assert (route.method, route.path, route.passthrough) == ("POST", "/connections/{streamId}", "NEVER")
-    assert route.needs_key
     assert f'"stateMachineArn": "{arn}"' in route.request_templates["application/json"]
     assert [table["TableName"] for table in stack.tables] == ["streamkeeper-test-events", "streamkeeper-test-control"]
     assert [queue["QueueName"] for queue in stack.queues] == ["streamkeeper-test-dead-letters"]

@@ -56,7 +56,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Tables:
 def typed(tables: Tables, states: States, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """The exit status."""
     stage = SimpleNamespace(states=states, dynamodb=tables, control_table=NAMES["control_table"], machine_arn=MACHINE)
-    monkeypatch.setattr(command, "here", lambda _: stage)
+    monkeypatch.setattr(command, "connect", lambda _: stage)
     return main(["upgrade", *words])
 
 
