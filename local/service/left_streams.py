@@ -11,19 +11,16 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.connection.lease import Lease
 from handlers.connection.orphans import Verdict, verdict
 from handlers.errors import StoreUnavailable
-from handlers.store import control_record, typed_values
 from handlers.store.leases import Leases
 from handlers.watching.alerts import with_streams
 from handlers.watching.lease_rounds import Rounds, Turn
 from handlers.watching.orphan_recovery import Described, Orphans, StepFunctions
-from local.aws_endpoints import Endpoints
 from local.service.capacity import Room
 from states_language.server import Executions, KnownExecution
 
@@ -59,17 +56,24 @@ def first_input(text: str) -> str:
 
 
 class LeftStreams:
-    """Those of one run; `control_table` is None where the template has none, and `say` prints a line."""
+    """Those of one run; `leases` reads the control table, `say` prints a line.
+
+    Where it `shares_tables`, somebody else's executions may stand in leases, so only streams of which this service
+    knows an execution are watched.
+    """
 
     def __init__(
-        self, executions: Executions, endpoints: Endpoints, control_table: str | None, room: Room,
-        say: Callable[[str], None],
+        self, executions: Executions, leases: Callable[[], Leases], states: StepFunctions, room: Room,
+        say: Callable[[str], None], *, shares_tables: bool,
     ) -> None:  # fmt: skip
         self._executions = executions
-        self._endpoints = endpoints
-        self._control_table = control_table
+        self._states = states
+        self._leases = leases
+        self._shares_tables = shares_tables
         self._room = room
         self._say = say
+        self._suspects = Turn(ASKED)
+        self._said: dict[str, str] = {}
 
     async def wanted(self) -> list[KnownExecution]:
         """Returns the executions that an earlier run left, without those of streams that somebody has stopped."""
@@ -87,50 +91,11 @@ class LeftStreams:
             sentence = self._room.capacity.sentence
             self._say(f"ALERT: {sentence}, so these are not resumed before there is room: {', '.join(waiting)}")
 
-    def watch(self, states_url: str, machine_arn: str | None, *, shares_tables: bool) -> "OrphanWatch | None":
-        """Returns what looks after orphans with the Step Functions there; None where no machine keeps streams."""
-        if self._control_table is None or machine_arn is None:
-            return None
-        own = Endpoints({}, states_url)
-        # The local Step Functions has no quota.
-        states = StepFunctions(lambda: own.client("stepfunctions"), machine_arn, lambda: None)
-        return OrphanWatch(
-            self._executions, lambda: self._endpoints.client("dynamodb"), states, self._control_table, shares_tables,
-            self._room.admits, self._say,
-        )  # fmt: skip
-
     def _stop_requested(self, known: KnownExecution) -> bool:
-        if self._control_table is None or not stream_of(known):
-            return False
-        key = typed_values.key(stream_of(known), "lease")
-        item = self._endpoints.client("dynamodb").get_item(TableName=self._control_table, Key=key).get("Item", {})
-        return control_record.lease(item).stop
-
-
-class OrphanWatch:
-    """Reads all leases again and again.
-
-    `dynamodb` returns a client. Where `shares_tables`, somebody else's executions may stand in leases, so only streams
-    of which this service knows an execution are looked after. `may_start` says whether this machine has room for a
-    stream, `say` prints a line.
-    """
-
-    def __init__(
-        self, executions: Executions, dynamodb: Callable[[], Any], states: StepFunctions, control_table: str,
-        shares_tables: bool, may_start: Callable[[str], bool], say: Callable[[str], None],
-    ) -> None:  # fmt: skip
-        self._executions = executions
-        self._dynamodb = dynamodb
-        self._states = states
-        self._control_table = control_table
-        self._shares_tables = shares_tables
-        self._may_start = may_start
-        self._say = say
-        self._suspects = Turn(ASKED)
-        self._said: dict[str, str] = {}
+        return bool(stream_of(known)) and self._leases().read(stream_of(known)).stop
 
     async def run(self) -> None:
-        """Checks until it is cancelled."""
+        """Reads all leases again and again, and starts what is orphaned, until it is cancelled."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             try:
@@ -175,7 +140,7 @@ class OrphanWatch:
         def of(stream_id: str, execution: str) -> Described:
             return youngest.get(stream_id) or self._states.describe(execution)
 
-        orphans = Orphans(self._states, self._leases().read, of, self._may_start)
+        orphans = Orphans(self._states, self._leases().read, of, self._room.admits)
         sentences: dict[str, str] = {}
         for stream_id, lease in suspects:
             try:
@@ -186,9 +151,6 @@ class OrphanWatch:
             if orphan is not None:
                 sentences[stream_id] = with_streams(orphan.sentence, groups.get(stream_id, ()))
         return sentences
-
-    def _leases(self) -> Leases:
-        return Leases(self._dynamodb(), self._control_table)
 
 
 def _described(known: KnownExecution) -> Described:

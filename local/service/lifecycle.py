@@ -12,9 +12,11 @@ from typing import IO, Any
 
 from handlers.api import status
 from handlers.api.problems import Problem
+from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
+from handlers.watching.orphan_recovery import StepFunctions as OwnStates
 from local import own_hosts
-from local.aws_endpoints import needs_dynamodb
+from local.aws_endpoints import Endpoints, needs_dynamodb
 from local.checkout import ROOT
 from local.functions.function_pool import Pool
 from local.listener import Listener, port_of
@@ -102,20 +104,19 @@ class Service:
         # Made here, for the machine that answers a POST: the first POST would wait for it, and everything with it.
         await asyncio.to_thread(self._endpoints.client, "stepfunctions")
         executions = self._join(pool)
+        own = Endpoints({}, self._addresses.aws)
+        # The local Step Functions has no quota.
+        states = OwnStates(lambda: own.client("stepfunctions"), self._variable("STATE_MACHINE_ARN"), lambda: None)
         streams = LeftStreams(
-            executions, self._endpoints, self._variable("CONTROL_TABLE"), self._room(executions), self._screen.say
-        )
+            executions, lambda: Leases(self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE")), states,
+            self._room(executions), self._screen.say, shares_tables=not needs_dynamodb(self._environment),
+        )  # fmt: skip
         left = await streams.wanted()
         for listener in self._listeners:
             await listener.start()
         settle()
         streams.resume(left)
-        orphans = streams.watch(
-            self._addresses.aws, self._variable("STATE_MACHINE_ARN"),
-            shares_tables=not needs_dynamodb(self._environment),
-        )  # fmt: skip
-        if orphans is not None:
-            self._tasks.append(asyncio.create_task(orphans.run()))
+        self._tasks.append(asyncio.create_task(streams.run()))
         self._mappings.begin(self.stack.event_sources, pool.invoke)
 
     async def use_code(self) -> list[str]:
@@ -209,7 +210,7 @@ class Service:
         return executions
 
     def _metrics(self, executions: Executions) -> Metrics:
-        table, events = self._variable("CONTROL_TABLE") or "", self._variable("EVENTS_TABLE") or ""
+        table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
             lambda: map(stream_of, executions.running()),
@@ -219,7 +220,7 @@ class Service:
 
     def _room(self, executions: Executions) -> capacity.Room:
         places = GroupPlaces(
-            lambda: self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE") or "",
+            lambda: self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE"),
             lambda: most_places(machine.definition for machine in self.stack.machines),
         )  # fmt: skip
         return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), places.joins)
@@ -259,9 +260,10 @@ class Service:
     def _routes(self) -> list[Route | ProxyRoute]:
         return self._code.routes(self.stack.routes)
 
-    def _variable(self, name: str) -> str | None:
+    def _variable(self, name: str) -> str:
+        """A variable of the functions; "" where none has it."""
         values = (function.environment.get(name) for function in self.stack.functions)
-        return next((value for value in values if value), None)
+        return next((value for value in values if value), "")
 
     def _aws_died(self) -> None:
         # The functions know a newer state than the restored one; new ones resume from the cursor in it.

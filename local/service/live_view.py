@@ -41,7 +41,7 @@ class LiveView:
     """Reads the control table while executions run, and prints what changed."""
 
     def __init__(
-        self, executions: Executions, endpoints: Endpoints, control_table: str | None, screen: Screen,
+        self, executions: Executions, endpoints: Endpoints, control_table: str, screen: Screen,
         unconnected_after_s: int,
     ) -> None:  # fmt: skip
         self._executions = executions
@@ -113,8 +113,6 @@ class LiveView:
 
     def _read(self, stream_ids: list[str]) -> tuple[dict[str, tuple[Records, list[Gap]]], list[str]]:
         """The records and announced losses of each stream that is alone, and the news of each group."""
-        if self._control_table is None:
-            return {}, []
         table = StreamRecords(self._endpoints.client("dynamodb"), self._control_table)
         alone = [one for one in stream_ids if not is_group(one)]
         read, now_ms = table.read_briefly(alone), _now_ms()

@@ -29,7 +29,7 @@ MANAGER, STORE = "handlers/connection_manager.py", "handlers/store/connection_st
 WRITES = "        return self._writer.write(stream_id, fence, first, events, policy)\n"
 # Versions that start and take an event: which file they change, and how. The last one changes the definition alone.
 BAD = {
-    "raises": (MANAGER, (CODE[1], READS + '        raise RuntimeError("a bad version")\n')),
+    "raises": (MANAGER, (CODE[1], '    raise RuntimeError("a bad version")\n' + READS)),
     "says it stores": (STORE, (WRITES, "        return Written(len(events), 0)\n")),
     "leaks": (
         STORE,

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from handlers.store.leases import Leases
 from handlers.watching.orphan_recovery import StepFunctions
-from local.service.left_streams import OrphanWatch, first_input
+from local.service.capacity import Capacity, Room
+from local.service.left_streams import LeftStreams, first_input
 from states_language import server
 from states_language.clock import RealClock
 
@@ -65,7 +67,8 @@ def test_an_execution_that_nobody_knows(
     executions = server.StepFunctions(tmp_path, RealClock()).executions
     states = States()
     known = StepFunctions(lambda: states, MACHINE, lambda: None)
-    watch = OrphanWatch(executions, Table, known, "control", shares_tables, lambda _: may_start, print)
+    room = Room(Capacity(1, "a test"), lambda: [] if may_start else ["another"])
+    watch = LeftStreams(executions, lambda: Leases(Table(), "control"), known, room, print, shares_tables=shares_tables)
     sentences = asyncio.run(watch.check())
     assert (len(states.started), [one.endswith(words or "") for one in sentences.values()]) == (
         started,
