@@ -100,7 +100,7 @@ def _run(arguments: list[str]) -> int:
 
 def _add(name: str, subparsers: Any) -> None:
     """Adds a verb with all that it takes. A module with several verbs adds them by their names."""
-    # What a module makes at its import stays: to look for garbage among it takes a tenth of the time.
+    # What a module makes at its import stays: searching it for garbage takes a tenth of the time.
     gc.disable()
     try:
         module = importlib.import_module(VERBS[name].module)

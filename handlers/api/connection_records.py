@@ -127,7 +127,7 @@ class Connections:
         return UNRECORDED if self._is_over(one) else UNHEARD
 
     def is_of_this_start(self, one: Connection) -> bool:
-        """Whether it came after the last POST: a successor's connections go on with those of whom it renews."""
+        """Whether it came after the last POST: a successor continues those of the execution that it renews."""
         return one.execution == self.lease.execution or one.claimed_ms >= self.lease.started_at_ms
 
     def since_start(self) -> list[Connection]:

@@ -64,7 +64,7 @@ def check_place(after: str, order: Order) -> None:
 
 
 def within(entries: Iterable[Entry], request: PageRequest, layout: Layout) -> Iterator[Entry]:
-    """The entries without the events that came at another time than is asked for, as far as one of its time may come.
+    """The entries without the events of another time than requested, until no event of that time can follow.
 
     A log has events in the order in which they were appended, which was while their function lived.
     """

@@ -201,5 +201,5 @@ def _position(key: str) -> str:
 
 
 def _is_of(gap: Gap, request: PageRequest) -> bool:
-    """Whether any of the gap lies in the time that is asked for; that a stream was stopped is no gap."""
+    """Whether any of the gap lies in the requested time; a stream that was stopped has no gap for it."""
     return gap.cause not in OVER and gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms

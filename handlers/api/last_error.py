@@ -8,7 +8,7 @@ by one. When the next try comes is said as far as it is known:
     neither         nobody knows, or nobody will: the message says which
 
 While somebody tries, the back-off that is written down only keeps others from trying: it is no instant of a try.
-Of a refusal that may pass `final_at` says from when on the next of them ends the stream.
+A refusal that may pass has `final_at`: from then on the next refusal ends the stream.
 
 Once a later connection was answered the error is over: `over_at` has the instant, and nothing is shown as present.
 Invariant: an instant that has passed is never shown as one at which something will be tried.

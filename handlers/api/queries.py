@@ -43,13 +43,13 @@ class PageRequest:
     to_ms: int = FOR_EVER
 
     def has(self, instant_ms: int) -> bool:
-        """Whether what has this instant is asked for."""
+        """Whether the page has what came at this instant."""
         return self.from_ms <= instant_ms < self.to_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the parameters of one list may be: how a place looks, and in words; the usual and the greatest limit.
+    """What the parameters of one list may be: the pattern of a place, and in words; the usual and the greatest limit.
 
     `is_timed` is whether the entries have a time by which they can be chosen.
     """

@@ -84,7 +84,7 @@ def _damage(records: Records) -> str | None:
 
 
 def _trouble(status: str, stuck: dict[str, Any] | None, error: dict[str, Any] | None) -> str | None:
-    """What keeps a stream from its events that somebody tries to connect; None where nothing does."""
+    """What keeps a stream that is being connected from its events; None where nothing does."""
     if stuck is not None:
         words = (stuck["ended_by"] or "the same end").replace("_", " ")
         return f"{stuck['same_ends']} connections in a row got nothing beyond the cursor: {words}"

@@ -47,7 +47,7 @@ def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) ->
     """The status.
 
     `is_open` is whether a connection is known to be open, `is_heard` whether the execution or a connection left a trace
-    in the last ten minutes, `has_connected` whether the execution, or whom it renews, has a connection's record.
+    in the last ten minutes, `has_connected` whether the execution, or the one it renews, has a connection's record.
     """
     if lease.ending and not lease.execution:
         how = ending(lease)
@@ -84,15 +84,16 @@ def status(connections: Connections) -> str:
 
 
 def reason(status: str, connections: Connections) -> str | None:
-    """Why it stands so, as one sentence without its full stop; None where that is as it should be."""
+    """Why the stream has this status, as one sentence without its full stop; None where nothing is wrong."""
     lease = connections.lease
     if status == "unknown":
         return (
             "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
         )
     if status in ("stopping", "stopped"):
+        how = "stopped on request" if status == "stopped" else "stop requested"
         since = f" at {at(lease.stop_at_ms)}" if lease.stop_at_ms else ""
-        return f"a stop was requested{since}; {NOT_AGAIN}"
+        return f"{how}{since}; start it to continue from its cursor"
     words = {"ended": _ended, "rejected": _rejected, "broken": _broken}.get(status)
     return None if words is None else f"{words(connections)}; {NOT_AGAIN}"
 
@@ -127,7 +128,7 @@ def of_connection(cause: str, one: Connection) -> str:
 
 
 def detail(one: Connection) -> str:
-    """What is known of the end beside the word for it: the answer's status with its usual name, or our own words."""
+    """More about the end than its one word: the answer's status with its usual name, or our own words."""
     if one.http_status is None:
         return bounded(one.detail)
     # The name that RFC 9110 gives it, for the upstream's own may be any text.

@@ -1,5 +1,5 @@
-// Where a stream's events go next, a row for each sink, and its dead-letter messages. These are looked at when somebody
-// asks: that receives the queue's messages and gives them back, and SQS counts each time (docs/console.md).
+// Where a stream's events go next, a row for each sink, and its dead-letter messages. These are read only on request:
+// that receives the queue's messages and gives them back, and SQS counts each time (docs/console.md).
 
 import { ask, streamPath } from './api.js';
 import { element, scrolled, text } from './dom.js';

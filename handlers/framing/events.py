@@ -147,7 +147,7 @@ def to_event(frame: Frame, received_at_ms: int, *, key: Rule, cursor: Rule | Non
 
 
 def cursor_after(frame: Frame, rule: Rule | None) -> str | None:
-    """Where to resume after `frame`; None where it says nothing about that, or so much that nobody could ask for it."""
+    """Where to resume after `frame`; None where it says nothing about that, or more than a request can carry."""
     if isinstance(rule, JsonPath):
         return cursor_at(parse_json(frame.data), rule)
     cursor = frame.last_id if rule == "id" else None
@@ -164,13 +164,13 @@ def cursor_behind(last_id: str | None, rule: Rule | None) -> str | None:
 
 
 def cursor_at(body: Any, path: JsonPath) -> str | None:
-    """Where to resume by what stands at `path`; None where nothing does that could be asked for."""
+    """Where to resume by what stands at `path`; None where nothing does that a request can carry."""
     cursor = text_at(body, path)
     return cursor if cursor is None or len(cursor) <= MAX_CURSOR_CHARACTERS else None
 
 
 def named_by(body: Any, key: JsonPath | tuple[JsonPath, ...]) -> str | None:
-    """The text at the place; of several the texts as a JSON array, so that no two lists of texts look the same.
+    """The text at the place; of several the texts as a JSON array, so that no two lists of texts have the same key.
 
     None where one lacks.
     """
@@ -219,7 +219,7 @@ def fitting(key: str | None) -> str | None:
 def parse_json(data: Body) -> Any:
     """The JSON value of `data`, or None; it is shared, so nobody may change it.
 
-    The last one is remembered, since several rules of a profile may look into one body. A number of thousands of digits
+    The last one is remembered, since several rules of a profile may read one body. A number of thousands of digits
     or a nesting of thousands counts as invalid JSON.
     """
     seen, value = _last_parsed[0]
@@ -244,7 +244,7 @@ def _parsed(data: Body) -> Any:
         return None
     try:
         if isinstance(data, str):
-            # json.loads takes twice as long: it looks for blanks around the value, where there rarely are.
+            # json.loads takes twice as long: it skips blanks around the value, and there are rarely any.
             value, end = _raw_decode(data)
             if end == len(data):
                 return value

@@ -30,7 +30,7 @@ class Frame(NamedTuple):
 
     `id` and `name` are those the frame itself carried; `last_id` is the last event ID after it, its own or an earlier
     one ("" where the upstream reset it, None where there never was one). `is_comment` marks a comment of an event
-    stream, which is not an event: only a decoder that was asked for comments returns them, in place among the events.
+    stream, which is not an event: only a decoder made with `comments` returns them, in place among the events.
     """
 
     data: "Body"
@@ -84,7 +84,7 @@ class Decoder:
 
     # The last event ID so far, also of a block that held no event; None where there never was one.
     last_event_id: str | None = None
-    # The reconnection time that the upstream asked for last; None where it never did.
+    # The last reconnection time that the upstream requested, in milliseconds; None where it never did.
     reconnection_ms: int | None = None
     _skipped: Skipping | None = None
     _free_bytes = -1  # what a decoder has worked out of the bound; negative for nothing
@@ -200,7 +200,7 @@ class Head:
 
 
 def encoded(body: str | bytes) -> Iterator[bytes]:
-    """The body's bytes, a text's in UTF-8, in pieces: one of 16 MB has no room twice."""
+    """The body's bytes, a text's in UTF-8, in pieces: a body of 16 MB does not fit into memory twice."""
     for at in range(0, len(body), PIECE):
         piece = body[at : at + PIECE]
         yield piece.encode() if isinstance(piece, str) else piece

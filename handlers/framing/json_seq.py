@@ -14,7 +14,7 @@ RS = b"\x1e"
 # A string of JSON on one line, which holds no line end of its own; or a quote that no other closes, with all behind it.
 # Possessive, so that no text makes it try twice.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(").*', re.DOTALL)
-# As many bytes are looked at at once for blanks at the end of a text.
+# How many bytes at the end of a text are searched for blanks at once.
 TAIL_BYTES = 4096
 _OPENS_ITSELF = (b"{", b"[", b'"')
 

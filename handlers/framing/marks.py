@@ -2,7 +2,7 @@
 
 For example the mark `{ event = "error", json = { "$.code" = 410 } }` fits a frame with that event name whose body has
 that code, and `{ absent = ["$.items"] }` a frame of JSON in which nothing stands there. Invariant: a frame that lacks
-what a mark names does not fit it, nor does what is not JSON fit a mark that looks into it; nothing is raised, whatever
+what a mark names does not fit it, nor does what is not JSON fit a mark that reads JSON; nothing is raised, whatever
 the upstream sent.
 """
 
@@ -34,13 +34,13 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a frame of one kind looks; what is not None must hold, all of it.
+    """The pattern of a frame of one kind; each part that is not None must hold.
 
     `event` is the event's name, `data` its whole text; `comment` is how a comment begins. `json` are places in the body
     with their values: ANYTHING is whatever stands there. `absent` are places where nothing stands, or null.
 
     Of a heartbeat or a disconnect `cursor` is where it says how far the stream has come, and `first_cursor` where a
-    heartbeat says that to a connection alone which asked for no place.
+    heartbeat says that only to a connection that requested no place.
     """
 
     event: str | None = None
@@ -53,7 +53,7 @@ class Mark:
 
     @property
     def reads_json(self) -> bool:
-        """Whether it looks into the body."""
+        """Whether it reads the body."""
         return bool(self.json or self.absent)
 
     def fits(self, frame: Frame, body: Any) -> bool:
@@ -73,7 +73,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The marks of each kind, and whether any looks into the body or at comments; the first kind that fits counts.
+    """The marks of each kind, and whether any reads the body or comments; the first kind that fits counts.
 
     `names` are those that an event must have to be of a kind: None where it may have any.
     """
@@ -84,7 +84,7 @@ class Marks:
     names: frozenset[str] | None = None
 
     def kind(self, frame: Frame) -> Kind:
-        """What `frame` is; the body is parsed as JSON only where a mark looks into it."""
+        """What `frame` is; the body is parsed as JSON only where a mark reads it."""
         if self.of and (self.names is None or (frame.name or "message") in self.names):
             body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
             for kind, mark in self.of:

@@ -132,7 +132,7 @@ class NdjsonDecoder(Decoder):
 def _lines(data: bytes, begin: int, end: int) -> Sequence[Body]:
     """The lines of data[begin:end], which ends with a LF."""
     middle = (begin + end) // 2
-    # To split looks at each byte and to search does not, but takes a call a line: it is faster for long lines.
+    # Splitting reads each byte. Searching does not, but takes a call a line: it is faster for long lines.
     if end - begin > LONG and data.find(b"\n", middle, middle + LONG) < 0:
         bodies: list[Body] = []
         while begin < end:

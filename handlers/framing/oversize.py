@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# How much of a frame is kept. In Base64 it fits a message of SQS with room for the rest.
+# How much of a frame is kept. In Base64 it fits a message of SQS beside the other fields.
 HEAD_BYTES = 64 * 1024
 
 
@@ -28,7 +28,7 @@ class Oversize:
     """What is left of a frame's body: how many bytes it had, their SHA-256 in hexadecimal, and the first 64 KB.
 
     `is_whole` is False where the frame had not ended when the connection did: then it is of the bytes until there.
-    `is_crowded` is whether the other streams of its function left no room for what the profile would have taken.
+    `is_crowded` is whether the buffers of its function's other streams made it too long, and not the profile.
     """
 
     size_bytes: int

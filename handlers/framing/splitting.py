@@ -2,7 +2,7 @@
 
     path $.result.events    {"result": {"events": [{"n": 1}, {"n": 2}]}}    the events {"n": 1} and {"n": 2}
 
-A server batches as it likes: what came in two frames comes in one when it is asked for again. So an event is known by
+A server batches as it likes: what came in two frames may come in one when requested again. So an event is known by
 its element, never by its frame. A rule reads an element as the frame that holds it alone: what the profile spells
 `$.result.events[*].n` is `$.result.events[0].n` here.
 

@@ -9,7 +9,7 @@ behind the data. Where such a field alone is longer than 64 KB it is left out; s
 
 from handlers.framing.frames import LONG, Decoder, Frame, new_frame
 
-# The upstream may ask for any reconnection time, with any number of digits; longer than a day counts as a day.
+# The upstream may request any reconnection time, with any number of digits; more than a day counts as a day.
 MAX_RECONNECTION_MS = 86_400_000
 LONG_LINE_BYTES = 1024 * 1024
 
@@ -199,7 +199,7 @@ class SseDecoder(Decoder):
             self._forget_block()
             raise self._too_long(frames)
         if self._line.startswith(b":"):
-            # A comment is no part of a block: what is asked for of it is how it begins.
+            # A comment is no part of a block: only its beginning is needed.
             self._cut_line(max(1, min(self._head_bytes, self._max_frame_bytes - self._block_bytes)))
             return
         self._skipped, self._has_data = self._skipping(), False
@@ -286,7 +286,7 @@ class SseDecoder(Decoder):
 def _whole_lines(text: str) -> list[str]:
     """The lines of `text`, each of which a LF ends.
 
-    Splitting looks at each character and searching does not, but takes a call a line: it is faster for long lines.
+    Splitting reads each character. Searching does not, but takes a call a line: it is faster for long lines.
     """
     middle = len(text) // 2
     if len(text) <= LONG or text.find("\n", middle, middle + LONG) >= 0:

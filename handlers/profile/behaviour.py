@@ -186,7 +186,7 @@ class Profile:
     def cursor_beside(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
         """Where to resume after a heartbeat or a disconnect: by its mark's own paths, where it has any.
 
-        `is_resumed` is whether the connection asked for what came after a cursor.
+        `is_resumed` is whether the connection requested what came after a cursor.
         """
         mark = self.marks.first(kind, frame)
         if mark is None or (mark.cursor is None and mark.first_cursor is None):
@@ -197,7 +197,7 @@ class Profile:
         return next((cursor for cursor in cursors if cursor is not None), None)
 
     def oldest_after(self, frame: Frame) -> str | None:
-        """The oldest place that can be asked for, as a frame names it that says that the cursor is too old."""
+        """The oldest place that can be requested, as named by a frame which says that the cursor is too old."""
         path = self.resume.oldest if self.resume is not None else None
         return (cursor_at(parse_json(frame.data), path) or None) if path is not None else None
 
@@ -212,7 +212,7 @@ class Profile:
 
     @property
     def reach_ms(self) -> int | None:
-        """How far back the upstream goes when it is asked for what came since; None: to the cursor, however old.
+        """How far back the upstream goes when it resumes; None: to the cursor, however old.
 
         0, for no time at all, where the profile leaves it to the framing's default: an upstream that knows no
         Last-Event-ID ignores it, so nothing says that it has closed a gap.
@@ -222,7 +222,7 @@ class Profile:
         return 0 if self.resume.is_default else self.resume.reach_s * 1000 or None
 
     def asks(self, cursor: str | None) -> bool:
-        """Whether a request with `cursor` asks for what came after an event that was seen."""
+        """Whether a request with `cursor` resumes after an event that was seen."""
         return self.resume is not None and bool(cursor) and cursor != self.resume.fallback
 
     def meaning(self, status: int) -> Meaning:
@@ -252,7 +252,7 @@ class Profile:
         return fill(self.address, stream_id)
 
     def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
-        """What to send to open the stream behind `cursor`; None and "" ask for no particular place.
+        """What to send to open the stream behind `cursor`; None and "" request no particular place.
 
         Raises ProfileError where a secret cannot stand in a header.
         """
@@ -273,7 +273,7 @@ class Profile:
         return UpstreamRequest(self.method, address, headers, body, self.allow_private, held, portable)
 
     def _headers(self, secrets: Secrets) -> dict[str, bytes]:
-        # Unless the profile asks for it: compression makes many upstreams hold events back until a block is full.
+        # Identity unless the profile wants it: compression makes many upstreams hold events back until a block is full.
         encoding = "gzip, deflate" if self.compression else "identity"
         headers = {"accept": FRAMINGS[self.framing].accept, "accept-encoding": encoding}
         # What browsers send for an EventSource: no cache on the way may answer with what it has (RFC 9111, 5.2.1.4).

@@ -176,12 +176,12 @@ class Fields:
         return self.inside(field, value)
 
     def rest(self) -> dict[str, Any]:
-        """What is left, taken."""
+        """All remaining fields, taken."""
         left, self._table = self._table, {}
         return left
 
     def _pop(self, field: str, default: Any) -> Any:
-        """The value, taken; whoever asks for a field knows it."""
+        """The value, taken; a field that is taken is known."""
         self._known.append(field)
         return self._table.pop(field, default)
 

@@ -20,13 +20,13 @@ _POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """How to ask for what came after the cursor: in the header, the query parameter or the body's place `name`.
+    """How to request what came after the cursor: in the header, the query parameter or the body's place `name`.
 
     `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
-    taken from one that is an instant; `fallback` is asked for when the upstream no longer knows the cursor.
+    taken from one that is an instant; `fallback` is requested when the upstream no longer knows the cursor.
     `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
     `confirmed_by` is a header of the answer that repeats the cursor: another value there means that events were lost.
-    `oldest` is where a frame that says that the cursor is too old names the oldest place that can be asked for.
+    `oldest` is where a frame that says that the cursor is too old names the oldest place that can be requested.
     `is_default` is true where the profile says nothing: nobody knows whether this upstream keeps what it has sent.
     """
 

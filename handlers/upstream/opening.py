@@ -74,7 +74,7 @@ def redirected(request: UpstreamRequest, status: int, location: str) -> Upstream
         raise RedirectRefused("the upstream redirected to an address that is not a valid one for a stream")
     if (before[0], after[0]) == ("https", "http"):
         raise RedirectRefused("the upstream redirected from https to http")
-    # RFC 9110, sections 15.4.2 to 15.4.4: 303 asks for GET, and 301 and 302 turn a POST into one, as everybody does.
+    # RFC 9110, sections 15.4.2 to 15.4.4: 303 requires GET, and 301 and 302 turn a POST into one, as everybody does.
     if status == 303 or (status in (301, 302) and request.method == "POST"):
         request = replace(request, method="GET", body=None)
     if before != after:

@@ -44,7 +44,7 @@ LITTLE_BYTES = 2048
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much one read takes, how much may wait, and whom the reader's thread calls once something has come."""
+    """How much one read takes, how much may wait, and what the reader's thread calls once something has come."""
 
     chunk_bytes: int
     inbox_bytes: int

@@ -1,9 +1,9 @@
 """The verb `console`: serves the page of an API on this machine's loopback, and asks the API in the page's place.
 
 A browser makes no signature, so the page of a stage with `api_auth: iam` cannot be opened by its address. Here each
-request of the page is signed, or gets the key, on its way. Invariants: no credential reaches the browser; who does not
-know the word that begins each path, which is new each time, is answered by nothing but 404, and so is no other host's
-page (local/own_hosts.py); what the API answers is passed on as it is, but for an event stream, which is kept open here.
+request of the page is signed, or gets the key, on its way. Invariants: no credential reaches the browser; requests
+without the secret word that begins each path, new each time, and those of another host's page (local/own_hosts.py) are
+refused; what the API answers is passed on as it is, but for an event stream, which is kept open here.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _PASSED = (
     *("content-type", "content-security-policy", "x-content-type-options", "referrer-policy"),
     *("cache-control", "etag", "retry-after", "allow"),
 )
-# How often new events are asked for: a deployed API is paid for by the request.
+# How often new events are polled: a deployed API is paid for by the request.
 EVERY_S = 2.0
 
 

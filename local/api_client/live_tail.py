@@ -16,8 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from handlers.api import event_pages
 from local.api_client.following import Following
 
-# How often is looked for new events on this machine, and after how long without one a comment keeps the connection
-# alive.
+# How often new events are polled on this machine, and after how long without one a comment keeps the connection alive.
 EVERY_S, SILENT_S = 0.5, 15.0
 # Answers the request as the function does, in JSON, from behind this position.
 Page = Callable[[str], Awaitable[Response]]

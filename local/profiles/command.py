@@ -35,7 +35,7 @@ def add(subparsers: Any) -> None:
     check = verbs.add_parser(
         "check",
         help="name every problem of a profile, or say that it is sound and how it resumes",
-        description="Names every problem of each file. Of a sound one it says how it resumes, and warns.",
+        description="Names every problem of each file. For a valid profile it also prints how the stream resumes.",
         epilog="Exit status: 0 no problem, 1 problems (with --strict warnings too), 2 a file cannot be read.",
     )
     check.add_argument(

@@ -136,7 +136,7 @@ class Recorder(Fields):
 def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
-    # The parser looks into the table whether a frame is taken apart at all, and whether events go anywhere.
+    # The parser reads these two tables only where they are there.
     read(fields, "schema", {"split": {}, "deliver": []}, {}, 0)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -179,7 +179,7 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
         {
             "stream": "demo",
             "status": "stopping",
-            "reason": f"a stop was requested at {requested_at}; a POST starts the stream again",
+            "reason": f"stop requested at {requested_at}; start it to continue from its cursor",
             "execution": MINE,
             "ended_at": None,
             "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
@@ -245,7 +245,7 @@ def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: Modul
         {
             "stream": "demo",
             "status": "stopped",
-            "reason": f"a stop was requested at {requested_at}; a POST starts the stream again",
+            "reason": f"stopped on request at {requested_at}; start it to continue from its cursor",
             "execution": None,
             "ended_at": None,
             "holder": None,

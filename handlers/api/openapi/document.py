@@ -42,7 +42,7 @@ def document(base: str = "") -> dict[str, Any]:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": base or "/"}],
-        # A stage asks for a key or for a signature, the local run mostly for nothing.
+        # A stage requires a key or a signature; the local run usually neither.
         "security": [{}, {"key": []}, {"signature": []}],
         "paths": paths,
         "components": {

@@ -118,7 +118,7 @@ def test_a_stop_request_after_the_end_changes_nothing_of_it(how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "more", "reason"),
     [
-        ("stopped", {"stop_at_ms": 7, "stop": True}, "a stop was requested at 1970-01-01T00:00:00.007Z"),
+        ("stopped", {"stop_at_ms": 7, "stop": True}, "stopped on request at 1970-01-01T00:00:00.007Z"),
         ("ended", {}, "the upstream answered 204: the stream has ended"),
         ("rejected", {}, "refused: 401 Unauthorized"),
         ("broken", {}, "the last execution failed: RenewalFailed: No successor."),
@@ -133,7 +133,8 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
     }
     one = connection(1, "B", None, claimed_ms=3, seen_ms=3, **ends.get(how, {"ended_by": "stopped"}))
     body = shown(one, execution="", ending=error, ending_cause=cause, ended_at_ms=5, **more)
-    assert (body["status"], body["reason"]) == (how, f"{reason}; a POST starts the stream again")
+    again = "start it to continue from its cursor" if how == "stopped" else "a POST starts the stream again"
+    assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
 
 
 def test_a_connection_that_outlives_its_execution_is_shown_and_decides_nothing() -> None:
