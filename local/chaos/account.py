@@ -11,22 +11,24 @@ from typing import Any
 from handlers.store.connection_store import Store
 from handlers.store.event_items import stream_of
 from local.chaos.delivery_run import Delivery
-from local.chaos.deployments import QUEUE_URL
+from local.chaos.deployments import QUEUE_URL, Version
 from local.simulation.dynamodb_expressions import Item
 from local.simulation.shared_tasks import not_at_all
 from local.simulation.table_stream import TableStream
 from local.simulation.tables import Key, MemoryDynamoDB
 from local.simulation.unreliable_clients import UnreliableDynamoDB, UnreliableQueue
-from states_language import Execution
+from states_language import Execution, Machine
 from states_language.clock import VirtualClock
 
 Changed = Callable[[str, Key, Item], None]
+Machines = Callable[[Version], Machine]
 
 
 class Account:
-    """Of one run; `names` are a stage's."""
+    """Of one run; `names` are a stage's, `machine_of` loads the definition of a version."""
 
-    def __init__(self, seed: int, names: Mapping[str, str]) -> None:
+    def __init__(self, seed: int, names: Mapping[str, str], machine_of: Machines) -> None:
+        self.machine_of = machine_of
         self.clock = VirtualClock(seed=seed)
         self.origin_ms = self.clock.now_ms()
         self.events_table, self.control_table = names["events_table"], names["control_table"]
@@ -84,7 +86,7 @@ class Account:
             watch(table, key, item)
 
 
-class OwnItems:
+class OwnItems(UnreliableDynamoDB):
     """The client of one stream's functions; a request that names an item of another stream is recorded."""
 
     def __init__(self, dynamodb: UnreliableDynamoDB, stream: str, cross: Callable[[str], None]) -> None:
@@ -92,19 +94,13 @@ class OwnItems:
         self._stream = stream
         self._cross = cross
 
-    def __getattr__(self, operation: str) -> Any:
-        """The method of that name, which looks at the keys first; it is made once."""
-        method = getattr(self._dynamodb, operation)
-
-        def checked(**request: Any) -> Any:
-            for name in _partitions(request):
-                # In the control table a partition key is an id as it is.
-                if self._stream not in (name, stream_of({"PK": {"S": name}})):
-                    self._cross(f"{operation} in the name of {self._stream} is about an item of {name}")
-            return method(**request)
-
-        setattr(self, operation, checked)
-        return checked
+    def send(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request, whose keys are checked first."""
+        for name in _partitions(request):
+            # In the control table a partition key is an id as it is.
+            if self._stream not in (name, stream_of({"PK": {"S": name}})):
+                self._cross(f"{operation} in the name of {self._stream} is about an item of {name}")
+        return self._dynamodb.send(operation, request)
 
 
 def _partitions(request: Mapping[str, Any]) -> list[str]:

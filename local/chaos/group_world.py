@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from handlers.connection.steps import Invocation
@@ -21,8 +22,9 @@ from handlers.run.group_profiles import PROFILES
 from handlers.store import typed_values
 from handlers.store.group_store import group_lease, live_of_member
 from handlers.store.typed_values import Item
+from local import stages
 from local.chaos.account import Account
-from local.chaos.deployments import QUEUE_URL, Version
+from local.chaos.deployments import QUEUE_URL, STAGE
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.table_watch import GroupWatch
 from local.chaos.world import World, input_of
@@ -30,7 +32,7 @@ from local.simulation.links import NotedSlot
 from local.simulation.slots import group_needs
 from local.simulation.slow_requests import VirtualPool
 from local.simulation.virtual_function import VirtualFunction, Waits
-from states_language import Machine, TaskCall
+from states_language import Machine, TaskCall, load
 
 START_ARN = "arn:aws:states:us-east-1:111111111111:stateMachine:start"
 FIRST = "#1"
@@ -40,21 +42,21 @@ AGAIN_MS = 1_000
 STARTS_MS = (100, 1_500)
 
 
+@cache
+def start_machine(together: int) -> Machine:
+    """The deployed machine that answers a POST, where functions keep so many streams."""
+    definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
+    settings = stages.load(STAGE, {"streams_per_function": together})
+    return load(stages.resolve(definition, settings, stages.names(STAGE)))
+
+
 class Group(World):
     """The first group; those beside it are copies that share everything but their id and their records."""
 
-    def __init__(
-        self,
-        account: Account,
-        schedule: Schedule,
-        versions: list[Version],
-        machine_of: Callable[[Version], Machine],
-        start_machine: Callable[[int], Machine],
-    ) -> None:
-        super().__init__(account, schedule, schedule.faults, versions, machine_of, stream=FIRST)
+    def __init__(self, account: Account, schedule: Schedule) -> None:
+        super().__init__(account, schedule, schedule.faults, stream=FIRST)
         account.watch(GROUP, lambda *_change: None)
         account.watch_group = lambda name: self.named(name).group_watch.changed if is_group(name) else None
-        self._start_machine = start_machine
         self.posts = 0
         self.group_watch = GroupWatch(account, self.blame)
         account.watch(FIRST, self.group_watch.changed)
@@ -66,7 +68,7 @@ class Group(World):
     @property
     def start_machine(self) -> Machine:
         """What answers a POST, as it is deployed now."""
-        return self._start_machine(int(self.version.settings["streams_per_function"]))
+        return start_machine(int(self.version.settings["streams_per_function"]))
 
     def deploy(self) -> None:
         """Puts the next version of all groups in place."""
@@ -144,16 +146,8 @@ class Group(World):
 class Member(World):
     """One stream of the groups, with its own schedule."""
 
-    def __init__(
-        self,
-        group: Group,
-        schedule: Schedule,
-        own: Sequence[Fault],
-        versions: list[Version],
-        machine_of: Callable[[Version], Machine],
-        number: int,
-    ) -> None:
-        super().__init__(group.account, schedule, own, versions, machine_of, number, stream=schedule.name)
+    def __init__(self, group: Group, schedule: Schedule, own: Sequence[Fault], number: int) -> None:
+        super().__init__(group.account, schedule, own, number, stream=schedule.name)
         self.group = group
         self.say = self._says
         earlier = [fault for fault in schedule.faults if fault.kind == "redeploy" and fault.at_ms < schedule.joins_ms]
@@ -202,13 +196,9 @@ class Member(World):
     async def _posted(self) -> bool:
         group = self.group
         group.posts += 1
-        name = f"post{group.posts}"
+        clock, name = self.clock, f"post{group.posts}"
         execution = group.start_machine.start(
-            input_of(self.stream),
-            clock=self.clock,
-            perform=group.answers,
-            name=name,
-            machine_arn=START_ARN,
+            input_of(self.stream), clock=clock, perform=group.answers, name=name, machine_arn=START_ARN
         )
         await execution.wait()
         self.say(f"POST is answered: {execution.status} {execution.error or ''}")

@@ -5,15 +5,14 @@ It loads the machine's file once. Invariant: the same schedule and machine give 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import Any
 
 from local import stages
 from local.chaos import delivery_run, invariants
-from local.chaos.account import Account
+from local.chaos.account import Account, Machines
 from local.chaos.api_reader import ApiReader
 from local.chaos.delivery_plan import shorter
-from local.chaos.deployments import STAGE, Version, versions
+from local.chaos.deployments import STAGE, Version
 from local.chaos.faults import strike
 from local.chaos.group_world import Group, Member
 from local.chaos.member_reader import MemberReader
@@ -23,7 +22,6 @@ from local.chaos.world import World
 from states_language import Machine, load
 
 Edit = Callable[[dict[str, Any]], None]
-Machines = Callable[[Version], Machine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +43,6 @@ def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Mach
     if edit is not None:
         edit(definition)
     return load(stages.resolve(definition, stage_settings, stages.names(STAGE)))
-
-
-@cache
-def start_machine(together: int) -> Machine:
-    """The deployed machine that answers a POST, where functions keep so many streams."""
-    definition = stages.definition(stages.ROOT / "statemachines" / "start.asl.yml")
-    settings = stages.load(STAGE, {"streams_per_function": together})
-    return load(stages.resolve(definition, settings, stages.names(STAGE)))
 
 
 def machines(edit: Edit | None = None) -> Machines:
@@ -79,21 +69,19 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
     if schedule.group:
         group = _group(schedule, machine_of)
         return _run(group, [MemberReader(member) for member in group.members], more_ms)
-    account = Account(schedule.seed, stages.names(STAGE))
+    account = Account(schedule.seed, stages.names(STAGE), machine_of)
     faults = (schedule.faults, *(one.faults for one in schedule.beside))
     world, *world_beside = (
-        World(account, one, own, versions(one), machine_of, number)
-        for number, (one, own) in enumerate(zip(schedule.all, faults, strict=True))
+        World(account, one, own, number) for number, (one, own) in enumerate(zip(schedule.all, faults, strict=True))
     )
     world.beside = world_beside
     return _run(world, [ApiReader(one) for one in (world, *world.beside)], more_ms)
 
 
 def _group(schedule: Schedule, machine_of: Machines) -> Group:
-    account = Account(schedule.seed, stages.names(STAGE))
-    group = Group(account, schedule, versions(schedule), machine_of, start_machine)
+    group = Group(Account(schedule.seed, stages.names(STAGE), machine_of), schedule)
     group.beside = [
-        Member(group, one, own.faults, versions(one), machine_of, number)
+        Member(group, one, own.faults, number)
         for number, (one, own) in enumerate(zip(schedule.all, schedule.group, strict=True))
     ]
     return group

@@ -22,7 +22,7 @@ from handlers.store.connection_store import Store
 from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.chaos.account import Account
-from local.chaos.deployments import STREAMS, Version
+from local.chaos.deployments import STREAMS, versions
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.table_watch import Watch
 from local.simulation.chaotic_upstream import ChaoticUpstream
@@ -32,7 +32,7 @@ from local.simulation.slots import stream_needs
 from local.simulation.slow_requests import SlowRequests
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.wire import Wire
-from states_language import Execution, Machine, TaskCall, TaskFailure
+from states_language import Execution, TaskCall, TaskFailure
 from states_language.clock import Timer
 from states_language.timestamps import written
 
@@ -47,20 +47,10 @@ def input_of(stream: str) -> dict[str, Any]:
 
 
 class World:
-    """`schedule` has the faults of all streams; those of `own` meet this one. `number` counts the streams.
-
-    `versions` are deployed one after the other, `machine_of` loads their definitions.
-    """
+    """`schedule` has the faults of all streams; those of `own` meet this one. `number` counts the streams."""
 
     def __init__(
-        self,
-        account: Account,
-        schedule: Schedule,
-        own: Sequence[Fault],
-        versions: list[Version],
-        machine_of: Callable[[Version], Machine],
-        number: int = 0,
-        stream: str = "",
+        self, account: Account, schedule: Schedule, own: Sequence[Fault], number: int = 0, stream: str = ""
     ) -> None:
         self.account = account
         self.stream = stream or STREAMS[number]
@@ -70,12 +60,11 @@ class World:
         self.clock, self.origin_ms = account.clock, account.origin_ms
         self.tables, self.control_table = account.tables, account.control_table
         self.dynamodb, self.say, self.log = account.dynamodb, account.say, account.log
-        self.version, *self._next_versions = versions
+        self.version, *self._next_versions = versions(schedule)
         self.deployed = [self.version]  # until now
         self.settings = self.version.settings
         self.own = own
         self._number = number
-        self._machine_of = machine_of
         self.wire = Wire(self.stream, schedule.key, schedule.unstorable)
         self.watch = Watch(account, self.wire, self.link_of, self.blame)
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
@@ -130,7 +119,7 @@ class World:
         name = f"e{len(self.executions) + 1}" + (f"-{self._number}" if self._number else "")
         self.say(f"execution {name} starts under version {self.version.number}")
         self.definitions.append(self.version.number)
-        execution = self._machine_of(self.version).start(
+        execution = self.account.machine_of(self.version).start(
             input_of(self.stream) if data is None else dict(data),
             clock=self.clock,
             perform=self.perform,

@@ -66,8 +66,7 @@ class Run:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints for it."""
-        names = ("from_ms", "to_ms", "status", "output", "transitions", "history_events")
-        return {name: getattr(self, name) for name in names}
+        return _picked(self, "from_ms to_ms status output transitions history_events")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +104,18 @@ class Replay:
     def as_json(self) -> dict[str, Any]:
         """Returns the object that `--json` prints."""
         return {
-            "rows": [{"at_ms": row.at_ms, "lane": row.lane, "what": row.what} for row in self.rows],
-            "connections": [
-                {"lane": c.lane, "from_ms": c.from_ms, "to_ms": c.to_ms, "ended_by": c.ended_by}
-                for c in self.connections
-            ],
-            "gaps": [{"from_ms": gap.from_ms, "to_ms": gap.to_ms, "cause": gap.cause} for gap in self.gaps],
-            "overlap_ms": self.overlap_ms,
-            "transitions": self.transitions,
-            "history_events": self.history_events,
-            "stored": self.deliveries.stored,
-            "duplicates": self.deliveries.duplicates,
-            "lost": self.deliveries.lost,
-            "status": self.status,
-            "error": self.error,
+            "rows": [_picked(row, "at_ms lane what") for row in self.rows],
+            "connections": [_picked(one, "lane from_ms to_ms ended_by") for one in self.connections],
+            "gaps": [_picked(gap, "from_ms to_ms cause") for gap in self.gaps],
+            **_picked(self, "overlap_ms transitions history_events"),
+            **_picked(self.deliveries, "stored duplicates lost"),
+            **_picked(self, "status error"),
             "executions": [run.as_json() for run in self.runs],
         }
+
+
+def _picked(source: object, names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names.split()}
 
 
 def replay(

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from local.chaos.account import Machines
 from local.chaos.deployments import SHORTER, changeable
 from local.chaos.group_schedule import generate_groups
 from local.chaos.group_world import Group
 from local.chaos.invariants import violations
 from local.chaos.losses import uncovered
 from local.chaos.schedule import POLICIES, Fault, Schedule, generate
-from local.chaos.simulate import DEPLOYED, Machines, machines, run_world
+from local.chaos.simulate import DEPLOYED, machines, run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, lease, quiet_ms
 from local.chaos.world import World
 

@@ -1,11 +1,10 @@
 """Replays of functions that are killed, or halt until their limit, at an upstream that forbids two connections."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.timelines.test_replay import run_table
+from tests.timelines.test_replay import SELDOM, run_table, short
 
 # From the machine's Wait of no seconds to the function's first request, a cold start; then until the answer.
 START_MS, CONNECT_MS = 1_100, 300
@@ -13,26 +12,16 @@ START_MS, CONNECT_MS = 1_100, 300
 
 def scenario(kill_ms: int) -> dict[str, Any]:
     """The stage `prod`, whose lease lasts 20 s; a function starts cold."""
-    return {
-        "machine": "statemachines/connections.asl.yml",
-        "settings": {
-            "function_timeout_s": 900,
-            "wait_s": 840,
-            "margin_s": 20,
-            "lease_every_s": 2,
-            "progress_every_s": 5,
-        },
-        "run_for_s": 1_000,
-        "latencies_ms": {"start": 100, "wait_to_task": START_MS, "connect": CONNECT_MS},
-        "upstream": {"policy": "forbids"},
-        "kills": [{"at_ms": kill_ms}],
-    }
+    settings = {"function_timeout_s": 900, "wait_s": 840, "margin_s": 20, "lease_every_s": 2, "progress_every_s": 5}
+    latencies = {"start": 100, "wait_to_task": START_MS, "connect": CONNECT_MS}
+    kills = [{"at_ms": kill_ms}]
+    return short("forbids", SELDOM, settings=settings, run_for_s=1_000, latencies_ms=latencies, kills=kills)
 
 
 @pytest.mark.parametrize("kill_ms", [2_500, 5_000, 61_234, 400_000, 830_000])
-def test_who_was_killed_is_followed_as_soon_as_a_function_starts(tmp_path: Path, kill_ms: int) -> None:
+def test_who_was_killed_is_followed_as_soon_as_a_function_starts(kill_ms: int) -> None:
     """Nobody waits for the lease to end: the next request goes out when its lane's function has started."""
-    result = run_table(tmp_path, scenario(kill_ms))
+    result = run_table(scenario(kill_ms))
     (gap,) = [gap for gap in result.gaps if gap.from_ms == kill_ms]
     assert (gap.cause, gap.to_ms - gap.from_ms) == ("killed", START_MS + CONNECT_MS)
 
@@ -42,7 +31,7 @@ LIMIT_S, WAIT_S = 60, 50
 
 
 @pytest.mark.parametrize("freeze_ms", [46_500, 48_000, 50_000, 51_199])
-def test_who_reached_its_limit_is_followed_as_soon_as_a_function_starts(tmp_path: Path, freeze_ms: int) -> None:
+def test_who_reached_its_limit_is_followed_as_soon_as_a_function_starts(freeze_ms: int) -> None:
     """The gap is counted from the limit, when the function is over: until then its socket is open, and forbids another.
 
     Its lease outlasts the limit, so the other lane, which came meanwhile, may not open; and that costs no time.
@@ -50,5 +39,5 @@ def test_who_reached_its_limit_is_followed_as_soon_as_a_function_starts(tmp_path
     table = scenario(0) | {"kills": [], "freezes": [{"at_ms": freeze_ms}], "run_for_s": 65}
     table["settings"] |= {"function_timeout_s": LIMIT_S, "wait_s": WAIT_S, "margin_s": 5}
     over_ms = 100 + LIMIT_S * 1000
-    gaps = [(gap.cause, gap.from_ms, gap.to_ms) for gap in run_table(tmp_path, table).gaps]
+    gaps = [(gap.cause, gap.from_ms, gap.to_ms) for gap in run_table(table).gaps]
     assert gaps == [("killed", over_ms, over_ms + START_MS + CONNECT_MS)]

@@ -1,46 +1,35 @@
 """Replays of two lanes that both stay connected."""
 
 import itertools
-from pathlib import Path
 
-from tests.timelines.test_replay import run_table, short
+from tests.timelines.test_replay import SELDOM, run_table, short
+
+HOT = {"policy": "tolerates", "standby": "hot"}
 
 
-def test_a_hot_standby_bridges_a_drop(tmp_path: Path) -> None:
+def test_a_hot_standby_bridges_a_drop() -> None:
     """With both lanes connected, one connection's end is covered by the other; the price is the overlap."""
-    result = run_table(
-        tmp_path,
-        {
-            "machine": "statemachines/connections.asl.yml",
-            "run_for_s": 400,
-            "latencies_ms": {"connect": [100]},
-            "upstream": {"policy": "tolerates", "standby": "hot"},
-        },
-    )
+    result = run_table(short("tolerates", SELDOM, run_for_s=400, latencies_ms={"connect": [100]}, upstream=HOT))
     assert (result.gaps, result.status) == ([], "RUNNING")
     assert result.overlap_ms > 330_000
 
 
-def test_a_renewal_of_a_hot_standby_never_opens_a_third(tmp_path: Path) -> None:
+def test_a_renewal_of_a_hot_standby_never_opens_a_third() -> None:
     """Both lanes are connected and one comes to its renewal: the successor's connection takes its place."""
-    result = run_table(tmp_path, short("tolerates", upstream={"policy": "tolerates", "standby": "hot"}))
+    result = run_table(short("tolerates", upstream=HOT))
     assert (result.gaps, result.status, len(result.runs) >= 4) == ([], "RUNNING", True)
     edges = sorted(edge for c in result.connections for edge in ((c.from_ms, 1), (c.to_ms, -1)))
     assert max(itertools.accumulate(step for _, step in edges)) == 2
 
 
-def test_lanes_that_began_together_get_apart(tmp_path: Path) -> None:
+def test_lanes_that_began_together_get_apart() -> None:
     """A reset of both brings them into phase. Within a life they are apart, and no handover of theirs leaves a gap."""
     drop_ms, life_ms = 3_000_000, 880_000
+    settings = {"function_timeout_s": 900, "wait_s": 840, "margin_s": 20}
+    latencies = {"start": 100, "wait_to_task": 60, "connect": 300}
+    upstream = HOT | {"drops": [{"at_ms": drop_ms}]}
     result = run_table(
-        tmp_path,
-        {
-            "machine": "statemachines/connections.asl.yml",
-            "settings": {"function_timeout_s": 900, "wait_s": 840, "margin_s": 20},
-            "run_for_s": 2 * 3_600,
-            "latencies_ms": {"start": 100, "wait_to_task": 60, "connect": 300},
-            "upstream": {"policy": "tolerates", "standby": "hot", "drops": [{"at_ms": drop_ms}]},
-        },
+        short("tolerates", SELDOM, settings=settings, run_for_s=2 * 3_600, latencies_ms=latencies, upstream=upstream)
     )
     assert [(gap.from_ms, gap.cause) for gap in result.gaps] == [(drop_ms, "reset")]
     begun = sorted(c.from_ms for c in result.connections)

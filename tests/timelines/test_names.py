@@ -32,5 +32,5 @@ def test_a_name_is_one_execution_for_ever(tmp_path: Path) -> None:
     states["Which"]["Default"] = "First"
     (tmp_path / "names.asl.yml").write_text(yaml.safe_dump({"StartAt": "Which", "States": states}))
     upstream = {"policy": "tolerates"}
-    result = run_table(tmp_path, {"machine": "names.asl.yml", "run_for_s": 60, "upstream": upstream})
+    result = run_table({"machine": "names.asl.yml", "run_for_s": 60, "upstream": upstream}, tmp_path)
     assert [run.output for run in result.runs] == ["taken", {"child": 1}]
