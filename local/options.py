@@ -4,6 +4,7 @@ Invariant: the sentence names the option, its bounds and what was given.
 """
 
 import math
+from collections.abc import Sequence
 
 from local.user_error import UserError
 
@@ -13,6 +14,13 @@ def whole(option: str, value: str, least: int, most: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 17 and least <= int(value) <= most):
         raise UserError(f"{option} must be a whole number from {least} to {most}, not {value!r}.")
     return int(value)
+
+
+def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
+    """Returns the word that an option is."""
+    if value not in allowed:
+        raise UserError(f"{option} must be one of {', '.join(allowed)}, not {value!r}.")
+    return value
 
 
 def number(option: str, value: str, least: float, most: float) -> float:

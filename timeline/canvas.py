@@ -18,38 +18,27 @@ _LEAST = 1.5
 _HATCHED = 9
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 604800, 2592000)
 _MOST_TICKS = 9
-_LIGHT = {
-    "ground": "#fff",
-    "ink": "#1b1b1b",
-    "soft": "#5c5c5c",
-    "line": "#d8d8d8",
-    "wait": "#c3c9d2",
-    "open": "#0072b2",
-    "both": "#e69f00",
-    "gap": "#c8321e",
-}
-_DARK = {
-    "ground": "#15181c",
-    "ink": "#eceff1",
-    "soft": "#a3adb5",
-    "line": "#343a40",
-    "wait": "#4a525a",
-    "open": "#56b4e9",
-    "both": "#f0c94a",
-    "gap": "#ff7a5c",
+# On a light page and on a dark one.
+_SHADES = {
+    "ground": ("#fff", "#15181c"),
+    "ink": ("#1b1b1b", "#eceff1"),
+    "soft": ("#5c5c5c", "#a3adb5"),
+    "line": ("#d8d8d8", "#343a40"),
+    "wait": ("#c3c9d2", "#4a525a"),
+    "open": ("#0072b2", "#56b4e9"),
+    "both": ("#e69f00", "#f0c94a"),
+    "gap": ("#c8321e", "#ff7a5c"),
 }
 # Written without variables: drawing programs know classes, and not those.
 _COLOURS = """.tl .ground{{fill:{ground}}}.tl text{{fill:{ink}}}.tl .s{{fill:{soft}}}.tl .l{{stroke:{line}}}
 .tl .wait{{fill:{wait}}}.tl .open{{fill:{open}}}.tl .both{{fill:{both}}}.tl .gap-line{{stroke:{gap}}}
 .tl .thin{{fill:{gap}}}
 """
+_LIGHT, _DARK = (_COLOURS.format(**{name: shades[at] for name, shades in _SHADES.items()}) for at in (0, 1))
 _STYLE = (
     ".tl text{font:12px system-ui,sans-serif}.tl .s{font-size:11px}.tl .g{font-weight:600;font-size:13px}\n"
     ".tl .gap{fill:url(#tl-gap)}.tl .gap-line{stroke-width:3}\n"
-    + _COLOURS.format(**_LIGHT)
-    + "@media (prefers-color-scheme:dark){"
-    + _COLOURS.format(**_DARK)
-    + "}"
+    f"{_LIGHT}@media (prefers-color-scheme:dark){{{_DARK}}}"
 )
 _HATCH = (
     '<defs><pattern id="tl-gap" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'

@@ -15,19 +15,10 @@ from timeline.lanes import Event, with_lanes
 
 _FUNCTION_STARTED = "LambdaFunctionStarted"
 _TASK_STARTED = frozenset({"TaskStarted", _FUNCTION_STARTED, "ActivityStarted"})
-_TASK_ENDED = {
-    "TaskSucceeded": "taskSucceededEventDetails",
-    "TaskFailed": "taskFailedEventDetails",
-    "TaskTimedOut": "taskTimedOutEventDetails",
-    "TaskStartFailed": "taskStartFailedEventDetails",
-    "LambdaFunctionSucceeded": "lambdaFunctionSucceededEventDetails",
-    "LambdaFunctionFailed": "lambdaFunctionFailedEventDetails",
-    "LambdaFunctionTimedOut": "lambdaFunctionTimedOutEventDetails",
-    "ActivitySucceeded": "activitySucceededEventDetails",
-    "ActivityFailed": "activityFailedEventDetails",
-    "ActivityTimedOut": "activityTimedOutEventDetails",
-    "TaskStateAborted": "",
-}
+_TASK_ENDED = frozenset(
+    [f"{kind}{end}" for kind in ("Task", "LambdaFunction", "Activity") for end in ("Succeeded", "Failed", "TimedOut")]
+    + ["TaskStartFailed", "TaskStateAborted"]
+)
 _WAIT_ENDED = frozenset({"WaitStateExited", "WaitStateAborted"})
 
 
@@ -113,15 +104,9 @@ def spans(lane_rows: Iterable[Row]) -> list[Span]:
 
 def transitions(history: Iterable[Event]) -> int:
     """Returns the state transitions that are billed: every state entered, and every retry."""
-    entered = 0
-    attempts = 0
-    tasks_entered = 0
-    for event in history:
-        kind = event["type"]
-        entered += kind.endswith("StateEntered")
-        tasks_entered += kind == "TaskStateEntered"
-        attempts += kind in ("TaskScheduled", "LambdaFunctionScheduled")
-    return entered + max(0, attempts - tasks_entered)
+    kinds: list[str] = [event["type"] for event in history]
+    attempts = sum(kind in ("TaskScheduled", "LambdaFunctionScheduled") for kind in kinds)
+    return sum(kind.endswith("StateEntered") for kind in kinds) + max(0, attempts - kinds.count("TaskStateEntered"))
 
 
 def _calls_function(event: Event) -> bool:
@@ -140,5 +125,5 @@ def _reading(event: Event, only_functions: bool) -> tuple[str, str]:
     if kind in _TASK_STARTED:
         return ("task_started", "") if _calls_function(event) or not only_functions else ("", "")
     if kind in _TASK_ENDED:
-        return "task_ended", event.get(_TASK_ENDED[kind], {}).get("error", "")
+        return "task_ended", event.get(f"{kind[:1].lower()}{kind[1:]}EventDetails", {}).get("error", "")
     return "", ""

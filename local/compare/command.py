@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from local import collection, stages
 from local.compare import backoff_kinds, checkpoints, fault_kinds
@@ -20,8 +20,8 @@ from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
-from local.options import number, whole
-from local.simulation.scenario import DERIVED, POLICIES, Scenario, Upstream
+from local.options import number, one_of, whole
+from local.simulation.scenario import DERIVED, POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
 
@@ -97,9 +97,7 @@ def add(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed; raises UserError for what cannot be run."""
-    if arguments.what not in WHAT:
-        raise UserError(f"--what must be one of {', '.join(WHAT)}, not {arguments.what!r}.")
-    if arguments.what == "checkpoints":
+    if one_of("--what", arguments.what, WHAT) == "checkpoints":
         listed = prices.read()
         print(json.dumps(checkpoints.as_json(listed), indent=1) if arguments.json else checkpoints.text(listed))
         return 0
@@ -143,8 +141,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
 def _chosen(names: list[str] | None) -> list[Strategy]:
     """The strategies to run, in their order: those named, or all that can run here."""
     for name in names or []:
-        if name not in {one.name for one in STRATEGIES}:
-            raise UserError(f"--strategy must be one of {', '.join(s.name for s in STRATEGIES)}, not {name!r}.")
+        one_of("--strategy", name, [one.name for one in STRATEGIES])
     chosen = [one for one in STRATEGIES if not names or one.name in names]
     for one in chosen:
         if one.missing:
@@ -159,10 +156,8 @@ def question(arguments: argparse.Namespace) -> Question:
     """Returns what is asked; raises UserError that names the option."""
     hours = number("--hours", arguments.hours, 0.001, MOST_HOURS)
     limit_s, wait_s = whole("--limit", arguments.limit, 10, 900), whole("--wait", arguments.wait, 1, 900)
-    if arguments.upstream not in POLICIES:
-        raise UserError(f"--upstream must be one of {', '.join(POLICIES)}, not {arguments.upstream!r}.")
     upstream = Upstream(
-        policy=arguments.upstream,
+        policy=cast(Policy, one_of("--upstream", arguments.upstream, POLICIES)),
         overlap_s=number("--overlap-s", arguments.overlap_s, 0, 300),
         resumes=arguments.resumes,
     )

@@ -83,15 +83,6 @@ class World(VirtualStage):
         lengths = (
             (until_ms if task.to_ms is None else min(task.to_ms, until_ms)) - task.from_ms for task in self.tasks
         )
-        return Result(
-            strategy=name,
-            spans=[*self.tasks, *self.waits],
-            connections=connections,
-            gaps=gaps(connections, until_ms),
-            deliveries=deliveries(connections, upstream.events_every_ms, until_ms, resumes=upstream.resumes),
-            transitions=0,
-            billed_ms=sum(lengths) + besides_ms,
-            invocations=len(self.tasks) + besides,
-            until_ms=until_ms,
-            **charges,
-        )
+        found = deliveries(connections, upstream.events_every_ms, until_ms, resumes=upstream.resumes)
+        missed, ran = gaps(connections, until_ms), (0, sum(lengths) + besides_ms, len(self.tasks) + besides)
+        return Result(name, [*self.tasks, *self.waits], connections, missed, found, *ran, until_ms, **charges)

@@ -10,7 +10,7 @@ from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, stage_costs
 from local.costs.model import Costs, Load
 from local.costs.prices import Prices
-from local.options import number, whole
+from local.options import number, one_of, whole
 from local.user_error import UserError
 
 STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
@@ -102,25 +102,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _load(arguments: argparse.Namespace) -> Load:
     per_function = whole("--per-function", arguments.per_function, 1, MOST_TOGETHER)
-    if arguments.store not in STORES:
-        raise UserError(f"--store must be one of {', '.join(STORES)}, not {arguments.store!r}.")
-    if arguments.order is not None and arguments.store != "items":
+    store = one_of("--store", arguments.store, STORES)
+    if arguments.order is not None and store != "items":
         raise UserError("--order belongs to --store items: a log is in order by itself, and has no index.")
-    if arguments.order not in (None, *ORDERS):
-        raise UserError(f"--order must be one of {', '.join(ORDERS)}, not {arguments.order!r}.")
-    if arguments.flush_s is not None and arguments.store != "log":
+    order = one_of("--order", ORDERS[0] if arguments.order is None else arguments.order, ORDERS)
+    if arguments.flush_s is not None and store != "log":
         raise UserError("--flush-s belongs to --store log: an item is written at once.")
-    if arguments.arrivals not in ARRIVALS:
-        raise UserError(f"--arrivals must be one of {', '.join(ARRIVALS)}, not {arguments.arrivals!r}.")
     return Load(
         streams=whole("--streams", arguments.streams or str(per_function), 1, MOST_STREAMS),
         events_per_s=number("--events-per-s", arguments.events_per_s, 0, MOST_EVENTS_PER_S),
         event_bytes=whole("--event-bytes", arguments.event_bytes, 1, MOST_BYTES),
-        store=arguments.store,
+        store=store,
         flush_s=None if arguments.flush_s is None else number("--flush-s", arguments.flush_s, 0, 60),
-        order=arguments.order or "index",
+        order=order,
         per_function=per_function,
-        arrivals=arguments.arrivals,
+        arrivals=one_of("--arrivals", arguments.arrivals, ARRIVALS),
         deliver=_kinds(arguments.deliver),
     )
 

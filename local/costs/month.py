@@ -5,7 +5,7 @@ Invariant: the definition and the settings are those that are deployed, and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from local import collection
@@ -34,9 +34,7 @@ class Month:
 
     def times(self, factor: float) -> Month:
         """So many times as much."""
-        return Month(
-            *(value * factor for value in (self.transitions, self.billed_ms, self.invocations, self.executions))
-        )
+        return Month(*(value * factor for value in astuple(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +70,5 @@ def always_two(source: Scenario) -> Month:
 
 def _replayed(source: Scenario) -> Month:
     with collection.paused():
-        result = replay(source)
-        return Month(
-            transitions=result.transitions,
-            billed_ms=result.billed_ms,
-            invocations=result.invocations,
-            executions=len(result.runs),
-        )
+        found = replay(source)
+        return Month(found.transitions, found.billed_ms, found.invocations, len(found.runs))

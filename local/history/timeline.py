@@ -115,6 +115,5 @@ def _of(histories: Sequence[tuple[str, Sequence[Event]]]) -> Timeline:
 
 def _of_scenario(path: Path) -> Timeline:
     found = replay(scenario.read(path, STAGE))
-    tasks = [span for span in found.spans if span.kind == "task"]
-    running_ms = sum((found.until_ms if task.to_ms is None else task.to_ms) - task.from_ms for task in tasks)
-    return Timeline(found.connections, found.gaps, found.until_ms, found.transitions, running_ms, len(tasks))
+    ran = found.transitions, found.billed_ms, found.invocations
+    return Timeline(found.connections, found.gaps, found.until_ms, *ran)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from local.cli import main
 from local.compare import backoff_kinds
 from local.compare import strategies_page as page
-from local.compare.command import MEASURED_MS, rows
+from local.compare.command import COLUMNS, MEASURED_MS, rows
 from local.compare.result import Strategy
 from local.compare.strategies import MACHINES, STRATEGIES, by_group
 from local.costs import prices
@@ -24,18 +24,7 @@ from local.simulation.scenario import read
 from tests.examples import examples
 from tests.local.support import PROJECT
 
-FIELDS = {
-    "strategy",
-    "coverage_percent",
-    "gap_ms",
-    "gaps",
-    "overlap_ms",
-    "lost",
-    "duplicates",
-    "connections",
-    "transitions",
-    "usd_month",
-}
+FIELDS = {"strategy", *(name for _, name, _ in COLUMNS)}
 SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
 GROUP = "streamkeeper-group"
 # Those that hand over from one function to the next one.
