@@ -117,17 +117,11 @@ def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None
 
 
 def _execution(name: str, history: Sequence[Event], from_ms: int) -> Execution:
-    first_ms, last_ms = timestamp_ms(history[0]), timestamp_ms(history[-1])
-    status = _ENDS.get(history[-1]["type"], RUNNING)
-    return Execution(
-        name=name,
-        status=status,
-        from_ms=from_ms,
-        to_ms=None if status == RUNNING else from_ms + last_ms - first_ms,
-        events=len(history),
-        transitions=spans.transitions(history),
-        limit_in_ms=_limit_in_ms(history) if status == RUNNING else None,
-    )
+    status, limit_in_ms = _ENDS.get(history[-1]["type"], RUNNING), None
+    to_ms: int | None = from_ms + timestamp_ms(history[-1]) - timestamp_ms(history[0])
+    if status == RUNNING:
+        to_ms, limit_in_ms = None, _limit_in_ms(history)
+    return Execution(name, status, from_ms, to_ms, len(history), spans.transitions(history), limit_in_ms)
 
 
 def _limit_in_ms(history: Sequence[Event]) -> int | None:
@@ -147,6 +141,6 @@ def _closed(span: Span, execution: Execution, end_ms: int) -> Span:
 
 
 def _task(span: Span, until_ms: int) -> Connection:
-    is_running = span.to_ms is None
-    ended_by = RUNNING if is_running else span.error or SUCCEEDED
-    return Connection(span.lane, span.from_ms, until_ms if span.to_ms is None else span.to_ms, ended_by)
+    if span.to_ms is None:
+        return Connection(span.lane, span.from_ms, until_ms, RUNNING)
+    return Connection(span.lane, span.from_ms, span.to_ms, span.error or SUCCEEDED)

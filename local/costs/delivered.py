@@ -83,7 +83,9 @@ def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: P
         (1 - events + fewer) * few + (events - fewer) * more for few, more in zip(*usd_of.values(), strict=True)
     )
     times = called.per_s * MONTH_S / flow.streams
-    hours_usd = sum(_hours_usd(kind, prices) for kind in kinds) / flow.streams
+    # One data stream for all streams of the stage stands whatever is sent.
+    is_hourly = "kinesis" in kinds and prices.has("kinesis", "stream_hour")
+    hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if is_hourly else 0.0
     return {"delivery": times * function_usd + metrics_usd, "sinks": times * sinks_usd + hours_usd}
 
 
@@ -158,15 +160,6 @@ def _sink_usd(kind: str, batches: Sequence[Sequence[int]], prices: Prices) -> fl
             return price("s3.million_writes" if kind == "s3" else "lambda.million_requests") * len(batches)
         case _:
             return price("transfer.gb_out") * size / GB
-
-
-def _hours_usd(kind: str, prices: Prices) -> float:
-    """What stands whatever is sent: one data stream for all streams of the stage."""
-    return (
-        HOURS * prices.usd("kinesis", "stream_hour")
-        if kind == "kinesis" and prices.has("kinesis", "stream_hour")
-        else 0.0
-    )
 
 
 def _batches(kind: str, made: Sequence[Record]) -> list[list[int]]:

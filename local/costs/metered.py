@@ -7,7 +7,7 @@ Invariant: every request that the tables answer, or whose condition they refuse,
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -20,7 +20,6 @@ from local.simulation.tables import Key, MemoryDynamoDB, method
 
 _EVENT = "event"
 CONDITION = "ConditionalCheckFailedException"
-_TRIES = 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,11 +40,7 @@ class Count:
     read_units: float = 0.0
 
     def __sub__(self, before: "Count") -> "Count":
-        return Count(
-            self.requests - before.requests,
-            self.write_units - before.write_units,
-            self.read_units - before.read_units,
-        )
+        return Count(*(mine - theirs for mine, theirs in zip(astuple(self), astuple(before), strict=True)))
 
 
 @dataclass(slots=True)
@@ -165,7 +160,7 @@ class Meter:
 class MeteredDynamoDb(DynamoDb):
     def __init__(self, meter: Meter) -> None:
         signer = Signer(Credentials("cost", "cost", ""), "us-east-1")
-        super().__init__("http://127.0.0.1", signer, tries=_TRIES, connect_timeout_s=1, read_timeout_s=1)
+        super().__init__("http://127.0.0.1", signer, tries=1, connect_timeout_s=1, read_timeout_s=1)
         self._meter = meter
 
     def send(self, operation: str, body: bytes) -> dict[str, Any]:

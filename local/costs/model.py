@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.connection.steps import Report
 from handlers.profile.addresses import ProfileError
 from handlers.profile.parse import parse
 from local.costs import delivered, stage_costs
@@ -101,17 +100,24 @@ def costs_together(source: Scenario, months: Months, loads: Sequence[Load], pric
 def priced(settings: Mapping[str, Any], months: Months, load: Load, usage: Usage, prices: Prices) -> Costs:
     """What a load costs of which this was counted."""
     idle, flow, together = usage.idle, usage.flow, load.together
-    used = months.ours if usage.functions is None else _kept_together(months.ours, usage.functions)
+    used = months.ours
+    if usage.functions is not None:
+        # The same month of the machine, with functions that hand over many streams.
+        used = replace(used, billed_ms=usage.functions * MONTH_S * 1000)
     parts = dict.fromkeys(PARTS, 0.0)
     parts["lambda"] = _lambda_usd(used, settings, prices) / together
     parts["step_functions"] = used.transitions * prices.usd("step_functions", "million_transitions") / together
     parts["logs"] = stage_costs.connection_log_usd(used.invocations, prices) / together
     parts["watch"] = stage_costs.watch_stream_usd(prices, together)
-    reports = [_that_stored(report) for report in idle.reports] if load.events_per_s else idle.reports
+    # Where there are events each connection has stored something.
+    reports = idle.reports
+    if load.events_per_s:
+        reports = [replace(report, progress=replace(report.progress, stored=1)) for report in reports]
     length_s = idle.length_ms / 1000
     parts["metrics"] = stage_costs.stream_metrics_usd(reports, length_s, settings, prices) / load.streams
     added = _requests_usd(flow, settings, prices)
-    share = _share(load, flow)
+    # The events that are asked about in such a stretch, for each that was counted: they come at random.
+    share = load.events_per_s * flow.length_ms / 1000 * flow.streams / flow.events if flow.events else 0.0
     for name, usd in _requests_usd(idle, settings, prices).items():
         parts[name] += usd + share * added[name]
     fixed = stage_costs.fixed_usd(settings, prices)
@@ -139,21 +145,6 @@ def _delivered(load: Load, flow: Counted) -> delivered.Flow:
     segments = sum(one.requests for kind, one in by_kind if kind.table == events and one.write_units)
     of_a_write = max(1.0, flow.events / segments) if load.store == "log" and segments else 1.0
     return delivered.Flow(load.streams, load.events_per_s / of_a_write, of_a_write, load.event_bytes)
-
-
-def _share(load: Load, flow: Counted) -> float:
-    """The events that are asked about in such a stretch, for each that was counted: they come at random."""
-    return load.events_per_s * flow.length_ms / 1000 * flow.streams / flow.events if flow.events else 0.0
-
-
-def _kept_together(alone: Month, functions: float) -> Month:
-    """The same month of the machine, with functions that hand over many streams."""
-    return replace(alone, billed_ms=functions * MONTH_S * 1000)
-
-
-def _that_stored(report: Report) -> Report:
-    """The same end of a connection that stored something."""
-    return replace(report, progress=replace(report.progress, stored=1))
 
 
 def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
@@ -244,13 +235,13 @@ def _beside(plain: Month, settings: Mapping[str, Any], prices: Prices) -> dict[s
         return HOURS * prices.usd("container", name)
 
     fargate_usd = 0.25 * hours("fargate_vcpu_hour_arm64") + 0.5 * hours("fargate_gb_hour_arm64")
-    disk_usd = 8 * prices.usd("container", "disk_gb_month")
+    ipv4_usd, disk_usd = hours("ipv4_hour"), 8 * prices.usd("container", "disk_gb_month")
+    plain_usd = plain.transitions * prices.usd("step_functions", "million_transitions")
     return {
-        "fargate": fargate_usd + hours("ipv4_hour"),
-        "t4g_nano": hours("t4g_nano_hour") + hours("ipv4_hour") + disk_usd,
-        "t4g_micro": hours("t4g_micro_hour") + hours("ipv4_hour") + disk_usd,
-        "always_two": _lambda_usd(plain, settings, prices)
-        + plain.transitions * prices.usd("step_functions", "million_transitions"),
+        "fargate": fargate_usd + ipv4_usd,
+        "t4g_nano": hours("t4g_nano_hour") + ipv4_usd + disk_usd,
+        "t4g_micro": hours("t4g_micro_hour") + ipv4_usd + disk_usd,
+        "always_two": _lambda_usd(plain, settings, prices) + plain_usd,
     }
 
 

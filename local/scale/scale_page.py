@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -119,22 +120,26 @@ def _sources(listed: dict[str, Any]) -> list[str]:
 
 def _day(found: Counted, days: list[Day]) -> list[str]:
     heads = [f"of {STREAMS:,} streams in {GROUPS:,} groups, started", *(f"within {_span(one_s)}" for one_s in WITHIN_S)]
+    events_units = f"{STREAMS * found.events_units_per_s:,.0f}"
     rows = {
-        "handovers of groups, a day": [f"{one.handovers:,}" for one in days],
-        "state transitions a second, mean": [f"{one.transitions_per_s:.1f}" for one in days],
-        "executions started that day, to renew others": [f"{one.renewals:,}" for one in days],
-        "of them in the worst second": [f"{one.most_starts}" for one in days],
-        "groups that hand over in the worst second": [f"{one.most_opening}" for one in days],
-        "functions at a time, most": [f"{one.most_functions:,}" for one in days],
-        "write units of the control table a second, mean": [f"{one.control_units_per_s:,.0f}" for one in days],
-        "the same in the worst second, at most": [f"{one.most_control_units:,.0f}" for one in days],
-        "write units of the hottest partition in the worst second": [
-            f"{one.most_partition_units:,.0f}" for one in days
-        ],
-        "write units of the events table a second, mean": [f"{STREAMS * found.events_units_per_s:,.0f}"] * len(days),
-        "read units of a run of the watch": [f"{found.watch_read_units:,.0f}"] * len(days),
+        "handovers of groups, a day": "{0.handovers:,}",
+        "state transitions a second, mean": "{0.transitions_per_s:.1f}",
+        "executions started that day, to renew others": "{0.renewals:,}",
+        "of them in the worst second": "{0.most_starts}",
+        "groups that hand over in the worst second": "{0.most_opening}",
+        "functions at a time, most": "{0.most_functions:,}",
+        "write units of the control table a second, mean": "{0.control_units_per_s:,.0f}",
+        "the same in the worst second, at most": "{0.most_control_units:,.0f}",
+        "write units of the hottest partition in the worst second": "{0.most_partition_units:,.0f}",
+        "write units of the events table a second, mean": events_units,
+        "read units of a run of the watch": f"{found.watch_read_units:,.0f}",
     }
-    return table(heads, ((name, *values) for name, values in rows.items()))
+    return _filled(heads, rows, days)
+
+
+def _filled(heads: Sequence[str], rows: Mapping[str, str], columns: Sequence[Any]) -> list[str]:
+    """A table whose rows have a format each, which every column fills."""
+    return table(heads, ((name, *(form.format(one) for one in columns)) for name, form in rows.items()))
 
 
 def limits(found: Counted, one: Day, listed: dict[str, Any]) -> list[str]:
@@ -174,24 +179,24 @@ def _start(listed: dict[str, Any]) -> list[str]:
 
 
 def _join(found: Counted) -> list[str]:
-    per_function, ways = STREAMS // GROUPS, found.joins
-    days = [day(STARTED // per_function, found.cycle, max(1, spread_s)) for spread_s in SPREADS_S]
-    rows: dict[str, list[str]] = {
-        "POSTs in the worst second": [f"{one.most_posts:,}" for one in ways],
-        "StartExecutions in the worst second": [f"{one.most_starts:,}" for one in ways],
-        "executions, and functions": [f"{one.groups:,}" for one in ways],
-        "write units of the control table in the worst second": [f"{one.most_units:,}" for one in ways],
-        "of its hottest partition": [f"{one.most_partition_units:,}" for one in ways],
-        "requests that AWS refused for their number": [f"{one.throttled:,}" for one in ways],
-        "POSTs answered by 429 or 503": [f"{one.busy:,}" for one in ways],
-        "conditions that did not hold": [f"{one.refused:,}" for one in ways],
-        "all started after": [f"{one.over_after_s:.0f} s" for one in ways],
-        "write units of a handover in the worst second, at most": [f"{one.most_control_units:,.0f}" for one in days],
-        "write units of its hottest partition": [f"{one.most_partition_units:,.0f}" for one in days],
+    per_function = STREAMS // GROUPS
+    days = (day(STARTED // per_function, found.cycle, max(1, spread_s)) for spread_s in SPREADS_S)
+    rows = {
+        "POSTs in the worst second": "{0[0].most_posts:,}",
+        "StartExecutions in the worst second": "{0[0].most_starts:,}",
+        "executions, and functions": "{0[0].groups:,}",
+        "write units of the control table in the worst second": "{0[0].most_units:,}",
+        "of its hottest partition": "{0[0].most_partition_units:,}",
+        "requests that AWS refused for their number": "{0[0].throttled:,}",
+        "POSTs answered by 429 or 503": "{0[0].busy:,}",
+        "conditions that did not hold": "{0[0].refused:,}",
+        "all started after": "{0[0].over_after_s:.0f} s",
+        "write units of a handover in the worst second, at most": "{0[1].most_control_units:,.0f}",
+        "write units of its hottest partition": "{0[1].most_partition_units:,.0f}",
     }
     title = f"of {STARTED:,} streams, {per_function} in a function, POSTs spread over"
     heads = [title, *(f"{spread_s} s" for spread_s in SPREADS_S)]
-    return table(heads, ((name, *values) for name, values in rows.items()))
+    return _filled(heads, rows, list(zip(found.joins, days, strict=True)))
 
 
 def _span(length_s: int) -> str:
