@@ -99,16 +99,15 @@ class _Work:
             try:
                 targets = self.ports.targets(stream_id)
             except ValueError as problem:
-                self._wait(place, stream_id, "", str(problem))
+                self._wait(place, Letter(stream_id, "", _sort_key(record), "", str(problem)))
                 continue
             if not targets:
                 continue
             try:
                 messages = rules.messages(record, place)
             except (ValueError, KeyError, TypeError) as problem:
-                sort_key = record["dynamodb"]["Keys"]["SK"]["S"]
                 reason = f"the record cannot be read: {type(problem).__name__}"
-                self._dead_letter(place, Letter(stream_id, "", sort_key, "", reason), "")
+                self._dead_letter(place, Letter(stream_id, "", _sort_key(record), "", reason))
                 continue
             for target in targets:
                 left = [one for one in messages if not self.delivered.has(self.numbers[place], one, target.label)]
@@ -126,9 +125,9 @@ class _Work:
             self.delivered.add(self.numbers[message.place], message, target.label)
         self._count(target.label, outcomes)
         for message, reason in outcomes.poison:
-            self._dead_letter(message.place, _letter(message, target.label, reason), target.label, message)
+            self._dead_letter(message.place, _letter(message, target.label, reason), message)
         for message, reason in outcomes.waiting:
-            self._wait(message.place, message.stream_id, target.label, reason, message)
+            self._wait(message.place, _letter(message, target.label, reason), message)
 
     def _count(self, label: str, outcomes: Outcomes) -> None:
         now_ms = self.ports.now_ms()
@@ -143,32 +142,30 @@ class _Work:
         for stream_id, since_ms in oldest.items():
             self._of(stream_id, label).lag_ms = max(0, now_ms - since_ms)
 
-    def _wait(self, place: int, stream_id: str, label: str, reason: str, message: Message | None = None) -> None:
+    def _wait(self, place: int, letter: Letter, message: Message | None = None) -> None:
         """The record is not done; one that DynamoDB is about to forget goes to the dead-letter queue instead."""
-        count = self._of(stream_id, label)
-        record = self.records[place]
-        is_old = self.ports.now_ms() - rules.created_at_ms(record) >= GIVE_UP_MS
-        if is_old and reason != LATE.reason:
-            why = f"not delivered in 23 hours: {reason}"
-            key = message.key if message is not None else record["dynamodb"]["Keys"]["SK"]["S"]
-            position = message.position if message is not None else ""
-            self._dead_letter(place, Letter(stream_id, label, key, position, why), label, message)
-            return
-        count.failed += 1
-        count.reason = count.reason or reason
-        self.undone.add(place)
+        is_old = self.ports.now_ms() - rules.created_at_ms(self.records[place]) >= GIVE_UP_MS
+        if is_old and letter.reason != LATE.reason:
+            reason = f"not delivered in 23 hours: {letter.reason}"
+            self._dead_letter(place, letter._replace(reason=reason), message)
+        else:
+            self._leave(place, letter, letter.reason)
 
-    def _dead_letter(self, place: int, letter: Letter, label: str, message: Message | None = None) -> None:
-        count = self._of(letter.stream_id, label)
+    def _dead_letter(self, place: int, letter: Letter, message: Message | None = None) -> None:
         # To find out takes seconds: once for all of a call.
         self.is_queue_away = self.is_queue_away or not self.ports.dead_letter(letter)
-        if not self.is_queue_away:
-            count.dead_lettered += 1
-            if message is not None:
-                self.delivered.add(self.numbers[place], message, label)
+        if self.is_queue_away:
+            self._leave(place, letter, "the dead-letter queue does not take it")
             return
+        self._of(letter.stream_id, letter.label).dead_lettered += 1
+        if message is not None:
+            self.delivered.add(self.numbers[place], message, letter.label)
+
+    def _leave(self, place: int, letter: Letter, reason: str) -> None:
+        """Lambda is to send the record again."""
+        count = self._of(letter.stream_id, letter.label)
         count.failed += 1
-        count.reason = count.reason or "the dead-letter queue does not take it"
+        count.reason = count.reason or reason
         self.undone.add(place)
 
     def _of(self, stream_id: str, label: str) -> Count:
@@ -186,6 +183,11 @@ def deliver(records: Sequence[Record], ports: Ports, delivered: Delivered) -> Re
     else:
         delivered.clear()
     return work.result
+
+
+def _sort_key(record: Record) -> str:
+    key: str = record["dynamodb"]["Keys"]["SK"]["S"]
+    return key
 
 
 def _letter(message: Message, label: str, reason: str) -> Letter:

@@ -66,19 +66,21 @@ def instant_ms(written: str | None) -> int | None:
         return None
 
 
-_READERS: dict[object, Callable[[Item, str], Any]] = {
-    "int": lambda item, name: count(item, name) or 0,
-    "int | None": count,
-    "str": lambda item, name: text(item, name) or "",
-    "str | None": text,
-    "bool": flag,
+# Of a field's annotation: what it is where the attribute is absent, and what reads it.
+_READERS: dict[object, tuple[Any, Callable[[Item, str], Any]]] = {
+    "int": (0, lambda item, name: count(item, name) or 0),
+    "int | None": (None, count),
+    "str": ("", lambda item, name: text(item, name) or ""),
+    "str | None": (None, text),
+    "bool": (False, flag),
 }
 
 
 @cache
-def _readers(kind: Any) -> tuple[tuple[str, Callable[[Item, str], Any]], ...]:
-    """The fields of a dataclass that attributes can have, each with what reads it by the field's annotation."""
-    return tuple((one.name, _READERS[one.type]) for one in fields(kind) if one.type in _READERS)
+def _plan(kind: Any, prefix: str, known: tuple[str, ...]) -> list[tuple[str, str, Any, Callable[[Item, str], Any]]]:
+    """The fields of a dataclass that attributes can have: made once, for a control record is read with each request."""
+    wanted = (one for one in fields(kind) if one.type in _READERS and one.name not in known)
+    return [(one.name, prefix + one.name, *_READERS[one.type]) for one in wanted]
 
 
 def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
@@ -86,8 +88,9 @@ def read_as(kind: type[T], item: Item, prefix: str = "", **known: Any) -> T:
 
     What is absent, or cannot be read, is 0, "", False, or None where the field may be None.
     """
-    read = {name: reads(item, prefix + name) for name, reads in _readers(cast(Hashable, kind)) if name not in known}
-    return kind(**read, **known)
+    for name, attribute, absent, reads in _plan(cast(Hashable, kind), prefix, tuple(known)):
+        known[name] = reads(item, attribute) if attribute in item else absent
+    return kind(**known)
 
 
 def expiry(from_ms: int, keep_days: int) -> Item:
