@@ -10,7 +10,7 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -48,7 +48,7 @@ def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str,
     """{"batchItemFailures": [...]}: the sequence number of the first record that is not done, or none."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
     ports = Ports(
-        targets=targets_of,
+        targets=lambda stream_id: targets_of(check_stream_id(stream_id)),
         sending=lambda target: sending(target, TOOLS),
         dead_letter=dead_letter,
         now_ms=now_ms,
@@ -64,13 +64,9 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def targets_of(stream_id: str) -> Sequence[Target]:
-    """Where the events of a stream go; raises ValueError where its profile is wrong."""
-    return _targets(check_stream_id(stream_id))
-
-
 @functools.cache
-def _targets(profile: str) -> tuple[Target, ...]:
+def targets_of(profile: str) -> tuple[Target, ...]:
+    """Where the events of a profile's streams go; raises ValueError where it is wrong."""
     try:
         text = (settings.streams_dir / f"{profile}.toml").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -23,7 +23,7 @@ from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, flag, key, number, text
 
 MEMBER = "stream#"
-# What begins the names of the attributes that say which groups have a free place.
+# What begins the names of the attributes that say which groups have a free place: `open:#7` of the record `groups`.
 OPEN = "open:"
 _HEARTBEAT, _DEAD = "beat:", "dead:"
 
@@ -37,11 +37,6 @@ def heartbeat_value(heartbeat: GroupHeartbeat) -> Item:
     """The value of that attribute: token, when, until when, turns, and how many streams are away if any is."""
     away = f"/{heartbeat.away}" if heartbeat.away else ""
     return {"S": f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}/{heartbeat.turns}{away}"}
-
-
-def directory_key() -> Item:
-    """The key of the record that names the groups with a free place: an attribute `open:#7` for each."""
-    return key(GROUP, "groups")
 
 
 def group_lease(item: Item | None) -> GroupLease:
@@ -156,8 +151,11 @@ class GroupStore:
 
     def heartbeat(self, request_id: str, heartbeat: GroupHeartbeat, known: GroupLease) -> tuple[bool, GroupLease]:
         """Whether the function is still alive, and the lease; what is `known` of functions long gone is removed."""
+        # Its limit has passed: then the records of its connections say so themselves.
         gone = [
-            name for name, one in known.heartbeats.items() if name != request_id and self._is_gone(one, heartbeat.at_ms)
+            name
+            for name, one in known.heartbeats.items()
+            if name != request_id and one.at_ms + FORGOTTEN_MS < heartbeat.at_ms
         ]
         names = {"#beat": heartbeat_name(request_id)}
         places = {
@@ -193,7 +191,7 @@ class GroupStore:
         is_done, _ = self._change("SET #size = :size", condition, values)
         if is_done and frees:
             names = {"#open": f"{OPEN}{self._group}"}
-            self._table.update(directory_key(), "SET #open = :yes", "", {":yes": {"BOOL": True}}, names)
+            self._table.update(key(GROUP, "groups"), "SET #open = :yes", "", {":yes": {"BOOL": True}}, names)
 
     # --- its members --------------------------------------------------------------------------------------------------
 
@@ -221,11 +219,6 @@ class GroupStore:
         return self._table.holds(member_key(self._group, stream_id), update, "#joined = :joined", values)
 
     # --- requests -----------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _is_gone(heartbeat: GroupHeartbeat, now_ms: int) -> bool:
-        """Whether its limit has passed: then the records of its connections say so themselves."""
-        return heartbeat.at_ms + FORGOTTEN_MS < now_ms
 
     def _change(
         self, update: str, condition: str, values: Item, names: Mapping[str, str] | None = None

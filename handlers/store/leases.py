@@ -142,7 +142,7 @@ class Recent:
         keys = [
             typed_values.key(stream_id, ledger_records.connection_key(fence))
             for stream_id in stream_ids
-            for fence in sorted(_fences(self._leases[stream_id]), reverse=True)
+            for fence in sorted({*_newest(self._leases[stream_id]), *_holder(self._leases[stream_id])}, reverse=True)
         ]
         self._rows |= {stream_id: [] for stream_id in stream_ids}
         for row in self._table.items(keys, consistent=True) if keys else ():
@@ -156,9 +156,9 @@ def _newest(lease: Item) -> range:
     return range(max(1, fence - NEWEST + 1), fence + 1)
 
 
-def _fences(lease: Item) -> set[int]:
+def _holder(lease: Item) -> list[int]:
     connected = control_record.lease(lease).connected_token
-    return {*_newest(lease), *([connected] if connected else [])}
+    return [connected] if connected else []
 
 
 def _is_enough(rows: Sequence[Item], lease: Item) -> bool:

@@ -77,10 +77,8 @@ def loss_item(stream_id: str, announced: RecordLoss) -> Item:
 
 def announced_gap(item: Item) -> Gap | None:
     """The gap that the upstream announced; None where the item is of one that follows from the connections."""
-    _, fence, *number = item["SK"]["S"].split("#")
-    if not number or not int(number[0]):
-        return None
-    return read_as(Gap, item, fence=int(fence), is_refused=False)
+    number = item["SK"]["S"].split("#")[2:]
+    return recorded_gap(item) if number and int(number[0]) else None
 
 
 def live_value(item: Item) -> Item:

@@ -27,7 +27,7 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption
-from handlers.connection.lease import Lease, is_ended, superseded
+from handlers.connection.lease import is_ended, superseded
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
 from handlers.profile.behaviour import Profile
@@ -94,7 +94,7 @@ class Requests:
             case RecordLoss():
                 return [lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
-                return [lambda: _rest_read(store.read(stream_id))]
+                return [self._read_rest]
             case ChangeRest(before, after):
                 return [lambda: store.change_rest(stream_id, before, after, self._invocation.holder)]
             case _:
@@ -120,7 +120,9 @@ class Requests:
         lease, rest = reply.record.lease, reply.record.rest
         if not reply.is_done:
             is_over = lease.stop or superseded(lease, invocation.execution) or is_ended(lease)
-            if is_over or (step.has_rested and self._was_let_go(lease)):
+            # An execution has let go of the stream since the invocation began, and none has taken it.
+            was_let_go = bool(lease.ending) and not lease.execution and lease.ended_at_ms >= self._began_ms
+            if is_over or (step.has_rested and was_let_go):
                 return ClaimRefused(lease)
             if step.has_rested and 0 < step.after_fence < lease.connected_token:
                 return ClaimRefused(lease, is_relieved=True)
@@ -140,10 +142,6 @@ class Requests:
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
         waits = profile.overlap == "forbids" and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
-
-    def _was_let_go(self, lease: Lease) -> bool:
-        """Whether an execution has let go of the stream since the invocation began, and none has taken it."""
-        return bool(lease.ending) and not lease.execution and lease.ended_at_ms >= self._began_ms
 
     def _turn(self, step: Claim) -> Item | None:
         """The mark of the turn that the claim takes with it; None where it takes none."""
@@ -262,14 +260,14 @@ class Requests:
         self._store.ledger.save(self._invocation.stream_id, self._of(progress))
         self._unsaved, self._kept = None, self._row
 
+    def _read_rest(self) -> RestRead:
+        record = self._store.read(self._invocation.stream_id)
+        return RestRead(record.rest, record.lease)
+
     def _record_gaps(self, dead_after_ms: int) -> None:
         now_ms, looked = self._now_ms(), self._record.looked
         self._store.ledger.record_gaps(self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked)
         self._looked = typed_values.count(self._row, "fence")
-
-
-def _rest_read(record: ControlRecord) -> RestRead:
-    return RestRead(record.rest, record.lease)
 
 
 def _unheeded(_answer: object) -> None:

@@ -43,18 +43,13 @@ def position(segment_number: int, fence: int, index: int) -> str:
     return f"{segment_number:015d}/{fence:012d}/{index:012d}"
 
 
-def segment_of_position(text_: str) -> int:
-    """The number of the segment that the position lies in; 0 for none."""
-    return int(text_.partition("/")[0] or 0)
-
-
 def segment_of(item: Item) -> Segment:
     """The segment of an item, of which HEAD is enough; raises StoreUnavailable where its layout is not known."""
     typed_values.check_layout(item, _name(item))
     fence, at_ms = count(item, "cursor_fence"), count(item, "cursor_at_ms")
     cursor = None if fence is None or at_ms is None else Cursor(fence, at_ms, text(item, "cursor") or "")
     return Segment(
-        int(item["SK"]["S"][len(_PREFIX) :]),
+        segment_number(item),
         _whole(item, "fence"),
         _whole(item, "first"),
         _whole(item, "at_ms"),
@@ -77,11 +72,6 @@ def segment_number(item: Item) -> int:
     return int(item["SK"]["S"][len(_PREFIX) :])
 
 
-def last_position(item: Item) -> str:
-    """The position of the segment's last event."""
-    return position(segment_number(item), _whole(item, "fence"), _whole(item, "events") - 1)
-
-
 def last_came_ms(item: Item) -> int:
     """When the segment's last event came; raises StoreUnavailable where this version cannot read that."""
     with typed_values.refused_by_name(_name(item)):
@@ -101,7 +91,9 @@ def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> It
     for index, event in enumerate(events):
         data: str | bytes | None = event.data
         if "object" in item:
-            data = _fetched(item, fetch, most_bytes)
+            content = fetch(item["object"]["S"])
+            with typed_values.refused_by_name(_name(item)):
+                data = None if content is None else unpacked(content, item["encoding"]["S"], most_bytes)
         yield StoredEvent(
             key=event.key,
             data=data,
@@ -113,12 +105,6 @@ def stored_events(item: Item, fetch: Fetch, most_bytes: int | None = None) -> It
             dead_letter=text(item, "dead_letter"),
             object=text(item, "object"),
         )
-
-
-def _fetched(item: Item, fetch: Fetch, most_bytes: int | None) -> str | bytes | None:
-    content = fetch(item["object"]["S"])
-    with typed_values.refused_by_name(_name(item)):
-        return None if content is None else unpacked(content, item["encoding"]["S"], most_bytes)
 
 
 def _whole(item: Any, name: str) -> int:
@@ -174,7 +160,7 @@ class SegmentReader:
         A segment that has expired is one place, that of its last event, without an event. A body of more than
         `most_bytes` is left out. Raises StoreUnavailable.
         """
-        start, asked = sort_key(segment_of_position(after)), FIRST
+        start, asked = sort_key(int(after.partition("/")[0] or 0)), FIRST
         while limit > 0:
             items, start_after = self._page(stream_id, start, asked)
             for entry in (entry for item in items for entry in self._entries_of(item, now_ms, most_bytes)):
@@ -208,7 +194,7 @@ class SegmentReader:
 
     def _entries_of(self, item: Item, now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
         if has_expired(item, now_ms):
-            yield Entry(last_position(item), None)
+            yield Entry(position(segment_number(item), _whole(item, "fence"), _whole(item, "events") - 1), None)
             return
         for event in stored_events(item, self._fetch, most_bytes):
             yield Entry(event.position, event)

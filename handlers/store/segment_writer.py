@@ -151,7 +151,9 @@ class SegmentWriter:
             return self._item_of_lone(
                 put, self._dead_letter(events[0], f"too large for a segment: {packed_bytes} bytes")
             )
-        return self._item_of_lone(put, self._put_object(events[0]))
+        key_, content, says = elsewhere(self.stream_id, self.fence, events[0])
+        self.objects.put(key_, content)
+        return self._item_of_lone(put, says)
 
     def _item_of_lone(self, put: Put, says: Item) -> Item:
         """The item of an event whose body lies elsewhere; where its number is taken it is made but once."""
@@ -161,11 +163,6 @@ class SegmentWriter:
         data = pack(events, bodies=False)
         self._lone = data, says
         return segment_item(self.stream_id, put.segment, put.events, self.keep_days, data) | says
-
-    def _put_object(self, event: StreamEvent) -> Item:
-        key, content, says = elsewhere(self.stream_id, self.fence, event)
-        self.objects.put(key, content)
-        return says
 
     def _dead_letter(self, event: StreamEvent, reason: str) -> Item:
         """Sends the event whole, and says so in the log: in the other order a kill between the two would lose it."""

@@ -171,12 +171,8 @@ def judged(streams: Sequence[Stream], limits: Limits) -> Verdict:
     if len(silent) > len(expected) / 2:
         words = f"{len(silent)} of {len(expected)} streams that had events before have none"
         return Verdict(State.WORSE, reasons | {"": words})
-    waits = any(_waits(stream, limits) for stream in streams)
+    waits = any(one.is_ours and not one.ending and one.asked_ms < limits.watch_ms for one in streams)
     return Verdict(State.WAITING if waits else State.WELL, reasons)
-
-
-def _waits(stream: Stream, limits: Limits) -> bool:
-    return stream.is_ours and not stream.ending and stream.asked_ms < limits.watch_ms
 
 
 def back(streams: Sequence[Stream], limits: Limits) -> Verdict:
@@ -189,9 +185,6 @@ def back(streams: Sequence[Stream], limits: Limits) -> Verdict:
         missing[stream.stream_id] = f"it is not {what} again"
     if not missing:
         return Verdict(State.WELL, {})
-    late = {one.stream_id: missing[one.stream_id] for one in streams if _is_late_back(one, missing, limits)}
+    asked_ms = {one.stream_id: one.asked_ms for one in streams}
+    late = {one: why for one, why in missing.items() if asked_ms[one] > limits.answer_ms + limits.away_ms}
     return Verdict(State.WORSE, late) if late else Verdict(State.WAITING, missing)
-
-
-def _is_late_back(stream: Stream, missing: dict[str, str], limits: Limits) -> bool:
-    return stream.stream_id in missing and stream.asked_ms > limits.answer_ms + limits.away_ms

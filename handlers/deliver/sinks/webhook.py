@@ -12,7 +12,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import socket
 from collections.abc import Mapping, Sequence
 
 import urllib3
@@ -88,9 +87,5 @@ def signing_key(secret: str) -> bytes:
 
 
 def _post(request: UpstreamRequest) -> int:
-    with opened(request, TIMEOUT, _any_socket, StrictResponse, most_redirects=0) as response:
+    with opened(request, TIMEOUT, lambda _socket: None, StrictResponse, most_redirects=0) as response:
         return response.status
-
-
-def _any_socket(_socket: socket.socket) -> None:
-    return
