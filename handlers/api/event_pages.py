@@ -161,17 +161,13 @@ def answer(kind: str, page: Mapping[str, Any], request: PageRequest) -> tuple[di
     if kind == JSON:
         return headers, f"{laid_out(page)}\n"
     if kind == EVENT_STREAM:
-        return headers, event_stream(page)
+        last = page["events"][-1]["position"] if page["events"] else ""
+        # The messages stand behind the time after which the client comes again.
+        retry_ms = NO_MORE_MS if page["next"] is None else MORE_MS
+        return headers, f"retry: {retry_ms}\n\n{messages(page['events'], page['next'] or last, '')}"
     if page["next"] is not None:
         headers["Link"] = f'<{_next(page["next"], request)}>; rel="next"'
     return headers, "".join(f"{json.dumps(event, ensure_ascii=False)}\n" for event in page["events"])
-
-
-def event_stream(page: Mapping[str, Any]) -> str:
-    """The page as messages, behind the time after which the client comes again."""
-    last = page["events"][-1]["position"] if page["events"] else ""
-    retry_ms = NO_MORE_MS if page["next"] is None else MORE_MS
-    return f"retry: {retry_ms}\n\n{messages(page['events'], page['next'] or last, '')}"
 
 
 def messages(events: Sequence[Mapping[str, Any]], place: str, before: str) -> str:

@@ -86,25 +86,9 @@ def methods(path: str) -> list[str]:
 
 
 @cache
-def _files() -> dict[str, Path]:
-    return {path.name: path for path in FOLDER.iterdir() if path.suffix in TYPES}
-
-
-def console_files() -> list[str]:
-    """The files that there are."""
-    return sorted(_files())
-
-
-def console_file(name: str) -> dict[str, Any] | None:
-    """The file as the Lambda proxy takes it; None where there is none of this name."""
-    path = _files().get(name)
-    if path is None:
-        return None
-    return {
-        "statusCode": 200,
-        "headers": {"Content-Type": TYPES[path.suffix], **HEADERS},
-        "body": path.read_text(encoding="utf-8"),
-    }
+def console_files() -> dict[str, Path]:
+    """The files of the page, by their names."""
+    return {path.name: path for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
 
 
 def bad_method(method: str, resource: str) -> Problem:
@@ -120,12 +104,13 @@ def bad_method(method: str, resource: str) -> Problem:
 
 
 def console(resource: str, parameters: object) -> dict[str, Any]:
-    """200 with a file of the page."""
+    """200 with a file of the page, as the Lambda proxy takes it."""
     named = parameters.get("file") if isinstance(parameters, Mapping) else None
-    answer = console_file(PAGE if resource == CONSOLE else str(named))
-    if answer is None:
+    path = console_files().get(PAGE if resource == CONSOLE else str(named))
+    if path is None:
         raise Problem("no-such-file", "the page has no such file", "file")
-    return answer
+    headers = {"Content-Type": TYPES[path.suffix], **HEADERS}
+    return {"statusCode": 200, "headers": headers, "body": path.read_text(encoding="utf-8")}
 
 
 def base(fields: Mapping[str, Any]) -> str:

@@ -47,10 +47,12 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
     status = status_words.status(connections)
     error = last_error(status, connections, records.rest, retries)
     stuck = _stuck(status, connections, records)
+    # The status is that of a lease without what cannot be read.
+    damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else None
     return {
         "stream": stream_id,
         "status": status,
-        "reason": _damage(records) or status_words.reason(status, connections) or _trouble(status, stuck, error),
+        "reason": damage or status_words.reason(status, connections) or _trouble(status, stuck, error),
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
         "generation": lease.generation,
@@ -58,7 +60,7 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
         "started_at": at(lease.started_at_ms or None),
         "stop_requested_at": at(lease.stop_at_ms or None) if lease.stop else None,
         "ended_at": at(lease.ended_at_ms or None) if not lease.execution else None,
-        "holder": None if holder is None else _named(holder),
+        "holder": holder and {"lane": holder.lane, "fence": holder.fence, "request_id": holder.request_id},
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
         "coverage": gaps.coverage(status, connections, records),
@@ -76,11 +78,6 @@ def _stuck(status: str, connections: Connections, records: Records) -> dict[str,
     # One that was never answered, or is open, says nothing of the cursor.
     last = next((one for one in reversed(connections.all) if one.opened_ms is not None and one.ended_by), None)
     return {"value": records.cursor, "same_ends": ends, "ended_by": None if last is None else last.ended_by}
-
-
-def _damage(records: Records) -> str | None:
-    """What of the lease nobody can read: then the status is that of a lease without it; None where all is sound."""
-    return f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else None
 
 
 def _trouble(status: str, stuck: dict[str, Any] | None, error: dict[str, Any] | None) -> str | None:
@@ -118,10 +115,6 @@ def _phase(status: str, connections: Connections, last: Connection | None) -> st
     if connections.cause(last) == UNHEARD:
         return UNHEARD
     return "ending" if last.ended_by in OVER else "reconnecting"
-
-
-def _named(holder: Connection) -> dict[str, Any]:
-    return {"lane": holder.lane, "fence": holder.fence, "request_id": holder.request_id}
 
 
 def _shown(last: Connection | None) -> dict[str, Any]:

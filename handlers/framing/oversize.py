@@ -133,23 +133,23 @@ class SharedBufferBudget:
             self._held.pop(stream, None)
 
 
+@dataclass(frozen=True, slots=True)
 class BufferBudget:
     """The part of one stream in it."""
 
-    def __init__(self, shared: SharedBufferBudget, stream: str) -> None:
-        self._shared = shared
-        self._stream = stream
+    shared: SharedBufferBudget
+    stream: str
 
     @property
     def sure_bytes(self) -> int:
         """Returns how much may be held whatever the others do."""
-        return self._shared.sure_bytes
+        return self.shared.sure_bytes
 
     def most_bytes(self, held_bytes: int) -> int:
         """Returns how much may be held now, by a stream that holds so much."""
-        self._shared.holds(self._stream, held_bytes)
-        return self._shared.most_bytes(self._stream)
+        self.holds(held_bytes)
+        return self.shared.most_bytes(self.stream)
 
     def holds(self, held_bytes: int) -> None:
         """Records how much is held from now on."""
-        self._shared.holds(self._stream, held_bytes)
+        self.shared.holds(self.stream, held_bytes)

@@ -172,10 +172,6 @@ class Profile:
         """What names the event of a frame that is no batch."""
         return self.key if self.split is None else self.split.key_of_whole(self.key)
 
-    def cursor_after(self, frame: Frame) -> str | None:
-        """Where to resume after `frame`, whatever it is; None where it says nothing about that."""
-        return cursor_after(frame, self.cursor)
-
     def events(self, frame: Frame, received_at_ms: int) -> list[StreamEvent] | None:
         """The events of a frame that is a batch, in order, none where it is empty; None where it is not a batch."""
         batch = self.split.batch(frame) if self.split is not None else None
@@ -190,7 +186,7 @@ class Profile:
         """
         mark = self.marks.first(kind, frame)
         if mark is None or (mark.cursor is None and mark.first_cursor is None):
-            return self.cursor_after(frame) if kind is Kind.HEARTBEAT else None
+            return cursor_after(frame, self.cursor) if kind is Kind.HEARTBEAT else None
         paths = (mark.cursor, None if is_resumed else mark.first_cursor)
         body = parse_json(frame.data)
         cursors = (cursor_at(body, path) for path in paths if path is not None)

@@ -74,7 +74,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         kinds = [routes.TYPES[".html"]] if "{file}" not in path else routes.TYPES.values()
         content = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in kinds}
     if "{file}" in path:
-        names = {"type": "string", "enum": routes.console_files()}
+        names = {"type": "string", "enum": list(routes.console_files())}
         parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
         refusals.append(404)
     if path.endswith("/events"):

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from handlers.framing.decoders import Frame, Framing, Oversize, decoder
 from handlers.framing.oversize import HEAD_BYTES, Skipping
 from tests.handlers.connection.wires import cut, grows_as_promised, one_by_one, says
-from tests.handlers.framing.test_decoders import ALL, CUT_ANYWHERE, WIRES
-
-PLACES = st.lists(st.integers(0, 160), max_size=12)
+from tests.handlers.framing.test_decoders import ALL, CUT_ANYWHERE, PLACES
 
 
 def what_is_left(data: bytes, *, is_whole: bool = True) -> Oversize:
@@ -29,15 +27,6 @@ def framed(framing: Framing, body: bytes) -> bytes:
     if framing == "length":
         return b"%d\n%b" % (len(body), body)
     return {"ndjson": body + b"\r\n", "json-seq": b"\x1e" + body + b"\n"}[framing]
-
-
-@given(st.sampled_from(CUT_ANYWHERE), WIRES, PLACES, st.sampled_from([1, 4, 8, 16]))
-def test_any_wire_cut_anywhere_says_the_same(framing: Framing, wire: bytes, places: list[int], most: int) -> None:
-    """Frames, what is left of the others, ids, dropped bytes and what is unfinished do not depend on chunks."""
-    whole = says(framing, [wire], most=most, comments=True, skips=True)
-    assert says(framing, cut(wire, places), most=most, comments=True, skips=True) == whole
-    assert says(framing, one_by_one(wire), most=most, comments=True, skips=True) == whole
-    assert whole.failed in ("", "bad_frame")
 
 
 @given(st.sampled_from(CUT_ANYWHERE), st.lists(st.integers(1, 40), max_size=8), PLACES, st.integers(1, 30))
