@@ -1,9 +1,8 @@
 """Says where an execution stands, as JSON that a redrive goes on from.
 
 A part is what is known of one line of states: `{"output": …}` once it has ended, `{}` before its first state, else
-`{"place": …}`. A place names the state that is open, with its input, the events before and at its entry, and the
-variables; `within` has the parts of its branches or iterations, or the executions of its Map Run. Invariant: a place
-refers to data, never copies it.
+`{"place": …}`. A place names the state that is open; `within` has the parts of its branches or iterations, or the
+executions of its Map Run. Invariant: a place refers to data, never copies it.
 """
 
 from collections.abc import Iterator

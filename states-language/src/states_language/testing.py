@@ -2,10 +2,9 @@
 
     run = run_machine("order.asl.yml", {"id": 7}, functions={"charge": in_turn(TaskFailure("Busy"), {"paid": True})})
     run.assert_path("Charge", "Ship")
-    run.assert_output({"shipped": True})
 
-The pytest plugin gives `run_machine` as a fixture; it needs no pytest. Invariant: a mistake of the test, such as a
-function without an answer or an assertion that fails within a function, fails the test, whatever the machine catches.
+It needs no pytest, whose plugin gives `run_machine` as a fixture. Invariant: a mistake of the test, such as a function
+without an answer or an assertion that fails within a function, fails the test, whatever the machine catches.
 """
 
 import inspect

@@ -1,8 +1,7 @@
 """Reads and writes timestamps as texts; an instant is a number of milliseconds since 1970.
 
-RFC 3339 with a capital T
-and Z is the Amazon States Language's profile; at run time AWS accepts Java's ISO_OFFSET_DATE_TIME, which also allows
-leaving out the seconds.
+The language's profile is RFC 3339 with a capital T and Z; at run time AWS accepts Java's ISO_OFFSET_DATE_TIME, which
+also allows leaving out the seconds.
 """
 
 import re

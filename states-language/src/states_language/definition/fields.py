@@ -1,7 +1,4 @@
-"""Reads the fields of one JSON object of a definition and reports what is wrong with them.
-
-It checks the shape: which fields are allowed, which are required, of what type, within what bounds. What a field means
-is its reader's business. Reading a field allows it, and `close` refuses every field that nobody has read:
+"""Reads the fields of one JSON object of a definition: which are allowed and required, of what type, in what bounds.
 
     fields = Fields({"Seconds": 5, "Secnds": 6}, "/States/Pause")
     fields.integer("Seconds", 0)  # 5

@@ -1,8 +1,4 @@
-"""Advises what to do about a problem of a definition.
-
-`load` says what is wrong; a hint adds how to repair it. For a misspelt name it is the nearest one that is known:
-
-    /States/A/Inputpath: is not a field of a Task state  ->  Did you mean InputPath?
+"""Advises what to do about a problem of a definition; for a misspelt name it is the nearest one that is known.
 
 Invariant: every problem gets a hint, and a hint never contradicts the rule.
 """

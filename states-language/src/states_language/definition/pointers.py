@@ -1,9 +1,7 @@
 """Finds what a JSON pointer into a definition names: a line of states, a state, a Choice Rule, a Retrier, a Catcher.
 
-A line is a `StartAt` with its `States`: the machine's own, a branch's, or a Map's. For `/States/A/Retry/0/MaxAttempts`
-the innermost object is a Retrier at `/States/A/Retry/0`, and the rest is `MaxAttempts`.
-Invariant: any definition is accepted, however broken; a pointer that leads nowhere belongs to the last object on its
-way.
+A line is a `StartAt` with its `States`: the machine's own, a branch's, or a Map's. Invariant: any definition is
+accepted, however broken; a pointer that leads nowhere belongs to the last object on its way.
 """
 
 from collections.abc import Iterator, Sequence

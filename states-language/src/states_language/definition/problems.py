@@ -1,8 +1,7 @@
 """Lists every problem of a definition, where `load` stops at the first.
 
-It calls `load` on a copy, repairs the place that `load` complains about, and calls it again until it succeeds. A
-missing field gets a stand-in, an unknown one is removed. A problem that only a repair has caused is left out. The rules
-of the language stay in `load`; this module only knows how to repair.
+It calls `load` on a copy, repairs the place that `load` complains about, and calls it again until it succeeds; a
+problem that only a repair has caused is left out. The rules of the language stay in `load`.
 Invariant: the first problem is the one that `load` raises, and a definition without problems loads.
 """
 

@@ -1,9 +1,7 @@
-"""ItemReader: reads the items of a distributed Map from S3: a JSON, JSON Lines or CSV object, or the list of a bucket.
+"""Reads the items of a distributed Map from S3 (ItemReader), and groups items (ItemBatcher).
 
-Invariant: any problem of the object is States.ItemReaderFailed, which can be caught.
-
-An ItemBatcher groups items, so that one execution has several; a batch ends before the item that would be one too many,
-or too large, and no item is lost, split or moved. Calls of S3 add no events to the history.
+Invariants: any problem of the object is States.ItemReaderFailed, which can be caught; no item is lost, split or moved
+to another batch. Calls of S3 add no events to the history.
 """
 
 import csv

@@ -1,8 +1,8 @@
 """Runs a distributed Map: each item, or batch of items, is an execution of its own.
 
-It bounds how many run at once, names them, counts failures, and adds four events to the history of the parent
-execution, however many items there are. Its bounds may change while it runs. A redrive of the parent runs again what
-had not succeeded, under the same names. Invariant: when it ends or is aborted, none of its executions runs on.
+It adds four events to the history of the parent execution, however many items there are. A redrive of the parent runs
+again what had not succeeded, under the same names. Invariant: when it ends or is aborted, none of its executions runs
+on.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""ResultWriter: formats the outputs of a distributed Map, and writes them to S3.
+"""ResultWriter: formats the outputs of a distributed Map, and writes them to S3, as AWS does.
 
-As AWS does, it writes a file of the executions that succeeded, one of those that failed, and a manifest that names
-both. Without a Resource the outputs are the state's result. Invariant: the manifest is written last, after the files.
-Source: AWS Step Functions Developer Guide, "ResultWriter (Map)".
+Invariant: the manifest, which names the files, is written last. Source: AWS Step Functions Developer Guide,
+"ResultWriter (Map)".
 """
 
 from typing import Any

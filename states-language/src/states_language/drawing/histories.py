@@ -1,13 +1,7 @@
-"""Reads the attempts of each Task from an execution's history, and draws them: what failed, what followed from it.
+"""Reads from an execution's history, and nothing else, each attempt of a Task, and which way the execution took.
 
-An attempt ends well, is followed by another (a Retrier), by another state (a Catcher), or by the end of its execution
-or branch. Invariant: nothing but the history is read.
-
-    Call #1  ━━━━━                     2.000 s  States.Timeout, tried again after 1.000 s
-    Call #2       ···━━━━━             2.000 s  States.Timeout, caught: Fallback
-
-`marks` reads which way an execution took: its states, its transitions, and where it failed. Any list of events is
-accepted; an event that leads back to no state is left out.
+Call #1  ━━━━━                     2.000 s  States.Timeout, tried again after 1.000 s
+Call #2       ···━━━━━             2.000 s  States.Timeout, caught: Fallback
 """
 
 from collections import Counter

@@ -1,10 +1,5 @@
 """Writes a drawing as a Mermaid flowchart, the form that a Markdown page on GitHub shows.
 
-    flowchart TD
-      start(( ))
-      s0(["Wait<br/>60"])
-      start --> s0
-
 Invariant: no name or label is read as markup, and the same drawing gives the same text.
 """
 

@@ -1,6 +1,4 @@
-"""Gives the components of an instant in JavaScript's calendar: year, month, weeks of ISO 8601, hours.
-
-    component(0, "F")  # 4, a Thursday
+"""Gives the components of an instant in JavaScript's calendar: component(0, "F") is 4, a Thursday.
 
 Instants are milliseconds since 1970, NaN for what is none, of which all numbers are NaN. A year of two digits is one of
 the twentieth century wherever JavaScript's Date.UTC reads it, which is where weeks begin.

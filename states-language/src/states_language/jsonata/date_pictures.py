@@ -1,7 +1,4 @@
-"""Writes and reads instants by a picture, for $fromMillis and $toMillis.
-
-    formatted(0, "[D1o] [MNn] [Y]", 0, 0)  # "1st January 1970"
-    instant("1st January 1970", "[D1o] [MNn] [Y]", 0)  # 0
+"""Writes and reads instants by a picture: formatted(0, "[D1o] [MNn] [Y]", 0, 0) is "1st January 1970".
 
 It follows XPath 3.1, section 9.8, as version 2.0.6 of the JavaScript library does, whose own ways stand above the lines
 that keep them. Instants are milliseconds since 1970.

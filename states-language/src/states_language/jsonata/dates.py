@@ -1,11 +1,6 @@
 """Implements JSONata's functions of dates and of whole numbers: $toMillis, $fromMillis, $formatInteger, $parseInteger.
 
-    to_millis(now_ms, "1970-01-01T00:00:01Z")  # 1000
-    from_millis(1000)                              # "1970-01-01T00:00:01.000Z"
-    format_integer(12, "w")                   # "twelve"
-
-`date_pictures` and `whole_numbers` have the pictures. Source: the JSONata documentation, "Date/Time functions" and
-"Numeric functions".
+`date_pictures` and `whole_numbers` have the pictures. Source: the JSONata documentation.
 """
 
 import math

@@ -1,6 +1,4 @@
-"""Translates a regular expression of JavaScript into one of the library `regex`.
-
-    translated("^[^]+$", multiline=False)  # r"\\A(?s:.)+\\Z"
+r"""Translates a regular expression of JavaScript into one of the library `regex`: "[^]+$" is r"(?s:.)+\Z".
 
 It reads what a JavaScript expression without the flag u may be, and refuses the rest: atomic groups, possessive
 quantifiers, flags within. An unknown escape is the character itself. Source: ECMA-262, 22.2 and B.1.2. One thing stays

@@ -3,8 +3,6 @@
     query = compile_query("{% $states.input.n + 1 %}", "/States/A/Output")
     query.value(Data({"input": {"n": 1}}), environment, "Output")  # 2
 
-The library jsonata-python implements the language. Step Functions adds rules of its own: which expressions a definition
-may have, what null is, what an expression may read, when it is stopped, and the words of its failure.
 Invariants: every evaluation ends. Steps, depth and size bound it, never time, so two runs fail alike; only a regular
 expression that backtracks is stopped by a clock. Where others wait (`here`), an evaluation takes at most HERE, and one
 that needs more begins again in a process of its own, within WHOLE.

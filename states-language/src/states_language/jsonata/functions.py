@@ -1,9 +1,8 @@
 """Defines the functions that Step Functions adds to JSONata, and replaces those of the library that differ.
 
-Added are $partition, $range, $hash, $random, $uuid and $parse. Replaced are functions that the library does not bound,
-that fail without a code, or that return another result than JSONata. Time and chance come from the execution's clock,
-so a replay returns the same. An argument that must be a whole number loses its fraction; an empty result is undefined,
-which AWS reports as an error. Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
+Replaced are functions that the library does not bound, that fail without a code, or that return another result than
+JSONata. Time and chance come from the execution's clock. An argument that must be a whole number loses its fraction.
+Source: AWS Step Functions Developer Guide, "Transforming data with JSONata".
 """
 
 import functools

@@ -1,10 +1,6 @@
 """Implements numbers in JSONata: arithmetic, $string, $number, $round, $power and $formatBase.
 
-A number is written by ECMAScript's rules, a whole one below 2**63 exactly, as AWS does:
-
-    number_text(1e21)  # "1e+21"
-    number_text(0.1 + 0.2)  # "0.3"
-
+A number is written by ECMAScript's rules, a whole one below 2**63 exactly, as AWS does: number_text(1e21) is "1e+21".
 Source: the JSONata documentation, "Numeric functions".
 """
 

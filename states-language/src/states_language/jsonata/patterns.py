@@ -1,9 +1,8 @@
 """Compiles the regular expressions of JSONata and bounds the time of their search.
 
-A match after another may not be empty, as in JSONata. A character above U+FFFF is the two halves of a surrogate pair,
-as in JavaScript, whose expressions `ecmascript` translates.
-Invariant: all searches of one evaluation together take at most what its limits say. Backtracking cannot be counted from
-outside, so a clock does.
+A character above U+FFFF is the two halves of a surrogate pair, as in JavaScript, whose expressions `ecmascript`
+translates. Invariant: all searches of one evaluation together take at most what its limits say. Backtracking cannot be
+counted from outside, so a clock does.
 """
 
 import contextlib
@@ -44,6 +43,7 @@ class Pattern:
                 match = self._compiled.search(text, at, timeout=left_s)
             if match is None:
                 return
+            # A match after another may not be empty, as in JSONata.
             if at > first and not match.group():
                 raise JException("D1004", -1)
             yield match if match.group().isascii() else _Joined(match)

@@ -1,7 +1,4 @@
-"""Implements $formatNumber of JSONata: a number in the form of a picture.
-
-    format_number(1234.5, "#,##0.00")  # "1,234.50"
-    format_number(0.14, "01%")  # "14%"
+"""Implements $formatNumber of JSONata: format_number(1234.5, "#,##0.00") is "1,234.50".
 
 It follows XPath 3.1, section 4.7, as version 2.0.6 of the JavaScript library does, with that version's own ways: of
 several rules that a picture breaks the last is named, and a prefix shifts the place of the exponent. Where that version

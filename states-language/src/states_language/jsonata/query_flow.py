@@ -1,8 +1,6 @@
-"""Takes a state's data from its raw input to its output, in JSONata.
+"""Takes a state's data from its raw input to its output, in JSONata: Arguments, the state's work, Output and Assign.
 
-Arguments, the state's own work, then Output and Assign. $states has `input` and `context` everywhere, `result` and
-`errorOutput` where the state type has one. Without Arguments the state gets its raw input, without Output its result is
-the output.
+$states has `input` and `context` everywhere, `result` and `errorOutput` where the state type has one.
 Invariant: a template without an expression stays the object that the definition has.
 """
 

@@ -1,7 +1,6 @@
-"""Checks the arguments of a JSONata function against its signature.
+"""Checks the arguments of a JSONata function against its signature, such as `<s-n?:s>`.
 
-For the signature `<s-n?:s>` the arguments are a string and an optional number; `-` takes the context where the string
-is missing. This replaces the library's check, which takes null for undefined and names the wrong argument.
+This replaces the library's check, which takes null for undefined and names the wrong argument.
 Source: the JSONata documentation, "Function signature syntax".
 """
 

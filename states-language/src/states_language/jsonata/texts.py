@@ -1,7 +1,5 @@
 """Implements JSONata's $replace, $split, Base64 and the functions that code URLs.
 
-    replace("2026-01-31", pattern, "$2/$1", 1)  # "01/2026-31" where the pattern is /([0-9]+)-([0-9]+)/
-
 Source: the JSONata documentation, "String functions".
 """
 

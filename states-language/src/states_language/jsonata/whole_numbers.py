@@ -1,7 +1,4 @@
-"""Writes and reads whole numbers by a picture, for $formatInteger and the components of dates.
-
-    integer_picture("w").written(12)  # "twelve"
-    integer_picture("#,##0").read("1,234")  # 1234
+"""Writes and reads whole numbers by a picture: integer_picture("w").written(12) is "twelve".
 
 It follows XPath 3.1, section 4.6, with the ways of version 2.0.6 of the JavaScript library: words go up to trillions,
 and a number that is none is written as NaN in digits and as nothing in letters. Numbers are doubles.

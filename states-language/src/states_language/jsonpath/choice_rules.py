@@ -1,7 +1,5 @@
 """Compiles Choice Rules: a rule becomes a function that returns whether it holds for some data.
 
-    {"Variable": "$.n", "NumericLessThan": 3}  # true for {"n": 2}, false for {"n": "2"}, an error for {}
-
 Invariant: a comparison with a value of another type is false, never an error. A Variable that leads nowhere is an error
 for every operator but IsPresent (recorded).
 """

@@ -1,8 +1,5 @@
 """Compiles and evaluates the eighteen intrinsic functions of Payload Templates, such as States.Format.
 
-    call = compile_expression("States.Format('Hello {}', $.name)")
-    evaluate(call, {"name": "Ada"}, env)  # 'Hello Ada'
-
 Invariant: a call and its paths are compiled when the definition is loaded; the same data, Context Object and clock give
 the same result.
 """

@@ -1,7 +1,4 @@
-"""Compiles the text of a JSONPath to its steps.
-
-    compile_path("$.a[0]").steps  # (Name("a"), Index(0))
-    compile_path("$.a[x]")        # PathSyntaxError: cannot be read from character 5 on: 'x]'
+"""Compiles the text of a JSONPath to its steps: those of "$.a[0]" are (Name("a"), Index(0)).
 
 Invariant: a text either compiles as a whole, or the error names the character from which it cannot be read.
 """

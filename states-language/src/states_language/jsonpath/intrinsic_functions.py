@@ -1,9 +1,7 @@
-"""Implements the intrinsic functions on the values of their arguments.
+"""Implements the intrinsic functions on the values of their arguments; they raise ValueError for one that they refuse.
 
-    FUNCTIONS["States.ArrayRange"].apply([1, 9, 2], random)  # [1, 3, 5, 7, 9]
-
-A function raises ValueError for an argument that it refuses. Chance comes from the generator `random` alone, so the
-same seed gives the same result. Bounds: AWS Step Functions Developer Guide, "Intrinsic functions".
+Chance comes from the generator `random` alone, so the same seed gives the same result.
+Bounds: AWS Step Functions Developer Guide, "Intrinsic functions".
 """
 
 import base64

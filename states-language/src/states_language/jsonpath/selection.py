@@ -1,10 +1,7 @@
 """Selects the values that a compiled JSONPath names, in the dialect of Step Functions (Jayway's).
 
-    path = compile_path("$.a[*].b")
-    path.read({"a": [{"b": 1}, {"c": 2}]}, env)  # [1]
-
 Invariant: a definite path gives one value or an error; an indefinite one (wildcard, slice, filter, union, deep scan)
-always gives a list.
+always gives a list: compile_path("$.a[*].b").read({"a": [{"b": 1}, {"c": 2}]}, env) is [1].
 """
 
 import functools

@@ -1,16 +1,7 @@
 """Lets many executions share one event loop, so that no expression keeps it for long.
 
 Each line of states runs in a lane: a greenlet, which plain code deep inside an expression can pause. A lane takes its
-turn before it evaluates, and counts what it used. What costs too much goes to a process of its own (`pool`), and the
-lane waits for the answer.
-
-    lanes = Lanes(pool)
-    task = loop.create_task(lanes.run(coroutine))  # and within it:
-    if (host := here()) is not None:
-        host.turn()
-
-Of those that wait, what used least has every other turn, so that small work is over soon. The others go round; a Map
-of forty lanes counts as one.
+turn before it evaluates and counts what it used; what costs too much goes to a process of its own (`pool`).
 Invariant: between two passes of the event loop all lanes together begin nothing more once they used TURN steps.
 Without lanes, as in virtual time, nothing pauses and `here` returns None.
 """
@@ -89,7 +80,8 @@ class Lanes:
             self.spend(0)
 
     def _next(self) -> "asyncio.Future[None]":
-        """Return whose turn is next: all that began in one lane counts as one."""
+        """Return whose turn is next: all that began in one lane, such as a Map's forty, counts as one."""
+        # What used least has every other turn, so that small work is over soon; the others go round.
         self._least = not self._least
         first = min(self._waiting, key=_used) if self._least else next(iter(self._waiting))
         turns = self._waiting.pop(first)

@@ -1,8 +1,5 @@
 """Runs costly evaluations in a few processes, so that they stall nobody.
 
-    pool = Pool()
-    await pool.ask({"path": "$..a", "root": data})  # {"value": [...]}
-
 Invariants: a job ends within LONGEST_S of its begin; a process has one job at a time; none outlives `close` or this
 process.
 """

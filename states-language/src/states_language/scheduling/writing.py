@@ -1,7 +1,5 @@
 """Writes large JSON values a part at a time, so that others have turns meanwhile.
 
-    text_in_turns(value, 262_144)  # as `compact` writes it
-
 Invariant: between two turns it writes about FEW parts.
 """
 

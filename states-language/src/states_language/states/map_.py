@@ -1,8 +1,6 @@
 """The Map state: runs the same line of states for each item of an array.
 
-It finds the items, makes the input of each iteration and bounds how many run at once. An inline Map runs them within
-this execution (`states_language.states.iterations`), a distributed one as executions of their own
-(`states_language.distributed.map_run`).
+An inline Map runs them within this execution (`iterations`), a distributed one as executions of their own (`map_run`).
 """
 
 import re

@@ -1,10 +1,7 @@
 """The Task state: calls a function, a service or an activity, and waits for its result.
 
-It records the call's events and keeps its time-outs. Invariant: a call is never cancelled; after a time-out its answer
-is ignored.
-
-Credentials name the role, of another account maybe, that makes a Task's call. The role is recorded in the history and
-not used: permissions are not checked.
+Invariant: a call is never cancelled; after a time-out its answer is ignored. The role that Credentials name is recorded
+in the history and not used: permissions are not checked.
 """
 
 import contextlib

@@ -1,10 +1,7 @@
-"""Completes Tasks later: by a task token, or when the job ends that they wait for.
+"""Completes Tasks later: by a task token, or when the execution ends that states:startExecution.sync has started.
 
 Invariant: a Task is completed once; after its end, its time-out or the end of its execution an answer is refused.
-
-The end of an execution that states:startExecution.sync has started settles its Task: `.sync` returns input and output
-as texts, `.sync:2` as JSON. Source: AWS Step Functions Developer Guide, "Start a new AWS Step Functions workflow"; the
-failure's shape is recorded.
+Source: AWS Step Functions Developer Guide, "Start a new AWS Step Functions workflow"; the failure's shape is recorded.
 """
 
 import asyncio

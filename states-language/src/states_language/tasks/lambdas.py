@@ -1,8 +1,7 @@
 """Runs Lambda functions in this process, as a rule on the virtual clock.
 
-A function gets a copy of its event and a lambda_context. Its exceptions are reported as by AWS's Python runtime, and
-its time limit kills it. Invariant: a killed function is never resumed, and no `except` and no `finally` of it runs, not
-even when the process ends. (Cancelling would run them.)
+Invariant: a killed function is never resumed, and no `except` and no `finally` of it runs, not even when the process
+ends. (Cancelling would run them.)
 """
 
 import asyncio
