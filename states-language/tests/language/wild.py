@@ -15,13 +15,31 @@ from states_language.clock import VirtualClock
 RECORDED: list[Any] = [case["definition"] for name in ("executions.json", "services.json") for case in cases(name)]
 
 PATHS = [
-    *("$", "$$", "$.a", "$.a[0]", "$..*", "$[*]", "$.a[?(@.b > 1)]", "$x", "$x.a", "$$.Map.Item.Value", "$.a[-1:]", ""),
+    "$",
+    "$$",
+    "$.a",
+    "$.a[0]",
+    "$..*",
+    "$[*]",
+    "$.a[?(@.b > 1)]",
+    "$x",
+    "$x.a",
+    "$$.Map.Item.Value",
+    "$.a[-1:]",
+    "",
 ]
 CALLS = ["States.Format('{}', $)", "States.Array($.a, 1)", "States.MathAdd($.a, 1)", "States.ArrayRange(0, $.a, 1)"]
 QUERIES = [
-    *("{% $states.input %}", "{% $states.input.a %}", "{% $x + 1 %}", "{% [1..5] %}", "{% $string($states) %}"),
-    *("{% $states.input.**.a %}", "{% function($y) { $y } %}", "{% $map($states.input, function($v) { $v.a }) %}"),
-    *("{% $states.result %}", "{% ( %}"),
+    "{% $states.input %}",
+    "{% $states.input.a %}",
+    "{% $x + 1 %}",
+    "{% [1..5] %}",
+    "{% $string($states) %}",
+    "{% $states.input.**.a %}",
+    "{% function($y) { $y } %}",
+    "{% $map($states.input, function($v) { $v.a }) %}",
+    "{% $states.result %}",
+    "{% ( %}",
 ]
 WORDS = ["A", "B", "C", "States.ALL", "JSONata", "JSONPath", "DISTRIBUTED", "2020-01-01T00:00:00Z", "f"]
 NUMBERS = st.integers(-3, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([10**30, 99_999_999])
