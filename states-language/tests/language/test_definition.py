@@ -10,6 +10,8 @@ from machines import INVOKE, line
 from states_language import DefinitionError, load
 
 PASS = {"Type": "Pass", "End": True}
+SET = {"Assign": {"v": 1}}
+GET, PUT = "arn:aws:states:::s3:getObject", "arn:aws:states:::s3:putObject"
 TASK = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": "f"}, "End": True}
 
 
@@ -19,6 +21,12 @@ def one(state: Any, **fields: Any) -> dict[str, Any]:
 
 def choice(**rule: Any) -> dict[str, Any]:
     return {"StartAt": "S", "States": {"S": {"Type": "Choice", "Choices": [{"Next": "P", **rule}]}, "P": PASS}}
+
+
+def mapped(mode: str | None = "STANDARD", **fields: Any) -> dict[str, Any]:
+    """A Map, distributed in this mode."""
+    config = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": mode}} if mode else {}
+    return one({"Type": "Map", "ItemProcessor": {**line(("A", {"Type": "Pass"})), **config}, "End": True, **fields})
 
 
 REFUSED: list[tuple[Any, str, str]] = [
@@ -192,6 +200,45 @@ REFUSED: list[tuple[Any, str, str]] = [
         "stands in a top-level rule only",
     ),
     (choice(And=[]), "/States/S/Choices/0/And", "must hold at least one rule"),
+    (mapped(None, Label="x"), "/States/S/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
+    (
+        mapped(None, Iterator={}),
+        "/States/S",
+        "only one of these fields may be present: ItemProcessor, Iterator",
+    ),
+    (mapped(None, MaxConcurrency=-1), "/States/S/MaxConcurrency", "must be between 0 and 99999999"),
+    (
+        mapped("FAST"),
+        "/States/S/ItemProcessor/ProcessorConfig/ExecutionType",
+        "must be one of STANDARD, EXPRESS",
+    ),
+    (mapped(ResultWriter={}), "/States/S/ResultWriter", "these fields are required: Resource"),
+    (
+        mapped(ItemReader={"Resource": GET, "ReaderConfig": {"InputType": "PARQUET"}}),
+        "/States/S/ItemReader/ReaderConfig/InputType",
+        "must be one of JSON, JSONL, CSV; others are not supported",
+    ),
+    (mapped(ItemBatcher={}), "/States/S/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
+    (
+        mapped(ResultWriter={"Resource": PUT, "WriterConfig": {"Transformation": "SORT"}}),
+        "/States/S/ResultWriter/WriterConfig/Transformation",
+        "must be one of NONE, COMPACT, FLATTEN",
+    ),
+    (mapped(Label="a b"), "/States/S/Label", "must not have the character ' '"),
+    (mapped(ToleratedFailurePercentage=101), "/States/S/ToleratedFailurePercentage", "must be at most 100"),
+    # An inner scope may not assign a variable of an outer one.
+    (
+        one(
+            {
+                "Type": "Parallel",
+                "Branches": [line(("X", {"Type": "Pass", "Assign": {"v": 2}}))],
+                "Assign": {"v": 1},
+                "End": True,
+            }
+        ),
+        "/States/S/Branches/0/States/X/Assign/v",
+        "the variable 'v' belongs to an outer scope, see /States/S/Assign/v",
+    ),
     (
         {"StartAt": "A", "States": {"A": PASS, "B/C": PASS}},
         "/States/B~1C",

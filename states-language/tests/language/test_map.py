@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from machines import chain, line, machine, raising, task, types
-from states_language import DefinitionError, Execution
+from states_language import Execution
 from states_language.clock import VirtualClock
 
 PASS = {"Type": "Pass"}
@@ -137,27 +137,6 @@ def test_what_a_map_cannot_go_over_fails_the_execution(fields: Any, data: Any, c
     execution = machine(("M", mapped(("A", PASS), **fields))).execute(data)
     assert execution.error == "States.Runtime"
     assert execution.cause == f"An error occurred while executing the state 'M' (entered at the event id #2). {cause}"
-
-
-@pytest.mark.parametrize(
-    ("state", "pointer", "rule"),
-    [
-        ({"Type": "Map"}, "", "these fields are required: ItemProcessor"),
-        (mapped(("A", PASS), Label="x"), "/Label", "stands in a Map whose ProcessorConfig has Mode DISTRIBUTED"),
-        (mapped(("A", PASS), Iterator={}), "", "only one of these fields may be present: ItemProcessor, Iterator"),
-        (mapped(("A", PASS), MaxConcurrency=-1), "/MaxConcurrency", "must be between 0 and 99999999"),
-        (
-            {"Type": "Map", "ItemProcessor": {**line(("A", PASS)), "ProcessorConfig": {"Mode": "DISTRIBUTED"}}},
-            "/ItemProcessor/ProcessorConfig/ExecutionType",
-            "must be one of STANDARD, EXPRESS",
-        ),
-    ],
-)
-def test_a_bad_map_is_refused(state: Any, pointer: str, rule: str) -> None:
-    """With its place and the rule."""
-    with pytest.raises(DefinitionError) as refusal:
-        machine(("M", state))
-    assert (refusal.value.pointer, refusal.value.rule) == ("/States/M" + pointer, rule)
 
 
 def test_a_failed_item_selector_fails_the_map() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from machines import line, machine, types
-from states_language import DefinitionError, Execution, Machine, TaskCall, TaskFailure
+from states_language import Execution, Machine, TaskCall, TaskFailure
 from states_language.place import Redriven
 
 CONFIG = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
@@ -250,37 +250,6 @@ def test_a_full_or_failed_result_names_its_execution() -> None:
         assert (well if name is None else well["Output"], badly["Status"], badly["Error"]) == (
             0 if name is None else "0", "FAILED", "Odd",
         )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("fields", "pointer", "rule"),
-    [
-        ({"ResultWriter": {}}, "/ResultWriter", "these fields are required: Resource"),
-        (
-            {"ItemReader": {"Resource": "arn:aws:states:::s3:getObject", "ReaderConfig": {"InputType": "PARQUET"}}},
-            "/ItemReader/ReaderConfig/InputType",
-            "must be one of JSON, JSONL, CSV; others are not supported",
-        ),
-        ({"ItemBatcher": {}}, "/ItemBatcher", "MaxItemsPerBatch or MaxInputBytesPerBatch is required"),
-        (
-            {
-                "ResultWriter": {
-                    "Resource": "arn:aws:states:::s3:putObject",
-                    "WriterConfig": {"Transformation": "SORT"},
-                }
-            },
-            "/ResultWriter/WriterConfig/Transformation",
-            "must be one of NONE, COMPACT, FLATTEN",
-        ),
-        ({"Label": "a b"}, "/Label", "must not have the character ' '"),
-        ({"ToleratedFailurePercentage": 101}, "/ToleratedFailurePercentage", "must be at most 100"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_name(fields: dict[str, Any], pointer: str, rule: str) -> None:
-    """When the definition is loaded."""
-    with pytest.raises(DefinitionError) as refusal:
-        machine(("M", distributed(**fields)))
-    assert (refusal.value.pointer, refusal.value.rule) == ("/States/M" + pointer, rule)
 
 
 def test_what_cannot_be_evaluated_fails_the_run() -> None:

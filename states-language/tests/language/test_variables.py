@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from machines import line, machine, raising, task
-from states_language import DefinitionError
 
 BIG = "x" * 200_000
 
@@ -101,17 +100,6 @@ def test_a_branch_sees_outer_variables_and_keeps_its_own() -> None:
     assert execution.error == "States.Runtime"
     assert execution.history[-2]["type"] == "PassStateEntered"
     assert execution.history[-2]["stateEnteredEventDetails"]["input"] == "[1,{}]"
-
-
-def test_an_inner_scope_may_not_assign_an_outer_variable() -> None:
-    """Refused when the definition is loaded."""
-    inner = line(("X", {"Type": "Pass", "Assign": {"v": 2}}))
-    with pytest.raises(DefinitionError) as refusal:
-        machine(
-            ("A", {"Type": "Pass", "Assign": {"v": 1}, "Next": "P"}), ("P", {"Type": "Parallel", "Branches": [inner]})
-        )
-    assert refusal.value.pointer == "/States/P/Branches/0/States/X/Assign/v"
-    assert refusal.value.rule == "the variable 'v' belongs to an outer scope, see /States/A/Assign/v"
 
 
 def test_one_assign_holds_256_kib_and_an_execution_ten_mib() -> None:
