@@ -19,6 +19,8 @@ def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
     loop, data = counting(7000)
     cut, whole, short = (loop.execute(data, history_limit=limit) for limit in (25_000, None, 10))
     assert (cut.status, cut.error, len(cut.history)) == ("FAILED", "States.Runtime", 25_000)
+    assert cut.cause == "The execution reached the maximum number of history events (25000)."
+    assert cut.history[-1]["previousEventId"] == 24_999
     assert (whole.status, whole.output, len(whole.history)) == ("SUCCEEDED", {"n": 7000, "most": 7000}, 28_004)
     assert whole.history[:24_999] == cut.history[:24_999]
     assert [event["type"] for event in short.history] == [event["type"] for event in whole.history[:9]] + [

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from machines import line, machine, raising, types
+from machines import machine, raising, types
 from states_language import DefinitionError, Execution
 from states_language.clock import VirtualClock
 from states_language.jsonata.ecmascript import translated
 
-THREW = "threw an error during evaluation. "
 TOO_DEEP = "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 TOO_LARGE = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
 TOO_LONG = "Expression evaluation timeout: Check for infinite loop"
@@ -176,25 +175,6 @@ def test_a_failed_evaluation_can_be_caught_and_retried() -> None:
     assert types(execution).count("EvaluationFailed") == 2
     failed = next(event for event in execution.history if event["type"] == "EvaluationFailed")
     assert failed["evaluationFailedEventDetails"]["location"] == "Arguments/Payload/n"
-
-
-def test_a_parallel_state_takes_arguments_and_gives_its_result() -> None:
-    """Each branch gets Arguments; $states.result is the array of the branches' outputs."""
-    execution = query(
-        (
-            "P",
-            {
-                "Type": "Parallel",
-                "Arguments": {"n": "{% $states.input.n + 1 %}"},
-                "Branches": [
-                    line(("X", {"Type": "Pass"})),
-                    line(("Y", {"Type": "Pass", "Output": "{% $states.input.n %}"})),
-                ],
-                "Output": "{% [$states.result[1], $states.input.n] %}",
-            },
-        )
-    ).execute({"n": 1})
-    assert execution.output == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from language.test_jsonata import THREW, failure, output
+from language.test_jsonata import failure, output
 from states_language import DefinitionError, load
 from states_language.jsonata.evaluation import compile_query
 
+THREW = "threw an error during evaluation. "
 SIGNATURE = 'T0410: Argument {} of function "{}" does not match function signature'
 PICTURE = "The sub-picture must not contain "
 

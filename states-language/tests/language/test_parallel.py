@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from machines import at_ms, chain, line, machine, named, raising, task, types
+from machines import at_ms, chain, line, machine, named, task, types
 from states_language.clock import VirtualClock
 from states_language.tasks.lambdas import Functions
 
@@ -102,28 +102,6 @@ def test_a_branch_that_was_cut_off_never_runs_on() -> None:
     assert answered == ["the sibling's function"]
 
 
-def test_a_retry_begins_all_branches_again_without_entering_again() -> None:
-    """ParallelStateStarted alone is repeated, next in the chain after what the branch that failed did last."""
-    retry = [{"ErrorEquals": ["Once"], "IntervalSeconds": 2}]
-    parallel = {"Type": "Parallel", "Branches": [line(("A", task())), line(("B", PASS))], "Retry": retry}
-    execution = machine(("P", parallel)).execute(functions={"work": raising("Once")})
-    assert execution.status == "SUCCEEDED"
-    assert types(execution).count("ParallelStateEntered") == 1
-    assert at_ms(execution, "ParallelStateStarted") == [0, 2000]
-    assert "ParallelStateFailed" not in types(execution)
-    failed_id = next(event["id"] for event in execution.history if event["type"] == "TaskFailed")
-    again = [event for event in execution.history if event["type"] == "ParallelStateStarted"][1]
-    assert again["previousEventId"] == failed_id
-
-
-def test_a_fail_state_in_a_branch_fails_the_parallel_state_with_its_error() -> None:
-    fail = {"Type": "Fail", "Error": "Mine", "Cause": "because"}
-    catch = [{"ErrorEquals": ["Mine"], "ResultPath": "$.error", "Next": "After"}]
-    states = [("P", {"Type": "Parallel", "Branches": [line(("F", fail))], "Catch": catch}), ("After", PASS)]
-    execution = machine(*states).execute({"kept": True})
-    assert execution.output == {"kept": True, "error": {"Error": "Mine", "Cause": "because"}}
-
-
 def test_states_runtime_in_a_branch_fails_the_whole_execution() -> None:
     """No Catcher of the Parallel state sees it, not even States.ALL."""
     broken = {"Type": "Pass", "InputPath": "$.no"}
@@ -137,14 +115,3 @@ def test_states_runtime_in_a_branch_fails_the_whole_execution() -> None:
         "Invalid path '$.no' : No results for path: $['no']"
     )
     assert types(execution)[-1] == "ExecutionFailed"
-
-
-def test_parameters_and_selector_shape_what_goes_in_and_comes_out() -> None:
-    parallel = {
-        "Type": "Parallel",
-        "Parameters": {"n.$": "$.a"},
-        "Branches": [line(("A", PASS)), line(("B", {"Type": "Pass", "Result": 2}))],
-        "ResultSelector": {"first.$": "$[0].n", "second.$": "$[1]"},
-        "ResultPath": "$.r",
-    }
-    assert machine(("P", parallel)).execute({"a": 1}).output == {"a": 1, "r": {"first": 1, "second": 2}}

@@ -1,14 +1,11 @@
 """Back-off against a model, and which Error Names a Retrier or Catcher meets."""
 
 import random
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from machines import at_ms, machine, raising, task
-from states_language.clock import VirtualClock
 from states_language.failures import StateError
 from states_language.states.retry import YEAR_MS, Attempts, Retrier, matches
 
@@ -53,31 +50,6 @@ def test_full_jitter_lies_between_nothing_and_the_whole_delay(retrier: Retrier, 
     assert 0 <= jittered.delay_ms(retries, lambda: chance) <= whole_ms
     assert jittered.delay_ms(retries, lambda: 0.0) == 0
     assert jittered.delay_ms(retries, lambda: 1 - 2**-53) == whole_ms
-
-
-@given(st.integers(0, 2**32))
-def test_jittered_waits_repeat_with_the_seed_and_stay_below_the_cap(seed: int) -> None:
-    """Four retries of 3 s doubling, capped at 5 s: at most 3, 5, 5 and 5 s, and the same for the same seed."""
-    retry = [
-        {
-            "ErrorEquals": ["States.ALL"],
-            "IntervalSeconds": 3,
-            "MaxAttempts": 4,
-            "MaxDelaySeconds": 5,
-            "JitterStrategy": "FULL",
-        }
-    ]
-
-    def begun_ms() -> list[int]:
-        execution = machine(("T", task(Retry=retry))).execute(
-            functions={"work": raising(*["E"] * 9)}, clock=VirtualClock(seed=seed)
-        )
-        return at_ms(execution, "TaskScheduled")
-
-    begun = begun_ms()
-    waits = [after - before for before, after in pairwise(begun)]
-    assert all(0 <= wait <= most for wait, most in zip(waits, [3000, 5000, 5000, 5000], strict=True))
-    assert begun == begun_ms()
 
 
 @pytest.mark.parametrize(
