@@ -7,7 +7,7 @@ import pytest
 from handlers.framing.decoders import Frame
 from handlers.framing.marks import Kind
 from handlers.profile.addresses import ProfileError
-from tests.handlers.profile.profiles import profile, refusal
+from tests.handlers.profile.profiles import profile
 
 
 def test_the_cursor_goes_where_the_profile_says() -> None:
@@ -33,7 +33,6 @@ def test_compression_is_asked_for_only_where_the_profile_wants_it() -> None:
     """The default is identity; what is asked for is what can be decoded."""
     asked = [profile(**more).request("demo", None).headers["accept-encoding"] for more in ({}, {"compression": True})]
     assert asked == [b"identity", b"gzip, deflate"]
-    assert refusal(compression="gzip") == "the profile 'demo': compression must be true or false"
 
 
 def test_a_profiles_headers_replace_ours() -> None:
