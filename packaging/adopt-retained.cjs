@@ -3,7 +3,6 @@
 // next deployment would fail with "already exists". An import only adopts: it neither changes nor creates anything, and
 // one that fails is undone without a deletion. What exists is asked of the services themselves; what belongs to another
 // stack CloudFormation refuses to import.
-// So is the API's stage where a version made it that had no resource for it: its API is the stack's, and it is not.
 'use strict';
 
 // Of each type that may be retained: the property that is its name.
@@ -12,7 +11,6 @@ const NAME = {
   'AWS::S3::Bucket': 'BucketName',
   'AWS::SQS::Queue': 'QueueName',
 };
-const API_STAGE = 'AWS::ApiGateway::Stage';
 const CHANGE_SET = 'adopt-retained';
 const WAIT = { maxWaitTime: 600, minDelay: 1, maxDelay: 5 };
 
@@ -60,32 +58,6 @@ function lookups(config, account) {
       return queue && { QueueUrl: queue.QueueUrl };
     },
   };
-}
-
-// What of the template's API stage exists in an API of the stack, ready for the import; null where it does not.
-async function apiStage(config, template, owned) {
-  const [id, stage] = Object.entries(template.Resources).find(([, { Type: type }]) => type === API_STAGE) ?? [];
-  const restApiId = owned.get(stage?.Properties.RestApiId.Ref);
-  if (owned.has(id) || restApiId === undefined) return null;
-  // The client that osls has for itself.
-  const place = require.resolve('@aws-sdk/client-api-gateway', { paths: [require.resolve('osls/package.json')] });
-  const { APIGatewayClient, GetStageCommand } = require(place);
-  const { RestApiId, StageName } = stage.Properties;
-  try {
-    const { deploymentId } = await new APIGatewayClient(config).send(new GetStageCommand({ restApiId, stageName: StageName }));
-    // An import asks for a policy. As it is: the update that follows gives it the new deployment.
-    const Properties = { RestApiId, StageName, DeploymentId: deploymentId };
-    return {
-      id,
-      type: API_STAGE,
-      name: `the stage ${StageName} of the API`,
-      resource: { Type: API_STAGE, DeletionPolicy: 'Delete', Properties },
-      identifier: { RestApiId: restApiId, StageName },
-    };
-  } catch (error) {
-    if (error.name === 'NotFoundException') return null;
-    throw error;
-  }
 }
 
 // The physical ids of the stack's resources, by their logical ones.
@@ -158,8 +130,6 @@ class AdoptRetained {
       const identifier = await lookup[one.type](one.name);
       if (identifier) found.push({ ...one, identifier });
     }
-    const stage = await apiStage(config, service.provider.compiledCloudFormationTemplate, owned);
-    if (stage !== null) found.push(stage);
     if (found.length === 0) return;
     const names = found.map(({ name }) => name).join(', ');
     try {

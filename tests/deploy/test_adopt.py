@@ -130,52 +130,6 @@ def _deployed_removed_and_deployed_again(account: Account, project: Path) -> Non
     assert message["Body"] == "a letter"
 
 
-def api(deployment: str, stage: dict[str, Any] | None) -> str:
-    """Resources of an API whose deployment makes its stage; with `stage` the stage is a resource, as it is now."""
-    rest, name = {"Ref": "ApiGatewayRestApi"}, {"StageName": "dev"}
-    resources: dict[str, Any] = {
-        "ApiGatewayRestApi": {"Type": "AWS::ApiGateway::RestApi", "Properties": {"Name": "dev-api"}},
-        "Method": {
-            "Type": "AWS::ApiGateway::Method",
-            "Properties": {
-                "RestApiId": rest, "ResourceId": {"Fn::GetAtt": ["ApiGatewayRestApi", "RootResourceId"]},
-                "HttpMethod": "GET", "AuthorizationType": "AWS_IAM", "Integration": {"Type": "MOCK"},
-            },
-        },
-        deployment: {
-            "Type": "AWS::ApiGateway::Deployment", "DependsOn": "Method",
-            "Properties": {"RestApiId": rest} | ({} if stage else name),
-        },
-    }  # fmt: skip
-    if stage is not None:
-        properties = {"RestApiId": rest, "DeploymentId": {"Ref": deployment}} | name | stage
-        resources["ApiGatewayStage"] = {"Type": "AWS::ApiGateway::Stage", "Properties": properties}
-    return json.dumps(resources)[1:-1]
-
-
-@pytest.mark.long
-def test_a_stage_that_an_earlier_version_made_is_taken(account: Account, project: Path) -> None:
-    """A deployment of the API made it, so CloudFormation could not make it again; it goes on at its address."""
-    throttle = {"ResourcePath": "/*", "HttpMethod": "*", "ThrottlingRateLimit": 10, "ThrottlingBurstLimit": 20}
-    wire(project, api("Deployment1", None), stack="streamkeeper-old")
-    first = account.sls(project, "deploy", "--stage", "old")
-    assert first.code == 0, first.output
-    rest_api = account.resources("streamkeeper-old")["ApiGatewayRestApi"]["PhysicalResourceId"]
-    gateway = account.client("apigateway")
-    before = gateway.get_stage(restApiId=rest_api, stageName="dev")
-
-    wire(project, api("Deployment2", {"MethodSettings": [throttle]}), stack="streamkeeper-old")
-    second = account.sls(project, "deploy", "--stage", "old")
-    assert (second.code, "Adopted what an earlier stack left: the stage dev of the API" in second.output) == (0, True)
-    owned, stage = account.resources("streamkeeper-old"), gateway.get_stage(restApiId=rest_api, stageName="dev")
-    assert (owned["ApiGatewayRestApi"]["PhysicalResourceId"], "Deployment1" in owned) == (rest_api, False)
-    assert stage["deploymentId"] == owned["Deployment2"]["PhysicalResourceId"] != before["deploymentId"]
-    assert stage["createdDate"] == before["createdDate"]
-    assert stage["methodSettings"]["*/*"]["throttlingRateLimit"] == 10
-    third = account.sls(project, "deploy", "--stage", "old")
-    assert (third.code, "Adopted" in third.output) == (0, False), third.output
-
-
 @pytest.mark.long
 def test_what_another_stack_has_is_not_taken(account: Account, project: Path) -> None:
     """The deployment ends with CloudFormation's reason in one sentence, and the table stays in its stack."""
