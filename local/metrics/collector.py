@@ -20,6 +20,8 @@ from handlers.run.connection_metrics import ENDS
 from handlers.run.metric_names import Metric
 from handlers.store.stream_records import StreamRecords
 
+# A metric, and the values of its labels in their order.
+_Key = tuple[Metric, tuple[str, ...]]
 _COUNTED: dict[Metric, Callable[[Connection], int]] = {
     metric_names.STORED: lambda one: one.stored,
     metric_names.DUPLICATES: lambda one: one.duplicates,
@@ -50,8 +52,8 @@ class Collector:
         self._running = running
         self._sinks = sinks
         self._streams: set[str] = set()
-        self._seen: dict[tuple[str, int], dict[tuple[Metric, tuple[str, ...]], int]] = {}
-        self._totals: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
+        self._seen: dict[tuple[str, int], dict[_Key, int]] = {}
+        self._totals: Counter[_Key] = Counter()
         self._lock = threading.Lock()
 
     def collect(self, now_ms: int) -> list[Sample]:
@@ -61,8 +63,7 @@ class Collector:
             groups = {one: self._records().members(one) for one in running if is_group(one)}
             self._streams.update(one for one in running if one and one not in groups)
             self._streams.update(stream for streams in groups.values() for stream in streams)
-            away_ms: list[int] = []
-            away: set[str] = set()
+            away_ms: dict[str, int] = {}
             for stream_id in sorted(self._streams):
                 records = self._records().read(stream_id)
                 if records is None:
@@ -72,20 +73,17 @@ class Collector:
                 for one in records.connections:
                     self._add(stream_id, one)
                 if records.lease.execution and not records.lease.stop:
-                    away_ms.append(unconnected_ms(records.lease, now_ms))
-                    if away_ms[-1]:
-                        away.add(stream_id)
+                    away_ms[stream_id] = unconnected_ms(records.lease, now_ms)
+            away = {stream_id for stream_id, each_ms in away_ms.items() if each_ms}
             gauges: dict[Metric, float] = {
                 metric_names.WANTED: len(away_ms),
-                metric_names.UNCONNECTED: sum(each > 0 for each in away_ms),
-                metric_names.LONGEST: max(away_ms, default=0) / 1000,
+                metric_names.UNCONNECTED: len(away),
+                metric_names.LONGEST: max(away_ms.values(), default=0) / 1000,
                 metric_names.RUNNING: len(running),
             }
-            counters = [
-                Sample(metric, labels, value) for (metric, labels), value in sorted(self._totals.items(), key=_of)
-            ]
-            delivery = [sample for stream_id in sorted(self._streams) for sample in self._delivery(stream_id, now_ms)]
-            own = [*counters, *(Sample(metric, (), value) for metric, value in gauges.items()), *delivery]
+            own = [Sample(metric, labels, value) for (metric, labels), value in sorted(self._totals.items(), key=_of)]
+            own += [Sample(metric, (), value) for metric, value in gauges.items()]
+            own += [sample for stream_id in sorted(self._streams) for sample in self._delivery(stream_id, now_ms)]
             own += _of_groups(groups, away)
             return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
 
@@ -101,9 +99,7 @@ class Collector:
                 yield Sample(metric_names.LAG, labels, lag_ms(record, now_ms) / 1000)
 
     def _add(self, stream_id: str, one: Connection) -> None:
-        counts: dict[tuple[Metric, tuple[str, ...]], int] = {
-            (metric, (stream_id,)): count(one) for metric, count in _COUNTED.items()
-        }
+        counts: dict[_Key, int] = {(metric, (stream_id,)): count(one) for metric, count in _COUNTED.items()}
         if one.ended_by:
             counts[metric_names.ENDED, (stream_id, ENDS.get(one.error, one.ended_by))] = 1
         seen = self._seen.get((stream_id, one.fence), {})
@@ -120,6 +116,6 @@ def _of_groups(groups: Mapping[str, Collection[str]], away: Set[str]) -> Iterato
         yield Sample(metric_names.GROUP_UNCONNECTED, (group,), len(away & set(streams)))
 
 
-def _of(item: tuple[tuple[Metric, tuple[str, ...]], int]) -> tuple[int, tuple[str, ...]]:
+def _of(item: tuple[_Key, int]) -> tuple[int, tuple[str, ...]]:
     (metric, labels), _ = item
     return metric_names.ALL.index(metric), labels

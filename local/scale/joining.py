@@ -20,7 +20,7 @@ from typing import Any
 from handlers.run.group_function import HEARTBEAT_EVERY_MS
 from handlers.store.typed_values import key
 from local import stages
-from local.scale.throttled import ARN, CONTROL, NAMES, Aws, Limits
+from local.scale.throttled import ARN, CONTROL, NAMES, Aws, Bucket, Limits
 from states_language import Machine, TaskCall, load
 from states_language.clock import VirtualClock
 
@@ -132,14 +132,12 @@ def start(streams: int, spread_s: float, bucket: int, refill_per_s: float, seed:
     # When, whose, how many POSTs were refused, and whether it is the machine's own retry.
     due = [(draws.uniform(0, spread_s), stream, 0, False) for stream in range(streams)]
     heapq.heapify(due)
-    tokens, before_s = float(bucket), 0.0
+    tokens = Bucket(refill_per_s, bucket)
     refused = unavailable = 0
     at_s = 0.0
     while due:
         at_s, stream, times, is_retry = heapq.heappop(due)
-        tokens, before_s = min(bucket, tokens + (at_s - before_s) * refill_per_s), at_s
-        if tokens >= 1:
-            tokens -= 1
+        if tokens.takes(at_s, 1):
             continue
         refused += 1
         if not is_retry:

@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class _Bucket:
+class Bucket:
     """So many tokens a second, and so many at most."""
 
     refill: float
@@ -66,8 +66,8 @@ class Aws:
         self.tables = MemoryDynamoDB(NAMES["events_table"], CONTROL)
         self.executions: dict[str, str] = {}
         self.counts: Counter[str] = Counter()
-        self.by_second: dict[str, Counter[int]] = {}
-        self._buckets: dict[str, _Bucket] = {}
+        self.by_second: Counter[tuple[str, int]] = Counter()
+        self._buckets: dict[str, Bucket] = {}
 
     async def ask(self, action: str, parameters: dict[str, Any]) -> Any:
         """The answer to a Task's request, after a while; TaskFailure where it is refused."""
@@ -78,11 +78,11 @@ class Aws:
         if action == "describeExecution":
             arn = parameters["ExecutionArn"]
             return {"ExecutionArn": arn, "Status": "RUNNING", "StartDate": "2026-01-01T00:00:00.000Z"}
-        key = parameters.get("Key") or parameters["Item"]
-        place = key["PK"]["S"], {name: key[name] for name in ("PK", "SK")}
-        item = self.tables.get_item(TableName=CONTROL, Key=place[1]).get("Item", {})
+        named = parameters.get("Key") or parameters["Item"]
+        place = {name: named[name] for name in ("PK", "SK")}
+        item = self.tables.get_item(TableName=CONTROL, Key=place).get("Item", {})
         kind, unit_bytes = ("read", READ_BYTES) if action == "getItem" else ("write", WRITE_BYTES)
-        self._takes(kind, place[0], max(1, math.ceil(item_bytes(item) / unit_bytes)))
+        self._takes(kind, place["PK"]["S"], max(1, math.ceil(item_bytes(item) / unit_bytes)))
         try:
             return method(self.tables, action)(**parameters)
         except ClientError as refusal:
@@ -91,19 +91,19 @@ class Aws:
 
     def opens(self, at_ms: int) -> None:
         """Counts what a stream's opening writes, in the second in which its function does."""
-        self.by_second.setdefault("units", Counter())[at_ms // 1000] += OPENING_UNITS
+        self.by_second["units", at_ms // 1000] += OPENING_UNITS
 
     def most(self, what: str) -> int:
         """The most of it in one second."""
-        return max(self.by_second.get(what, Counter()).values(), default=0)
+        return max((amount for (one, _), amount in self.by_second.items() if one == what), default=0)
 
     def most_of_a_partition(self) -> int:
         """The most units of writing that one partition was asked for in a second."""
-        return max(self.most(what) for what in self.by_second if what.startswith("write "))
+        return max(amount for (what, _), amount in self.by_second.items() if what.startswith("write "))
 
     def counted(self, what: str, amount: int = 1) -> None:
         """Counts it in this second."""
-        self.by_second.setdefault(what, Counter())[self.clock.now_ms() // 1000] += amount
+        self.by_second[what, self.clock.now_ms() // 1000] += amount
 
     def _takes(self, kind: str, partition: str, units: int) -> None:
         limits, now_s = self.limits, self.clock.now_ms() / 1000
@@ -113,13 +113,13 @@ class Aws:
             self.counted("units", units)
             buckets = {f"write {partition}": limits.partition_writes, "table": limits.table_writes}
         for name, size in buckets.items():
-            if not self._buckets.setdefault(name, _Bucket(size, size)).takes(now_s, units):
+            if not self._buckets.setdefault(name, Bucket(size, size)).takes(now_s, units):
                 self.counts["throttled"] += 1
                 raise TaskFailure("DynamoDB.ThrottlingException", "Throughput exceeds the current capacity")
 
     def _started(self, parameters: dict[str, Any]) -> Any:
         limits, now_s, name = self.limits, self.clock.now_ms() / 1000, parameters["Name"]
-        bucket = self._buckets.setdefault("start", _Bucket(limits.start_refill, limits.start_bucket))
+        bucket = self._buckets.setdefault("start", Bucket(limits.start_refill, limits.start_bucket))
         self.counted("starts")
         if not bucket.takes(now_s, 1):
             self.counts["throttled"] += 1
