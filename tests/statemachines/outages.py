@@ -76,20 +76,21 @@ class World:
 
     def stop(self) -> None:
         """Requests the stop, as DELETE does."""
-        values = {":yes": {"BOOL": True}, ":now": {"S": written(self.clock.now_ms())}}
-        expression = "SET stop = :yes, stop_at = :now"
-        self.table.update_item(
-            TableName=TABLE, Key=LEASE, UpdateExpression=expression, ExpressionAttributeValues=values
-        )
+        self.set({"stop": {"BOOL": True}, "stop_at": {"S": written(self.clock.now_ms())}})
 
     def renew(self) -> None:
         """Says in the lease until when the connection surely lives; a table that is away is not asked."""
         if not self.is_away("table"):
-            values = {":until": {"N": str(self.clock.now_ms() + 2 * READ_EVERY_MS)}}
-            expression = "SET expires_at_ms = :until"
-            self.table.update_item(
-                TableName=TABLE, Key=LEASE, UpdateExpression=expression, ExpressionAttributeValues=values
-            )
+            self.set({"expires_at_ms": {"N": str(self.clock.now_ms() + 2 * READ_EVERY_MS)}})
+
+    def set(self, attributes: dict[str, Any]) -> None:
+        """Writes attributes into the lease."""
+        self.table.update_item(
+            TableName=TABLE,
+            Key=LEASE,
+            UpdateExpression=f"SET {', '.join(f'{name} = :{name}' for name in attributes)}",
+            ExpressionAttributeValues={f":{name}": value for name, value in attributes.items()},
+        )
 
     async def hour(self, hour: float) -> None:
         """Returns so many hours after the beginning."""

@@ -16,6 +16,7 @@ from states_language.definition import practices
 from tests.statemachines.connections import ROOT, definition
 
 DEPLOYED = ("connections", "start", "upgrade")
+STAGES = ("local", "test", "dev", "prod")
 MACHINES = (*DEPLOYED, "staggered", "retry", "staggered-join")
 AWS_ERRORS = re.compile(r"(States|Lambda|DynamoDB|Sfn|StepFunctions|Sandbox|Runtime)\.[A-Za-z]+")
 VALIDATE = """
@@ -62,27 +63,23 @@ def assigned(state: dict[str, Any], variable: str) -> Iterator[Any]:
             yield one["Assign"][variable]
 
 
+def said(script: str, given: Any) -> Any:
+    """What a script of node's answers."""
+    run = subprocess.run(
+        ["node", "-e", script], input=json.dumps(given), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return json.loads(run.stdout)
+
+
 def test_every_machine_is_valid() -> None:
     """asl-validator reports no problem, asked as packaging asks it."""
-    machines = {name: definition(name) for name in MACHINES}
-    run = subprocess.run(
-        ["node", "-e", VALIDATE], input=json.dumps(machines), cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert json.loads(run.stdout) == dict.fromkeys(MACHINES, "")
+    assert said(VALIDATE, {name: definition(name) for name in MACHINES}) == dict.fromkeys(MACHINES, "")
 
 
 def test_what_was_found_valid_is_remembered_and_nothing_else() -> None:
     """Packaging refuses a machine that is one word away from a valid one, and the second time as well."""
     valid, invalid = definition("connections"), definition("connections") | {"StartAt": 7}
-    run = subprocess.run(
-        ["node", "-e", PACKAGE],
-        input=json.dumps([valid, invalid, valid, invalid]),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    first, refused, again, refused_again = json.loads(run.stdout)
+    first, refused, again, refused_again = said(PACKAGE, [valid, invalid, valid, invalid])
     assert (first, again) == ("", "")
     assert refused == refused_again
     assert refused.startswith("The state machine connections is invalid: ")
@@ -90,16 +87,11 @@ def test_what_was_found_valid_is_remembered_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_loads_in_every_stage(name: str) -> None:
-    """The interpreter takes each definition, with nothing left to resolve."""
-    for stage in ("local", "test", "dev", "prod"):
+    """The interpreter takes each definition, with nothing left to resolve; every state has a Comment."""
+    for stage in STAGES:
         resolved = definition(name, stage)
         load(resolved)
         assert "${" not in json.dumps(resolved)
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_every_state_says_what_it_is_for(name: str) -> None:
-    """Every state has a Comment."""
     assert [state for state, fields in states(definition(name)) if not fields.get("Comment")] == []
 
 
@@ -108,12 +100,8 @@ def test_every_name_that_is_caught_exists(name: str) -> None:
     """An Error Name is AWS's, one that our functions raise, or one that a Fail state of the machine gives."""
     machine = definition(name)
     ends = {end["Error"] for _, state in states(machine) for end in assigned(state, "end")}
-    known = (
-        raised()
-        | {UpgradeRefused.__name__}
-        | {state["Error"] for _, state in states(machine) if "Error" in state}
-        | ends
-    )
+    ends |= {state["Error"] for _, state in states(machine) if "Error" in state}
+    known = raised() | {UpgradeRefused.__name__} | ends
     caught = {error for _, state in states(machine) for error in named(state, "Retry") | named(state, "Catch")}
     assert {error for error in caught if not AWS_ERRORS.fullmatch(error)} <= known
 
@@ -184,7 +172,7 @@ def test_no_error_of_an_aws_call_is_unhandled() -> None:
 
 def test_the_machine_outwaits_the_function() -> None:
     """A Task's limit is longer than the function's, so that the function's own time-out is what is seen."""
-    for stage in ("local", "test", "dev", "prod"):
+    for stage in STAGES:
         resolved = dict(states(definition("connections", stage)))
         limits = [resolved[f"Connect {lane}"]["TimeoutSeconds"] for lane in ("A", "B")]
         function_timeout_s = int(stages.load(stage)["function_timeout_s"])

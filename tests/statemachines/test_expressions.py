@@ -54,10 +54,10 @@ def lease(**item: Any) -> dict[str, Any]:
     return {"result": {"Item": item}, "context": EXECUTION}
 
 
-# place: (variables, what $states holds, value)
-CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
+# place: (variables and what $states holds, value)
+CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
     "Read request/Choices/0/Condition": [
-        ({}, {"input": input_}, valid)
+        ({"input": input_}, valid)
         for input_, valid in (
             (POST, True),
             ({**POST, "renews": OTHER}, True),
@@ -78,68 +78,63 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             ({**DELEGATED, "asked_at": 3}, False),
         )
     ],
-    "Read request/Choices/0/Assign/renews": [({}, {"input": POST}, ""), ({}, {"input": {"renews": OTHER}}, OTHER)],
+    "Read request/Choices/0/Assign/renews": [({"input": POST}, ""), ({"input": {"renews": OTHER}}, OTHER)],
     "Read request/Choices/0/Assign/asked_at": [
-        ({}, {"input": POST, "context": EXECUTION}, LATER),
-        ({}, {"input": {**POST, "renews": OTHER}, "context": EXECUTION}, "1970-01-01T00:00:00Z"),
-        ({}, {"input": DELEGATED, "context": EXECUTION}, BEFORE),
+        ({"input": POST, "context": EXECUTION}, LATER),
+        ({"input": {**POST, "renews": OTHER}, "context": EXECUTION}, "1970-01-01T00:00:00Z"),
+        ({"input": DELEGATED, "context": EXECUTION}, BEFORE),
     ],
-    "Read request/Choices/0/Assign/after": [({}, {"input": POST}, ""), ({}, {"input": DELEGATED}, OTHER)],
-    "Read request/Choices/0/Assign/dead": [({}, {}, "")],
+    "Read request/Choices/0/Assign/after": [({"input": POST}, ""), ({"input": DELEGATED}, OTHER)],
+    "Read request/Choices/0/Assign/dead": [({}, "")],
     "Claim lease/Arguments/UpdateExpression": [
-        ({"renews": "", "dead": ""}, {}, f"{SET}:started REMOVE {OF_A_POST}"),
+        ({"renews": "", "dead": ""}, f"{SET}:started REMOVE {OF_A_POST}"),
         (
             {"renews": OTHER, "dead": ""},
-            {},
             f"{SET}if_not_exists(started_at, :started) REMOVE #group, ending, ending_cause, ended_at",
         ),
-        (
-            {"renews": OTHER, "dead": MINE},
-            {},
-            f"{SET}:started REMOVE {OF_A_POST}",
-        ),
+        ({"renews": OTHER, "dead": MINE}, f"{SET}:started REMOVE {OF_A_POST}"),
     ],
     "Claim lease/Assign/code": [
-        ({}, {"result": {"Attributes": {"code_version": {"S": "7"}}}}, "7"),
-        ({}, {"result": {"Attributes": {}}}, "stable"),
-        ({}, {"result": {}}, "stable"),
+        ({"result": {"Attributes": {"code_version": {"S": "7"}}}}, "7"),
+        ({"result": {"Attributes": {}}}, "stable"),
+        ({"result": {}}, "stable"),
     ],
-    "Connect A/Arguments/FunctionName": [({"code": "7"}, {}, f"{NAMES['connection_manager']}:7")],
+    "Connect A/Arguments/FunctionName": [({"code": "7"}, f"{NAMES['connection_manager']}:7")],
     "Claim lease/Arguments/ConditionExpression": [
-        ({"renews": "", "dead": ""}, {}, NO_STOP + FREE),
-        ({"renews": OTHER, "dead": ""}, {}, NO_STOP + MINE_OR_FREE),
-        ({"renews": OTHER, "dead": MINE}, {}, f"{NO_STOP}execution = :before"),
+        ({"renews": "", "dead": ""}, NO_STOP + FREE),
+        ({"renews": OTHER, "dead": ""}, NO_STOP + MINE_OR_FREE),
+        ({"renews": OTHER, "dead": MINE}, f"{NO_STOP}execution = :before"),
     ],
     "Claim lease/Arguments/ExpressionAttributeValues/:before/S": [
-        ({"renews": "", "dead": ""}, {"context": {"State": {"EnteredTime": LATER}}}, LATER),
-        ({"renews": OTHER, "dead": ""}, {}, OTHER),
-        ({"renews": OTHER, "dead": MINE}, {}, MINE),
+        ({"renews": "", "dead": "", "context": {"State": {"EnteredTime": LATER}}}, LATER),
+        ({"renews": OTHER, "dead": ""}, OTHER),
+        ({"renews": OTHER, "dead": MINE}, MINE),
     ],
-    "Claim lease/Catch/0/Assign/tries": [({"tries": 1}, {}, 2)],
-    "Read lease/Assign/code": [({}, lease(code_version={"S": "7"}), "7"), ({}, lease(), "stable")],
+    "Claim lease/Catch/0/Assign/tries": [({"tries": 1}, 2)],
+    "Read lease/Assign/code": [(lease(code_version={"S": "7"}), "7"), (lease(), "stable")],
     "Read lease/Assign/holder": [
-        ({}, lease(execution={"S": OTHER}), OTHER),
-        ({}, lease(), ""),
-        ({}, {"result": {}}, ""),
-        ({}, lease(execution={"S": 3}), ""),
+        (lease(execution={"S": OTHER}), OTHER),
+        (lease(), ""),
+        ({"result": {}}, ""),
+        (lease(execution={"S": 3}), ""),
     ],
-    "Read lease/Assign/stop": [({}, lease(stop={"BOOL": True}), True), ({}, lease(), False)],
-    "Read lease/Assign/stop_at": [({}, lease(stop_at={"S": LATER}), LATER), ({}, lease(), "")],
+    "Read lease/Assign/stop": [(lease(stop={"BOOL": True}), True), (lease(), False)],
+    "Read lease/Assign/stop_at": [(lease(stop_at={"S": LATER}), LATER), (lease(), "")],
     "Describe holder/Arguments/ExecutionArn": [
-        ({"holder": OTHER}, {"context": EXECUTION}, OTHER),
-        ({"holder": ""}, {"context": EXECUTION}, MINE),
+        ({"holder": OTHER, "context": EXECUTION}, OTHER),
+        ({"holder": "", "context": EXECUTION}, MINE),
     ],
     "Describe holder/Assign/holder_status": [
-        ({}, {"result": {"Status": "ABORTED"}}, "ABORTED"),
-        ({}, {"result": {}}, ""),
+        ({"result": {"Status": "ABORTED"}}, "ABORTED"),
+        ({"result": {}}, ""),
     ],
     "Who holds the lease/Choices/0/Condition": [
-        ({"holder": MINE}, {"context": EXECUTION}, True),
-        ({"holder": OTHER}, {"context": EXECUTION}, False),
-        ({"holder": ""}, {"context": EXECUTION}, False),
+        ({"holder": MINE, "context": EXECUTION}, True),
+        ({"holder": OTHER, "context": EXECUTION}, False),
+        ({"holder": "", "context": EXECUTION}, False),
     ],
     "Who holds the lease/Choices/1/Condition": [
-        ({"renews": renews, "holder": holder, "stop_at": stop_at, "asked_at": LATER}, {}, holds)
+        ({"renews": renews, "holder": holder, "stop_at": stop_at, "asked_at": LATER}, holds)
         for renews, holder, stop_at, holds in (
             ("", "", LATER, True),
             ("", "", BEFORE, False),
@@ -149,7 +144,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         )
     ],
     "Who holds the lease/Choices/2/Condition": [
-        ({"stop_at": stop_at, "asked_at": LATER, "renews": renews, "stop": stop}, {}, holds)
+        ({"stop_at": stop_at, "asked_at": LATER, "renews": renews, "stop": stop}, holds)
         for stop_at, renews, stop, holds in (
             ("", "", False, False),
             (BEFORE, "", True, False),
@@ -159,7 +154,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         )
     ],
     "Who holds the lease/Choices/3/Condition": [
-        ({"holder": holder, "after": after, "holder_status": status}, {}, free)
+        ({"holder": holder, "after": after, "holder_status": status}, free)
         for holder, after, status, free in (
             ("", "", "FORGOTTEN", False),
             (OTHER, "", "RUNNING", False),
@@ -170,7 +165,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         )
     ],
     "Who holds the lease/Choices/4/Condition": [
-        ({"holder": holder, "holder_status": status, "stop": stop}, {}, runs)
+        ({"holder": holder, "holder_status": status, "stop": stop}, runs)
         for holder, status, stop, runs in (
             (OTHER, "RUNNING", False, True),
             (OTHER, "RUNNING", True, False),
@@ -178,43 +173,42 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
             ("", "RUNNING", False, False),
         )
     ],
-    "Try again/Choices/0/Condition": [({"tries": 144}, {}, True), ({"tries": 143}, {}, False)],
-    "Try again/Choices/1/Condition": [({"tries": 115}, {}, True), ({"tries": 114}, {}, False)],
-    "Back off/Seconds": [({"tries": 1, "dead": ""}, {}, 0), ({"tries": 99, "dead": OTHER}, {}, 0)],
-    "Delegate claim/Arguments/Name": [({}, {"context": EXECUTION}, f"{SHA_1}-claim")],
-    "Start last successor/Arguments/Name": [({}, {"context": EXECUTION}, f"{SHA_1}-last")],
+    "Try again/Choices/0/Condition": [({"tries": 144}, True), ({"tries": 143}, False)],
+    "Try again/Choices/1/Condition": [({"tries": 115}, True), ({"tries": 114}, False)],
+    "Back off/Seconds": [({"tries": 1, "dead": ""}, 0), ({"tries": 99, "dead": OTHER}, 0)],
+    "Delegate claim/Arguments/Name": [({"context": EXECUTION}, f"{SHA_1}-claim")],
+    "Start last successor/Arguments/Name": [({"context": EXECUTION}, f"{SHA_1}-last")],
     "Release lease/Arguments/ConditionExpression": [
-        ({"status": "stopped"}, {}, "attribute_not_exists(execution) AND stop_at >= :mine"),
-        ({"status": ""}, {}, "execution = :mine"),
+        ({"status": "stopped"}, "attribute_not_exists(execution) AND stop_at >= :mine"),
+        ({"status": ""}, "execution = :mine"),
     ],
     "Release lease/Arguments/ExpressionAttributeValues/:mine/S": [
-        ({"status": "stopped", "asked_at": BEFORE}, {"context": EXECUTION}, BEFORE),
-        ({"status": "", "asked_at": BEFORE}, {"context": EXECUTION}, MINE),
+        ({"status": "stopped", "asked_at": BEFORE, "context": EXECUTION}, BEFORE),
+        ({"status": "", "asked_at": BEFORE, "context": EXECUTION}, MINE),
     ],
     "Release lease/Arguments/ExpressionAttributeValues/:cause/S": [
-        ({"ending": STOPPED}, {}, "stopped"),
-        ({"ending": {"Error": "X", "Cause": "x" * 2_000}}, {}, "x" * 1_000),
-        ({"ending": {"Error": "X"}}, {}, ""),
+        ({"ending": STOPPED}, "stopped"),
+        ({"ending": {"Error": "X", "Cause": "x" * 2_000}}, "x" * 1_000),
+        ({"ending": {"Error": "X"}}, ""),
     ],
-    "Choose ending/Choices/0/Condition": [({"status": "handed_on"}, {}, True), ({"status": ""}, {}, False)],
-    "Choose ending/Choices/1/Condition": [({"status": "rejected"}, {}, True), ({"status": ""}, {}, False)],
+    "Choose ending/Choices/0/Condition": [({"status": "handed_on"}, True), ({"status": ""}, False)],
+    "Choose ending/Choices/1/Condition": [({"status": "rejected"}, True), ({"status": ""}, False)],
     "Choose ending/Choices/2/Condition": [
-        ({"ending": SUPERSEDED, "refused": False}, {}, True),
-        ({"ending": STOPPED, "refused": True}, {}, False),
-        ({"ending": {"Error": "RenewalFailed", "Cause": ""}, "refused": True}, {}, True),
-        ({"ending": {"Error": "RenewalFailed", "Cause": ""}, "refused": False}, {}, False),
+        ({"ending": SUPERSEDED, "refused": False}, True),
+        ({"ending": STOPPED, "refused": True}, False),
+        ({"ending": {"Error": "RenewalFailed", "Cause": ""}, "refused": True}, True),
+        ({"ending": {"Error": "RenewalFailed", "Cause": ""}, "refused": False}, False),
     ],
-    "Choose ending/Choices/3/Condition": [({"ending": STOPPED}, {}, True), ({"ending": ENDED}, {}, False)],
-    "Choose ending/Choices/4/Condition": [({"ending": ENDED}, {}, True), ({"ending": {"Error": "X"}}, {}, False)],
+    "Choose ending/Choices/3/Condition": [({"ending": STOPPED}, True), ({"ending": ENDED}, False)],
+    "Choose ending/Choices/4/Condition": [({"ending": ENDED}, True), ({"ending": {"Error": "X"}}, False)],
     "Choose ending/Choices/5/Condition": [
-        ({"ending": {"Error": "StreamRejected"}, "reports": 0}, {}, True),
-        ({"ending": {"Error": "InvalidRequest"}, "reports": 0}, {}, True),
-        ({"ending": {"Error": "StreamRejected"}, "reports": 1}, {}, False),
-        ({"ending": {"Error": "States.Runtime"}, "reports": 0}, {}, False),
+        ({"ending": {"Error": "StreamRejected"}, "reports": 0}, True),
+        ({"ending": {"Error": "InvalidRequest"}, "reports": 0}, True),
+        ({"ending": {"Error": "StreamRejected"}, "reports": 1}, False),
+        ({"ending": {"Error": "States.Runtime"}, "reports": 0}, False),
     ],
     "Send dead-letter message/Arguments/QueueUrl": [
         (
-            {},
             {"context": {"Execution": {"Id": f"arn:{partition}:states:{region}:111111111111:execution:machine:mine"}}},
             f"https://sqs.{region}.amazonaws.com{top}/111111111111/streamkeeper-test-dead-letters",
         )
@@ -225,92 +219,89 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], Any]]] = {
         )
     ],
     "Send dead-letter message/Assign/status": [
-        ({"status": ""}, {}, "rejected"),
-        ({"status": "handed_on"}, {}, "handed_on"),
+        ({"status": ""}, "rejected"),
+        ({"status": "handed_on"}, "handed_on"),
     ],
-    "Already running/Output": [({"holder": OTHER}, {}, {"status": "AlreadyRunning", "execution": OTHER})],
-    "Ended/Output": [({"ending": ENDED}, {}, {"status": "ended"})],
-    "Renewed/Output": [({"status": "superseded"}, {}, {"status": "superseded"})],
+    "Already running/Output": [({"holder": OTHER}, {"status": "AlreadyRunning", "execution": OTHER})],
+    "Ended/Output": [({"ending": ENDED}, {"status": "ended"})],
+    "Renewed/Output": [({"status": "superseded"}, {"status": "superseded"})],
     "Rejected/Output": [
         (
             {"status": "rejected", "ending": {"Error": "StreamRejected", "Cause": "No."}},
-            {},
             {"status": "rejected", "error": "StreamRejected", "cause": "No."},
         )
     ],
-    "Begin A/Assign/rest_s": [({}, {}, 30)],
-    "Wait A/Seconds": [({"rest_s": 0}, {}, 0)],
-    "Connect A/Arguments/Payload/lane": [
-        ({}, {"context": {"State": {"Name": f"Connect {lane}"}}}, lane) for lane in "AB"
-    ],
+    "Begin A/Assign/rest_s": [({}, 30)],
+    "Wait A/Seconds": [({"rest_s": 0}, 0)],
+    "Connect A/Arguments/Payload/lane": [({"context": {"State": {"Name": f"Connect {lane}"}}}, lane) for lane in "AB"],
     "Connect A/Arguments/Payload/cycles": [
-        ({"cycles": 114, "looked": 0}, {}, 114),
-        ({"cycles": 115, "looked": 115}, {}, 115),
-        ({"cycles": 115, "looked": 114}, {}, ERROR),
+        ({"cycles": 114, "looked": 0}, 114),
+        ({"cycles": 115, "looked": 115}, 115),
+        ({"cycles": 115, "looked": 114}, ERROR),
     ],
-    "Connect A/Assign/cycles": [({"cycles": 7}, {}, 8)],
+    "Connect A/Assign/cycles": [({"cycles": 7}, 8)],
     "Connect A/Assign/end": [
-        ({}, {"result": {"Payload": {"status": "ended"}}}, ENDED),
-        ({}, {"result": {"Payload": {"status": 3}}}, None),
-        ({}, {"result": {"Payload": None}}, None),
-        ({}, {"result": {"Payload": []}}, None),
+        ({"result": {"Payload": {"status": "ended"}}}, ENDED),
+        ({"result": {"Payload": {"status": 3}}}, None),
+        ({"result": {"Payload": None}}, None),
+        ({"result": {"Payload": []}}, None),
     ],
     "Connect A/Catch/0/Assign/rest_s": [
-        ({}, cause("StreamTakenOver"), 30),
-        ({}, cause("taken; late by 7 s"), 23),
-        ({}, cause("taken; late by 31 s"), 0),
-        ({}, {"errorOutput": {"Error": "StreamTakenOver"}}, 30),
+        (cause("StreamTakenOver"), 30),
+        (cause("taken; late by 7 s"), 23),
+        (cause("taken; late by 31 s"), 0),
+        ({"errorOutput": {"Error": "StreamTakenOver"}}, 30),
     ],
     "Connect A/Catch/2/Assign/taken_over": [
-        ({}, cause("StreamTakenOver"), True),
-        ({}, cause("ConnectionExpired"), False),
-        ({}, {"errorOutput": {"Error": "RenewalDue"}}, True),
+        (cause("StreamTakenOver"), True),
+        (cause("ConnectionExpired"), False),
+        ({"errorOutput": {"Error": "RenewalDue"}}, True),
     ],
     "Connect A/Catch/2/Assign/rest_s": [
-        ({}, cause("StreamTakenOver"), 30),
-        ({}, cause("ConnectionExpired"), 0),
-        ({}, {"errorOutput": {"Error": "RenewalDue"}}, 30),
+        (cause("StreamTakenOver"), 30),
+        (cause("ConnectionExpired"), 0),
+        ({"errorOutput": {"Error": "RenewalDue"}}, 30),
     ],
     "Connect A/Catch/4/Assign/rest_s": [
-        ({"died": ""}, lived_since("2100-01-01T00:00:00Z"), 0),
-        ({"died": "RequestId: r1\n"}, lived_since("2100-01-01T00:00:00Z"), 0),
-        ({"died": "RequestId: r2\nRequestId: r1\n"}, lived_since("2100-01-01T00:00:00Z"), 20),
-        ({"died": "RequestId: r2\nRequestId: r1\n"}, lived_since("2000-01-01T00:00:00Z"), 0),
+        ({"died": ""} | lived_since("2100-01-01T00:00:00Z"), 0),
+        ({"died": "RequestId: r1\n"} | lived_since("2100-01-01T00:00:00Z"), 0),
+        ({"died": "RequestId: r2\nRequestId: r1\n"} | lived_since("2100-01-01T00:00:00Z"), 20),
+        ({"died": "RequestId: r2\nRequestId: r1\n"} | lived_since("2000-01-01T00:00:00Z"), 0),
     ],
     "Connect A/Catch/4/Assign/died": [
-        ({}, died("x" * 400, "2000-01-01T00:00:00Z"), "x" * 300 + "\n"),
-        ({"died": "r1\n"}, died("r2", "2100-01-01T00:00:00Z"), "r2\nr1\n"),
-        ({"died": "r1\n"}, died("r2", "2000-01-01T00:00:00Z"), "r2\n"),
-        ({"died": "x" * 900}, died("r2", "2100-01-01T00:00:00Z"), "r2\n" + "x" * 897),
-        ({}, lived_since("2000-01-01T00:00:00Z") | {"errorOutput": {"Error": "Sandbox.Timedout"}}, "\n"),
+        (died("x" * 400, "2000-01-01T00:00:00Z"), "x" * 300 + "\n"),
+        ({"died": "r1\n"} | died("r2", "2100-01-01T00:00:00Z"), "r2\nr1\n"),
+        ({"died": "r1\n"} | died("r2", "2000-01-01T00:00:00Z"), "r2\n"),
+        ({"died": "x" * 900} | died("r2", "2100-01-01T00:00:00Z"), "r2\n" + "x" * 897),
+        (lived_since("2000-01-01T00:00:00Z") | {"errorOutput": {"Error": "Sandbox.Timedout"}}, "\n"),
     ],
     "Connect A/Catch/5/Assign/rest_s": [
-        ({}, {"errorOutput": {"Error": "StreamThrottled"}}, 300),
-        ({}, {"errorOutput": {"Error": "StreamDropped"}}, 20),
+        ({"errorOutput": {"Error": "StreamThrottled"}}, 300),
+        ({"errorOutput": {"Error": "StreamDropped"}}, 20),
     ],
-    "Renewal due A/Choices/0/Condition": [({"end": None}, {}, False), ({"end": ENDED}, {}, True)],
-    "Renewal due A/Choices/1/Condition": [({"cycles": 114}, {}, False), ({"cycles": 115}, {}, True)],
+    "Renewal due A/Choices/0/Condition": [({"end": None}, False), ({"end": ENDED}, True)],
+    "Renewal due A/Choices/1/Condition": [({"cycles": 114}, False), ({"cycles": 115}, True)],
     "Read lease A/Assign/end": [
-        ({}, lease(execution={"S": OTHER}, stop={"BOOL": True}), SUPERSEDED),
-        ({}, lease(execution={"S": MINE}, stop={"BOOL": True}), STOPPED),
-        ({}, lease(stop={"BOOL": True}), STOPPED),
-        ({}, lease(execution={"S": MINE}), None),
-        ({}, lease(), None),
+        (lease(execution={"S": OTHER}, stop={"BOOL": True}), SUPERSEDED),
+        (lease(execution={"S": MINE}, stop={"BOOL": True}), STOPPED),
+        (lease(stop={"BOOL": True}), STOPPED),
+        (lease(execution={"S": MINE}), None),
+        (lease(), None),
     ],
     "Successor needed A/Choices/1/Condition": [
-        ({"cycles": 115, "due": 0}, {}, True),
-        ({"cycles": 116, "due": 125}, {}, False),
-        ({"cycles": 145, "due": 150}, {}, True),
+        ({"cycles": 115, "due": 0}, True),
+        ({"cycles": 116, "due": 125}, False),
+        ({"cycles": 145, "due": 150}, True),
     ],
     "Successor needed A/Choices/2/Assign/rest_s": [
-        ({"taken_over": True, "rest_s": 30}, {}, 30),
-        ({"taken_over": False, "rest_s": 0}, {}, 300),
+        ({"taken_over": True, "rest_s": 30}, 30),
+        ({"taken_over": False, "rest_s": 0}, 300),
     ],
-    "Start successor A/Arguments/Name": [({"successor": 2}, {"context": EXECUTION}, f"{SHA_1}-2")],
-    "Start successor A/Catch/0/Assign/successor": [({"successor": 1}, {}, 2)],
-    "Start successor A/Catch/0/Assign/due": [({"cycles": 115}, {}, 125)],
-    "Give up A/Choices/0/Condition": [({"cycles": 144}, {}, False), ({"cycles": 145}, {}, True)],
-    "End A/Cause": [({"end": ENDED}, {}, "ended"), ({"end": {"Error": "StreamRejected"}}, {}, "")],
+    "Start successor A/Arguments/Name": [({"successor": 2, "context": EXECUTION}, f"{SHA_1}-2")],
+    "Start successor A/Catch/0/Assign/successor": [({"successor": 1}, 2)],
+    "Start successor A/Catch/0/Assign/due": [({"cycles": 115}, 125)],
+    "Give up A/Choices/0/Condition": [({"cycles": 144}, False), ({"cycles": 145}, True)],
+    "End A/Cause": [({"end": ENDED}, "ended"), ({"end": {"Error": "StreamRejected"}}, "")],
 }
 BARE = re.compile(r"\{% \$([\w.]+) %\}")
 
@@ -335,9 +326,9 @@ def placed() -> dict[str, str]:
     return {place: expression for expression, place in places.items()}
 
 
-def evaluated(expression: str, variables: dict[str, Any], states: dict[str, Any], seed: int = 0) -> Execution:
+def evaluated(expression: str, given: dict[str, Any], seed: int = 0) -> Execution:
     """An execution whose output is the expression's value; what `$states` holds is a variable here."""
-    assign = {"Type": "Pass", "Assign": {**variables, "at": states}, "Next": "Evaluate"}
+    assign = {"Type": "Pass", "Assign": {**given, "at": given}, "Next": "Evaluate"}
     output = {"Type": "Pass", "Output": expression.replace("$states.", "$at."), "End": True}
     machine = {"QueryLanguage": "JSONata", "StartAt": "Assign", "States": {"Assign": assign, "Evaluate": output}}
     return load(machine).execute(clock=VirtualClock(seed=seed))
@@ -349,11 +340,11 @@ def test_every_expression_has_its_cases() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "variables", "states", "value"), [(place, *case) for place, cases in CASES.items() for case in cases]
+    ("place", "given", "value"), [(place, *case) for place, cases in CASES.items() for case in cases]
 )
-def test_an_expression_comes_to(place: str, variables: dict[str, Any], states: dict[str, Any], value: Any) -> None:
+def test_an_expression_comes_to(place: str, given: dict[str, Any], value: Any) -> None:
     """The value, or the error that a Catcher takes."""
-    execution = evaluated(placed()[place], variables, states)
+    execution = evaluated(placed()[place], given)
     if value == ERROR:
         assert (execution.status, execution.error) == ("FAILED", ERROR)
     else:
@@ -367,12 +358,12 @@ def test_an_expression_reads_what_it_names(expression: str) -> None:
     value: Any = "marked"
     for name in reversed(rest):
         value = {name: value}
-    variables, states = ({}, value) if first == "states" else ({first: value}, {})
-    assert evaluated(expression, variables, states).output == "marked"
+    given = value if first == "states" else {first: value}
+    assert evaluated(expression, given).output == "marked"
 
 
 @pytest.mark.parametrize(
-    ("place", "variables", "lowest", "highest"),
+    ("place", "given", "lowest", "highest"),
     [
         ("Wait A/Seconds", {"rest_s": 30}, 30, 40),
         ("Wait A/Seconds", {"rest_s": 20}, 20, 30),
@@ -381,8 +372,8 @@ def test_an_expression_reads_what_it_names(expression: str) -> None:
     ],
 )
 def test_jitter_makes_a_wait_shorter_and_a_rest_longer(
-    place: str, variables: dict[str, Any], lowest: int, highest: int
+    place: str, given: dict[str, Any], lowest: int, highest: int
 ) -> None:
     """Every whole second between comes up: a wait of 40 s lasts from 30 s on, a rest of 20 s up to 30 s."""
-    drawn = {evaluated(placed()[place], variables, {}, seed).output for seed in range(70)}
+    drawn = {evaluated(placed()[place], given, seed).output for seed in range(70)}
     assert drawn == set(range(lowest, highest + 1))
