@@ -44,42 +44,37 @@ def test_a_taker_is_woken_by_an_item() -> None:
     putter.join()
 
 
-def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
-    """An item larger than the limit fits an empty inbox, and what comes after it waits."""
-    inbox: Inbox[str] = Inbox(10)
-    assert inbox.put("larger than all", 99)
-    taken: list[bool] = []
-    putter = threading.Thread(target=lambda: taken.append(inbox.put("b", 1)))
+def full(limit_bytes: int = 1) -> tuple[Inbox[str], threading.Thread, list[bool]]:
+    """A full inbox with "a" in it, the thread that has waited for 50 ms to put "b", and whether that was accepted."""
+    inbox: Inbox[str] = Inbox(limit_bytes)
+    assert inbox.put("a", 99)
+    accepted: list[bool] = []
+    putter = threading.Thread(target=lambda: accepted.append(inbox.put("b", 1)))
     putter.start()
     waits(putter)
-    assert taken == []
-    assert one(inbox, 0) == "larger than all"
+    assert accepted == []
+    return inbox, putter, accepted
+
+
+def test_a_full_inbox_makes_the_putter_wait_until_there_is_room() -> None:
+    """An item larger than the limit fits an empty inbox, and what comes after it waits."""
+    inbox, putter, accepted = full(10)
+    assert one(inbox, 0) == "a"
     putter.join(WAIT_S)
-    assert (taken, one(inbox, 0)) == ([True], "b")
+    assert (accepted, one(inbox, 0)) == ([True], "b")
     assert inbox.blocked_ms >= 40
 
 
 def test_closing_lets_the_putter_go_and_keeps_what_is_queued() -> None:
-    """A closed inbox takes nothing in and gives out what it holds, then nothing, without waiting."""
-    inbox: Inbox[str] = Inbox(1)
-    inbox.put("a", 1)
-    taken: list[bool] = []
-    putter = threading.Thread(target=lambda: taken.append(inbox.put("b", 1)))
-    putter.start()
-    waits(putter)
+    """A closed inbox takes nothing in and gives out what it holds, then nothing, without waiting.
+
+    Its end is as old as the first item that it turned away.
+    """
+    inbox, putter, accepted = full()
     inbox.close()
     putter.join(WAIT_S)
-    assert (taken, inbox.put("c"), one(inbox, 0), one(inbox, WAIT_S)) == ([False], False, "a", None)
-
-
-def full() -> tuple[Inbox[str], threading.Thread]:
-    """A full inbox with "a" in it, and the thread that has waited for 50 ms to put "b"."""
-    inbox: Inbox[str] = Inbox(1)
-    inbox.put("a", 1)
-    putter = threading.Thread(target=inbox.put, args=("b", 1))
-    putter.start()
-    waits(putter)
-    return inbox, putter
+    assert (accepted, inbox.put("c"), one(inbox, 0), (inbox.unread_s or 0) >= 0.05) == ([False], False, "a", True)
+    assert (one(inbox, WAIT_S), inbox.taken_s >= 0.05) == (None, True)
 
 
 def test_it_returns_since_when_the_oldest_item_waits() -> None:
@@ -98,7 +93,7 @@ def test_it_returns_since_when_the_oldest_item_waits() -> None:
 
 def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
     """It may have been in the network's buffers since; once all of it is taken, what comes is new."""
-    inbox, putter = full()
+    inbox, putter, _ = full()
     one(inbox, 0)
     putter.join(WAIT_S)
     late = threading.Thread(target=inbox.put, args=("c", 1))
@@ -110,15 +105,6 @@ def test_what_comes_behind_a_full_inbox_counts_from_when_it_was_full() -> None:
     before_s = time.monotonic()
     inbox.put("d", 1)
     assert (inbox.unread_s or 0) <= time.monotonic() - before_s
-
-
-def test_what_a_closed_inbox_refused_counts_at_its_end() -> None:
-    """The end of a closed inbox is as old as the first item that it turned away."""
-    inbox, putter = full()
-    inbox.close()
-    putter.join(WAIT_S)
-    assert (one(inbox, 0), (inbox.unread_s or 0) >= 0.05) == ("a", True)
-    assert (one(inbox, 0), inbox.taken_s >= 0.05) == (None, True)
 
 
 def test_what_waits_comes_together_up_to_a_size() -> None:

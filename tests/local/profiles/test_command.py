@@ -171,11 +171,7 @@ METADATA = {
         ("x:y", SOUND, CALLED),
         ("nested", b"a = " + b"[" * 5000, "is not valid TOML: "),
         *((name, ADDRESS % b"http://%s/" % host, LINK_LOCAL) for name, host in METADATA.items()),
-        (
-            "private",
-            ADDRESS % b"http://10.0.0.1/",
-            "address leads to a private address, which the profile does not allow",
-        ),
+        ("private", ADDRESS % b"http://10.0.0.1/", PRIVATE),
         ("secret", SOUND + b'headers = { Authorization = "Bearer k3y" }\n', "holds 'Authorization' in plain text"),
     ],
 )
