@@ -17,11 +17,10 @@ from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.record import Record, last_cursor
-from handlers.framing.decoders import Decoded, FrameTooLong, FramingError, Oversize
 from handlers.framing.events import StreamEvent, cursor_behind, forget_parsed, to_event
-from handlers.framing.frames import Frame, as_frames
+from handlers.framing.frames import Decoded, Frame, FrameTooLong, FramingError, as_frames
 from handlers.framing.marks import Kind
-from handlers.framing.oversize import BufferBudget
+from handlers.framing.oversize import BufferBudget, Oversize
 from handlers.profile.behaviour import Profile
 
 # An end and a loss are events as well: what the upstream said is stored. A comment never is.

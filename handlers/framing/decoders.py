@@ -3,28 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from handlers.framing.frames import BadFrame, Decoded, Decoder, Frame, FrameTooLong, FramingError, as_frames
+from handlers.framing.frames import Decoder
 from handlers.framing.json_seq import JsonSeqDecoder
 from handlers.framing.length_and_raw import LengthDecoder, RawDecoder
 from handlers.framing.ndjson import NdjsonDecoder
-from handlers.framing.oversize import Oversize
 from handlers.framing.sse import SseDecoder
-
-__all__ = [
-    "FRAMINGS",
-    "BadFrame",
-    "Decoded",
-    "Decoder",
-    "Frame",
-    "FrameTooLong",
-    "Framing",
-    "FramingError",
-    "Oversize",
-    "as_frames",
-    "decoder",
-    "framing_of",
-    "refuses",
-]
 
 Framing = Literal["sse", "ndjson", "json-seq", "length", "raw"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from handlers.connection.backoff import FailureKind, Pace
 from handlers.connection.inputs import MOST_PARTITIONS, Order
-from handlers.framing.decoders import FRAMINGS, Decoder, Frame, Framing, decoder
+from handlers.framing.decoders import FRAMINGS, Framing, decoder
 from handlers.framing.events import (
     OnConflict,
     Rule,
@@ -22,6 +22,7 @@ from handlers.framing.events import (
     parse_json,
     to_event,
 )
+from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, quoted, with_query

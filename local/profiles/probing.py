@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.framing.decoders import Frame, FramingError, Oversize, as_frames
+from handlers.framing.frames import Frame, FramingError, as_frames
+from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.upstream.reader import Upstream

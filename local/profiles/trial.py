@@ -22,9 +22,10 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.intake import taken_apart
 from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.errors import StreamkeeperError
-from handlers.framing.decoders import Frame, FramingError, Oversize, as_frames
 from handlers.framing.events import StreamEvent, cursor_behind
+from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.marks import Kind
+from handlers.framing.oversize import Oversize
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse

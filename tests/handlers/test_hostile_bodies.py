@@ -77,7 +77,8 @@ def test_an_id_too_long_to_be_asked_for_is_no_cursor(aws: Aws) -> None:
 # Reads what it is sent under a limit of its memory and prints what it read.
 READER = """
 import json, resource, sys, threading
-from handlers.framing.decoders import FramingError, decoder
+from handlers.framing.decoders import decoder
+from handlers.framing.frames import FramingError
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.connection.inputs import Chunk, Closed
 from handlers.upstream.reader import Upstream

@@ -17,7 +17,7 @@ import urllib3
 from handlers.connection.backoff import JITTER
 from handlers.connection.effects import Progress
 from handlers.connection.steps import Report
-from handlers.framing.decoders import Frame
+from handlers.framing.frames import Frame
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock

@@ -4,7 +4,9 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from handlers.framing.decoders import Decoder, Frame, Framing, FramingError, Oversize, as_frames, decoder
+from handlers.framing.decoders import Framing, decoder
+from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
+from handlers.framing.oversize import Oversize
 
 MAX = 1024
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import FRAMINGS, BadFrame, Frame, FrameTooLong, Framing, as_frames, decoder, refuses
+from handlers.framing.decoders import FRAMINGS, Framing, decoder, refuses
+from handlers.framing.frames import BadFrame, Frame, FrameTooLong, as_frames
 from tests.handlers.connection.wires import MAX, cut, grows_as_promised, one_by_one, says
 
 ALL: list[Framing] = list(FRAMINGS)

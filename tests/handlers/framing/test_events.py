@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame
 from handlers.framing.events import (
     MAX_KEY_BYTES,
     MOST_MARKS,
@@ -19,6 +18,7 @@ from handlers.framing.events import (
     parse_path,
     to_event,
 )
+from handlers.framing.frames import Frame
 
 
 def path(text: str) -> JsonPath:

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame, decoder
+from handlers.framing.decoders import decoder
+from handlers.framing.frames import Frame
 from tests.handlers.connection.wires import cut, says
 
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame
-from handlers.framing.frames import text_or_bytes
+from handlers.framing.frames import Frame, text_or_bytes
 from tests.handlers.connection.wires import MAX, cut, says
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame, Framing, Oversize, decoder
-from handlers.framing.oversize import HEAD_BYTES, Skipping
+from handlers.framing.decoders import Framing, decoder
+from handlers.framing.frames import Frame
+from handlers.framing.oversize import HEAD_BYTES, Oversize, Skipping
 from tests.handlers.connection.wires import cut, grows_as_promised, one_by_one, says
 from tests.handlers.framing.test_decoders import ALL, CUT_ANYWHERE, PLACES
 

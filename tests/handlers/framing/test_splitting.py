@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame
 from handlers.framing.events import JsonPath, StreamEvent, parse_json, parse_path
+from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
 from handlers.framing.splitting import MOST_ELEMENTS, Split
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame, FrameTooLong
+from handlers.framing.frames import Frame, FrameTooLong
 from handlers.framing.sse import MAX_RECONNECTION_MS, SseDecoder
 from tests.handlers.connection.wires import MAX, Said, cut, says
 

@@ -4,7 +4,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from handlers.framing.decoders import Frame
+from handlers.framing.frames import Frame
 from handlers.framing.marks import Kind
 from handlers.profile.addresses import ProfileError
 from tests.handlers.profile.profiles import profile

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame
 from handlers.framing.events import parse_path
+from handlers.framing.frames import Frame
 from handlers.framing.marks import Marks
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder

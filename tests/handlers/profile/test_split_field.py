@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from handlers.framing.decoders import Frame
+from handlers.framing.frames import Frame
 from handlers.framing.marks import Kind
 from handlers.profile.resume import Resume
 from tests.handlers.profile.profiles import profile, refusal

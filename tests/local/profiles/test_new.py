@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handlers.framing.decoders import Frame
+from handlers.framing.frames import Frame
 from local.cli import main
 from local.profiles import places
 from local.profiles.probing import Address, Probe
