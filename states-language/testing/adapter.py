@@ -40,7 +40,7 @@ def adapter(
 
 
 def replayed(definition: dict[str, Any], data: Any, case: dict[str, Any], perform: Perform) -> dict[str, Any]:
-    """Return what became of the case's execution, in virtual time and under the recorded names."""
+    """Return the outcome of the case's execution, in virtual time and under the recorded names."""
     machine, clock, arn = load(definition), VirtualClock(), case["execution_arn"]
     machine_arn = arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
     if ":express:" in arn:

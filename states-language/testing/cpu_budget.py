@@ -143,8 +143,8 @@ class Report:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hands the measurements of this process over, or judges those of all."""
         if hasattr(session.config, "workeroutput"):
-            told = [(one.name, one.spent_s, one.budget_s, one.is_shared) for one in self._meter.all()]
-            session.config.workeroutput["cpu"] = told
+            measured = [(one.name, one.spent_s, one.budget_s, one.is_shared) for one in self._meter.all()]
+            session.config.workeroutput["cpu"] = measured
             return
         self._spent += self._meter.all()
         if self.too_dear() and session.exitstatus == pytest.ExitCode.OK:

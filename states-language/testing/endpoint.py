@@ -110,11 +110,11 @@ def over(states: Any, execution_arn: str) -> dict[str, Any]:
     """The description of an execution that has ended."""
     description: dict[str, Any] = {}
 
-    def look() -> bool:
+    def has_ended() -> bool:
         description.update(states.describe_execution(executionArn=execution_arn))
         return bool(description["status"] != "RUNNING")
 
-    assert until(look)
+    assert until(has_ended)
     return description
 
 

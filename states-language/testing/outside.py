@@ -1,6 +1,6 @@
 """The services that a recorded execution called, as they answered then.
 
-What a service answered, and who sent a task token back with what, is no rule of the language, so it is taken from the
+What a service answered, and how a task token was sent back, is no rule of the language, so it is taken from the
 recording; functions are not: a case says how they behave. Events of the same resource are used up in their order.
 """
 

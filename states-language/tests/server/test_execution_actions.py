@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from endpoint import PASS, PREFIX, WAIT, calling, created, over, refusal
+from endpoint import HANDED, PASS, PREFIX, ROLE, SEND, WAIT, calling, created, over, refusal
 from patience import until
 
 DEPLOYED = {"stateMachineArn": PREFIX + "deployed"}
@@ -143,3 +143,31 @@ def test_a_bad_request_is_400_by_awss_name(states: Any, action: str, parameters:
         answer = http.request("POST", states.meta.endpoint_url, body=json.dumps(parameters), headers=headers)
     assert (answer.status, answer.json()["__type"]) == (400, f"com.amazonaws.states#{error}")
     assert answer.json()["message"]
+
+
+def test_an_express_execution_is_answered_at_once(states: Any) -> None:
+    """StartSyncExecution gives output or error; a Standard machine has no such start."""
+    arn = created(states, "express", type="EXPRESS")
+    answer = states.start_sync_execution(stateMachineArn=arn, input='{"a":1}', name="one")
+    assert (answer["status"], answer["output"], answer["name"]) == ("SUCCEEDED", '{"a":1}', "one")
+    assert answer["executionArn"].startswith(PREFIX.replace("stateMachine", "express") + "express:one:")
+    assert answer["billingDetails"]["billedMemoryUsedInMB"] == 64
+    fail = {"StartAt": "S", "States": {"S": {"Type": "Fail", "Error": "Bad"}}}
+    failed = states.start_sync_execution(stateMachineArn=created(states, "express-bad", fail, type="EXPRESS"))
+    assert (failed["status"], failed["error"]) == ("FAILED", "Bad")
+    refused = refusal(states.start_sync_execution, stateMachineArn=PREFIX + "deployed")
+    assert refused == ("StateMachineTypeNotSupported", "This operation is not supported by this type of state machine")
+    started = states.start_execution(stateMachineArn=arn)["executionArn"]
+    assert refusal(states.describe_execution, executionArn=started)[0] == "InvalidArn"
+    assert refusal(states.list_executions, stateMachineArn=arn)[0] == "StateMachineTypeNotSupported"
+
+
+def test_an_express_machine_waits_for_nobody(states: Any) -> None:
+    """Recorded: task tokens and .sync are refused when it is created."""
+    request = {"name": "express-token", "roleArn": ROLE, "type": "EXPRESS"}
+    refused = refusal(states.create_state_machine, **request, definition=json.dumps(calling(SEND, HANDED, End=True)))
+    assert refused == (
+        "InvalidDefinition",
+        "Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: Express state machine does not support "
+        "'.waitForTaskToken' service integration  at /States/S/Resource'",
+    )

@@ -9,6 +9,7 @@ import pytest
 from endpoint import created, over, refusal, service, states_client
 from patience import in_thread, until
 from states_language.server import journals as redrives
+from states_language.server.known_executions import KnownExecution
 
 ACTIVITY = "redriven"
 Shape = list[tuple[str, int]]
@@ -363,25 +364,28 @@ def test_an_execution_is_redriven_by_the_next_service_too(tmp_path: Path) -> Non
 
 
 DAY = redrives.DAY_MS
-CAN: dict[str, Any] = {"status": "FAILED", "started_ms": 0, "stopped_ms": 0, "now_ms": 0, "events": 5}
 
 
 @pytest.mark.parametrize(
-    ("known", "reason"),
+    ("now_ms", "change", "reason"),
     [
-        ({}, None),
-        ({"now_ms": 14 * DAY}, None),
-        ({"now_ms": 14 * DAY + 1}, "Execution redrivable period exceeded"),
-        ({"events": 24_998}, None),
-        ({"events": 24_999}, "Execution history event limit exceeded"),
-        ({"stopped_ms": 365 * DAY, "now_ms": 365 * DAY}, "Execution has exceeded the max execution time"),
-        ({"deleting": True}, "State machine is in DELETING status"),
-        ({"is_kept": False}, redrives.NOT_KEPT),
+        (0, {}, None),
+        (14 * DAY, {}, None),
+        (14 * DAY + 1, {}, "Execution redrivable period exceeded"),
+        (0, {"events": 24_998}, None),
+        (0, {"events": 24_999}, "Execution history event limit exceeded"),
+        (365 * DAY, {"stopped_ms": 365 * DAY}, "Execution has exceeded the max execution time"),
+        (0, {"deleting": True}, "State machine is in DELETING status"),
+        (0, {"open_runs": None}, redrives.NOT_KEPT),
     ],
 )
-def test_the_limits_of_a_redrive(known: dict[str, Any], reason: str | None) -> None:
+def test_the_limits_of_a_redrive(now_ms: int, change: dict[str, Any], reason: str | None) -> None:
     """14 days after the end, a year after the start, and 24,998 events."""
-    assert redrives.reason(**({**CAN, "deleting": False, "is_kept": True} | known)) == reason
+    it: dict[str, Any] = {"stopped_ms": 0, "events": 5, "deleting": False, "open_runs": frozenset()} | change
+    closing = redrives.Closing("FAILED", it["stopped_ms"], events=it["events"])
+    opening = redrives.Opening("arn", "name", "machine", "{}", 0)
+    known = KnownExecution(opening, Path(), None, closing, open_runs=it["open_runs"])
+    assert known.not_redrivable(now_ms, it["deleting"]) == reason
 
 
 def test_a_token_is_known_for_fifteen_minutes_and_for_ten_redrives() -> None:

@@ -56,14 +56,14 @@ _MEDIA_TYPE = "application/x-amz-json-1.0"
 
 
 def settle() -> None:
-    """Reads what the first request would wait for; from then on garbage is looked for, but not among what is there."""
+    """Reads what the first request would wait for; garbage is collected from then on, but for what is there now."""
     model()
     prefix({})
-    # Else each full collection looks at all modules again, some 30 ms in which nobody is answered.
+    # Else each full collection walks through all modules again, some 30 ms in which nobody is answered.
     gc.collect()
     gc.freeze()
     gc.enable()
-    # JSON has no cycles. The young are looked at when there are a few thousand, the others hundred times less often.
+    # JSON has no cycles. The young are collected when there are a few thousand, the others hundred times less often.
     gc.set_threshold(5_000, 10, 100)
 
 

@@ -6,7 +6,6 @@ Express executions are not listed or described, their history is not kept, and n
 import asyncio
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from states_language import Execution
@@ -23,18 +22,6 @@ from states_language.server.versions import split
 _UNSUPPORTED = "This operation is not supported by this type of state machine"
 
 
-@dataclass(frozen=True)
-class ExpressExecution:
-    """One Express execution; `input` is JSON text."""
-
-    arn: str
-    name: str
-    machine_arn: str
-    input: str
-    started_ms: int
-    live: Execution
-
-
 class Express:
     """Runs the executions of Express state machines."""
 
@@ -43,31 +30,30 @@ class Express:
         self._clock = clock
         self._running: set[Execution] = set()
 
-    def start(self, machine_arn: str, text: str, name: str | None) -> ExpressExecution:
+    def start(self, machine_arn: str, text: str, name: str | None) -> Execution:
         """Starts an execution and returns it; raises Refusal. Any number may have the same name."""
         started, document = self._executions.checked(machine_arn, text, name)
         assert self._executions.perform is not None
         name = name or str(uuid.uuid4())
         described = started.described
-        arn = f"{described.arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}"
         live = started.machine.start(
-            document, clock=self._clock, perform=self._executions.perform, name=name, arn=arn,
+            document, clock=self._clock, perform=self._executions.perform, name=name,
+            arn=f"{described.arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}",
             machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
             lanes=self._executions.lanes, keep_history=False,
         )  # fmt: skip
         self._running = {one for one in self._running if one.status == "RUNNING"} | {live}
-        return ExpressExecution(arn, name, machine_arn, text, live.started_ms, live)
+        return live
 
     async def run_to_end(self, machine_arn: str, text: str, name: str | None) -> dict[str, Any]:
         """Returns StartSyncExecution's answer when the execution has ended; raises Refusal."""
-        run = self.start(machine_arn, text, name)
-        live = await run.live.wait()
-        stopped_ms = live.stopped_ms or run.started_ms
+        live = await self.start(machine_arn, text, name).wait()
+        stopped_ms = live.stopped_ms or live.started_ms
         return {
-            "executionArn": run.arn,
+            "executionArn": live.arn,
             "stateMachineArn": machine_arn,
-            "name": run.name,
-            "startDate": run.started_ms,
+            "name": live.name,
+            "startDate": live.started_ms,
             "stopDate": stopped_ms,
             "status": "FAILED" if live.status == "ABORTED" else live.status,
             "input": text,
@@ -77,7 +63,7 @@ class Express:
             # Billed by 100 milliseconds and 64 MB (AWS Step Functions pricing).
             "billingDetails": {
                 "billedMemoryUsedInMB": 64,
-                "billedDurationInMilliseconds": -(-(stopped_ms - run.started_ms) // 100) * 100,
+                "billedDurationInMilliseconds": -(-(stopped_ms - live.started_ms) // 100) * 100,
             },
         }
 
@@ -163,7 +149,7 @@ class ExecutionActions(Actions):
         of_run = child(self._executions, arn(parameters, "executionArn", "execution"))
         events: Sequence[dict[str, Any]]
         if of_run is None:
-            # The first look at a stored history reads all of it, and nobody else waits for that.
+            # The first page of a stored history reads all of it, and nobody else waits for that.
             events = await asyncio.to_thread(self._executions.history, self._get(parameters))
         elif of_run[1] is None:
             raise Refusal("ExecutionDoesNotExist", "Only the first hundred executions of a Map Run keep their history.")

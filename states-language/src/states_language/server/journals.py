@@ -4,9 +4,6 @@ Invariants: a line is appended whole or, after a kill, is torn at the end of the
 the lines before it stay valid; an execution that is redriven goes on behind its last line; files sort by name in the
 order of the starts. A full disk ends no execution and refuses none: an unwritten line is written before the next one
 that can be.
-
-`reason` says whether an execution can be redriven: DescribeExecution says REDRIVABLE of exactly those that
-RedriveExecution takes, and REDRIVABLE_BY_MAP_RUN of exactly those that a redrive of their parent runs again.
 """
 
 import contextlib
@@ -19,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from states_language.place import PERIOD_MS, TOO_MANY_EVENTS, Part, open_map_runs
+from states_language.place import Part, open_map_runs
 from states_language.server.harmless import harmless
 from states_language.server.machines import ROLE
 from states_language.server.stored_events import StoredEvents, WrittenEvents
@@ -247,23 +244,6 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 def open_runs(part: Part | None) -> frozenset[str] | None:
     """Returns the Map Runs that a redrive redrives; None where it is not known where the execution stood."""
     return None if part is None else frozenset(open_map_runs(part))
-
-
-def reason(
-    *, status: str, started_ms: int, stopped_ms: int, now_ms: int, events: int, deleting: bool, is_kept: bool
-) -> str | None:
-    """Returns why an execution cannot be redriven, in AWS's words where it has them; None where it can.
-
-    events: the length of its history. is_kept: whether it is known where it stood.
-    """
-    reasons = (
-        (deleting, "State machine is in DELETING status"),
-        (events >= TOO_MANY_EVENTS, TOO_LONG),
-        (now_ms - started_ms >= LONGEST_MS, "Execution has exceeded the max execution time"),
-        (now_ms - stopped_ms > PERIOD_MS, TOO_OLD),
-        (not is_kept, NOT_KEPT),
-    )
-    return not_ended(status) or next((text for holds, text in reasons if holds), None)
 
 
 def not_ended(status: str) -> str | None:

@@ -9,8 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from states_language import Execution
+from states_language.place import PERIOD_MS, TOO_MANY_EVENTS
 from states_language.server import map_runs
-from states_language.server.journals import Closing, Journal, Opening, Redrive, reason
+from states_language.server.journals import (
+    LONGEST_MS,
+    NOT_ENDED,
+    NOT_KEPT,
+    TOO_LONG,
+    TOO_OLD,
+    Closing,
+    Journal,
+    Opening,
+    Redrive,
+    not_ended,
+)
 from states_language.tasks.callbacks import Ended
 
 
@@ -48,17 +60,26 @@ class KnownExecution:
         return self.closing.map_runs if self.closing is not None else []
 
     def not_redrivable(self, now_ms: int, deleting: bool) -> str | None:
-        """Why it cannot be redriven, None where it can; `deleting` is true while its machine is being deleted."""
+        """Why it cannot be redriven, in AWS's words where it has them, None where it can.
+
+        `deleting` is true while its machine is being deleted. DescribeExecution says REDRIVABLE of exactly those that
+        RedriveExecution takes, and REDRIVABLE_BY_MAP_RUN of exactly those that a redrive of their parent runs again.
+        """
         closing = self.closing
-        return reason(
-            status=self.status, started_ms=self.opening.started_ms, now_ms=now_ms, deleting=deleting,
-            stopped_ms=closing.stopped_ms if closing is not None else now_ms,
-            events=closing.events if closing is not None else 0, is_kept=self.open_runs is not None,
-        )  # fmt: skip
+        if closing is None or self.status in NOT_ENDED:
+            return not_ended(self.status)
+        reasons = (
+            (deleting, "State machine is in DELETING status"),
+            (closing.events >= TOO_MANY_EVENTS, TOO_LONG),
+            (now_ms - self.opening.started_ms >= LONGEST_MS, "Execution has exceeded the max execution time"),
+            (now_ms - closing.stopped_ms > PERIOD_MS, TOO_OLD),
+            (self.open_runs is None, NOT_KEPT),
+        )
+        return next((reason for holds, reason in reasons if holds), None)
 
 
 def ended(known: KnownExecution, closing: Closing) -> Ended:
-    """Returns what a Task that waits for the execution is told of its end."""
+    """Returns the outcome for a Task that waits for the execution."""
     opening = known.opening
     return Ended(
         arn=opening.arn, machine_arn=opening.machine_arn, name=opening.name, status=closing.status,

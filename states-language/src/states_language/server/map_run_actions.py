@@ -1,7 +1,9 @@
 """Answers the actions on Map Runs, and lists and describes the executions of one."""
 
+from collections.abc import Iterator
 from typing import Any
 
+from states_language.distributed.report import MapRunReport
 from states_language.place import PERIOD_MS
 from states_language.server.executions import Executions
 from states_language.server.journals import NOT_OPEN, TOO_OLD, not_ended
@@ -25,25 +27,33 @@ class MapRunActions(Actions):
 
     def _update_map_run(self, parameters: Parameters) -> Answer:
         map_run_arn = arn(parameters, "mapRunArn", "mapRun")
-        for known in self._executions.running():
-            for run in known.live.map_runs if known.live is not None else ():
-                if run.arn == map_run_arn and run.status == "RUNNING":
-                    run.update(
-                        parameters.get("maxConcurrency"),
-                        parameters.get("toleratedFailureCount"),
-                        parameters.get("toleratedFailurePercentage"),
-                    )
-                    return {}
+        for run in _live(self._executions):
+            if run.arn == map_run_arn and run.status == "RUNNING":
+                bounds = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercentage")
+                run.update(*(parameters.get(name) for name in bounds))
+                return {}
         status = find(self._executions, map_run_arn)["status"]
         raise Refusal("ValidationException", f"The Map Run is {status}; only one that is RUNNING can be updated.")
 
 
-def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
-    """Returns the description of a Map Run; raises Refusal for an unknown ARN."""
+def _live(executions: Executions) -> Iterator[MapRunReport]:
+    """The Map Runs of the executions that run."""
+    for known in executions.running():
+        yield from known.live.map_runs if known.live is not None else ()
+
+
+def _all(executions: Executions) -> Iterator[tuple[KnownExecution, dict[str, Any]]]:
+    """Every Map Run described, with its execution."""
     for known in executions.all():
         for run in known.map_runs:
-            if run["mapRunArn"] == map_run_arn:
-                return run
+            yield known, run
+
+
+def find(executions: Executions, map_run_arn: str) -> dict[str, Any]:
+    """Returns the description of a Map Run; raises Refusal for an unknown ARN."""
+    for _, run in _all(executions):
+        if run["mapRunArn"] == map_run_arn:
+            return run
     raise Refusal("ResourceNotFound", f"Resource not found: '{map_run_arn}'")
 
 
@@ -66,13 +76,12 @@ def child(executions: Executions, execution_arn: str) -> tuple[Answer, list[dict
     """Returns DescribeExecution's answer for an execution of a Map Run, and its events where they are stored."""
     if "/" not in execution_arn:
         return None
-    for known in executions.all():
-        for run in known.map_runs:
-            for one in run["executions"]:
-                if one["executionArn"] == execution_arn:
-                    description = {key: value for key, value in one.items() if key != "events"}
-                    description |= {"mapRunArn": run["mapRunArn"], "redriveCount": one.get("redriveCount", 0)}
-                    return description | _redrive_status(executions, known, run, one), one.get("events")
+    for known, run in _all(executions):
+        for one in run["executions"]:
+            if one["executionArn"] == execution_arn:
+                description = {name: value for name, value in one.items() if name != "events"}
+                description |= {"mapRunArn": run["mapRunArn"], "redriveCount": one.get("redriveCount", 0)}
+                return description | _redrive_status(executions, known, run, one), one.get("events")
     return None
 
 
@@ -92,15 +101,13 @@ def _redrive_status(
 
 def stop_child(executions: Executions, execution_arn: str, error: str | None, cause: str | None) -> int:
     """Returns the time at which an execution of a Map Run ended, ABORTED now if it ran; KeyError for an unknown ARN."""
-    for known in executions.running():
-        for run in known.live.map_runs if known.live is not None else ():
-            for one in run.executions:
-                if one.arn == execution_arn:
-                    one.stop(error, cause)
-                    return one.stopped_ms or one.started_ms
-    for known in executions.all():
-        for described in known.map_runs:
-            for ended in described["executions"]:
-                if ended["executionArn"] == execution_arn:
-                    return int(ended["stopDate"])
+    for run in _live(executions):
+        for one in run.executions:
+            if one.arn == execution_arn:
+                one.stop(error, cause)
+                return one.stopped_ms or one.started_ms
+    for _, described in _all(executions):
+        for ended in described["executions"]:
+            if ended["executionArn"] == execution_arn:
+                return int(ended["stopDate"])
     raise KeyError(execution_arn)

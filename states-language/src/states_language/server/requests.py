@@ -175,7 +175,7 @@ def page(
     `name` says what is listed, and by which filter: a token of another list is refused.
 
     `place` returns what the elements are sorted by, upwards; `descending` shows the last first. Only the page's
-    elements are looked at, and a few to find them. maxResults is 0 (the usual 100) to 1000.
+    elements are read, and a few to find them. maxResults is 0 (the usual 100) to 1000.
     """
     size = parameters.get("maxResults") or _DEFAULT_SIZE
     token = parameters.get("nextToken")
@@ -209,21 +209,15 @@ def _after(name: str, token: str, elements: Sequence[T], place: Callable[[T], in
     return after
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "long": (int,),
-    "float": (int, float),
-    "boolean": (bool,),
-    "list": (list,),
-    "map": (dict,),
-    "structure": (dict,),
-}
-_DESCRIBED = {"string": "a string", "integer": "a whole number", "long": "a whole number", "float": "a number"} | {
-    "boolean": "true or false",
-    "list": "a list",
-    "map": "an object",
-    "structure": "an object",
+_KINDS: dict[str, tuple[Any, str]] = {
+    "string": ((str,), "a string"),
+    "integer": ((int,), "a whole number"),
+    "long": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "boolean": ((bool,), "true or false"),
+    "list": ((list,), "a list"),
+    "map": ((dict,), "an object"),
+    "structure": ((dict,), "an object"),
 }
 # Each of these has an error of its own that says more: InvalidName, InvalidDefinition, InvalidExecutionInput …
 # Too long a name or definition has none.
@@ -248,8 +242,10 @@ def check(action: str, parameters: dict[str, Any]) -> None:
 
 
 def _check(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
-    if not _is_a(shape.type_name, value):
-        problems.append(f"Value at '{place}' failed to satisfy constraint: it must be {_DESCRIBED[shape.type_name]}")
+    allowed, described = _KINDS.get(shape.type_name, ((object,), ""))
+    # A bool is an int to Python, and not to JSON.
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+        problems.append(f"Value at '{place}' failed to satisfy constraint: it must be {described}")
         return
     _constraints(shape, value, place, problems)
     if isinstance(shape, StructureShape):
@@ -264,12 +260,6 @@ def _check(shape: Shape, value: Any, place: str, problems: list[str]) -> None:
     elif isinstance(shape, MapShape):
         for key, item in value.items():
             _check(shape.value, item, f"{place}.{key}", problems)
-
-
-def _is_a(kind: str, value: object) -> bool:
-    allowed = _KINDS.get(kind, (object,))
-    # A bool is an int to Python, and not to JSON.
-    return isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
 
 
 def _constraints(shape: Shape, value: Any, place: str, problems: list[str]) -> None:

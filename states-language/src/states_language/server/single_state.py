@@ -111,14 +111,14 @@ class StateTest:
         """Returns TestState's answer, its members as data; `shown` has the members of an inspection."""
         if self.request.variables:
             self.shown["variables"] = dict(self.request.variables)
-        await self._look_before()
+        await self._show_before()
         if "error" in self.shown:
             return {"status": "FAILED", **self.shown.pop("error")}
         execution = await self._execute()
         if execution.status == "SUCCEEDED":
             answer: dict[str, Any] = {"status": "SUCCEEDED", "output": _output(execution)}
             following = _next(execution)
-            await self._look_after(execution)
+            await self._show_after(execution)
             return answer | ({"nextState": following} if following else {})
         return await self._failed(execution)
 
@@ -184,7 +184,7 @@ class StateTest:
 
     # ---- the members of an inspection ----
 
-    async def _look_before(self) -> None:
+    async def _show_before(self) -> None:
         if self._jsonata:
             if self._kind == "Task":
                 arguments = self.state.get("Arguments")
@@ -199,9 +199,9 @@ class StateTest:
             if self._kind in ("Pass", "Task"):
                 await self._show("afterParameters", self._pass("InputPath", "Parameters"))
         if self._kind == "Map":
-            await self._look_at_map()
+            await self._show_map()
 
-    async def _look_at_map(self) -> None:
+    async def _show_map(self) -> None:
         if not self._jsonata and "ItemReader" not in self.state:
             path = self.state.get("ItemsPath", "$")
             data = self.shown.get("afterInputPath", self.request.data)
@@ -232,7 +232,7 @@ class StateTest:
         execution = await self._ran({**state, "End": True}, data, _mock(None, None))
         return execution.output["value"] if execution.status == "SUCCEEDED" else None
 
-    async def _look_after(self, execution: Execution) -> None:
+    async def _show_after(self, execution: Execution) -> None:
         if self._kind not in ("Pass", *_RETRYING):
             return
         result = self.request.result[0] if self.request.result is not None else _result(execution)
@@ -248,13 +248,13 @@ class StateTest:
         ):
             kept = {key: self.state[key] for key in names if key in self.state}
             state = {"Type": "Task", "Resource": _WORK, **kept, "End": True}
-            looked = await self._ran(state, self.request.data, _mock((result,), None))
-            self.shown[member] = looked.output
+            step = await self._ran(state, self.request.data, _mock((result,), None))
+            self.shown[member] = step.output
 
     async def _show(self, member: str, state: dict[str, Any]) -> None:
-        looked = await self._ran({**state, "End": True}, self.request.data, _mock(None, None))
-        if looked.status == "SUCCEEDED":
-            self.shown[member] = looked.output
+        step = await self._ran({**state, "End": True}, self.request.data, _mock(None, None))
+        if step.status == "SUCCEEDED":
+            self.shown[member] = step.output
 
     def _pass(self, *names: str) -> dict[str, Any]:
         return {"Type": "Pass", **{key: self.state[key] for key in names if key in self.state}}

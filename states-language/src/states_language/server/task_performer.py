@@ -190,17 +190,13 @@ def _completed(call: TaskCall) -> Any:
 
 
 def _refused_by_states(call: TaskCall, operation: OperationModel, refusal: Refusal) -> tuple[str, str]:
-    code = refusal.code
-    name = code if code.endswith("Exception") else f"{code}Exception"
-    model = operation.service_model
-    request_id = uuid.uuid4()
-    if call.sdk:
-        details = f"Service: Sfn, Status Code: 400, Request ID: {request_id}"
-    else:
-        details = (
-            f"Service: AWSStepFunctions; Status Code: 400; Error Code: {code}; Request ID: {request_id}; Proxy: null"
-        )
-    return f"{sdk.prefix(call.service, sdk=call.sdk, model=model)}.{name}", f"{refusal} ({details})"
+    answer: Any = {
+        "Error": {"Code": refusal.code, "Message": str(refusal)},
+        "ResponseMetadata": {"HTTPStatusCode": 400, "RequestId": str(uuid.uuid4())},
+    }
+    # As botocore raises it: an exception in the service's model has a class of its own.
+    error = type(refusal.code, (ClientError,), {})(answer, operation.name)
+    return sdk.refused(call.service, sdk=call.sdk, model=operation.service_model, refusal=error)
 
 
 def _dated(answer: dict[str, Any]) -> dict[str, Any]:

@@ -6,45 +6,29 @@ be read. Invariant: every file has its report, whatever is wrong with the files 
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from states_language import Advice, DefinitionError, problems, warnings
+from states_language import DefinitionError, problems, warnings
 from states_language.definition.hints import hint
 from states_language.workbench import files
 from states_language.workbench.files import Host, Mistake
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A problem or a warning; `practice` is empty for a problem, `pointer` is / for the whole definition."""
-
-    pointer: str
-    practice: str
-    says: str
-    hint: str
-
-
-@dataclass(frozen=True)
 class Report:
-    """The problems and warnings of one file; `unreadable` is the error where it cannot be read."""
+    """The problems and warnings of one file, each as JSON has it; `unreadable` is the error where it cannot be read."""
 
     file: str
-    problems: list[Finding]
-    warnings: list[Finding]
+    problems: list[dict[str, str]] = field(default_factory=list)
+    warnings: list[dict[str, str]] = field(default_factory=list)
     unreadable: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that --json prints for the file."""
-        report: dict[str, Any] = {"file": self.file}
-        if self.unreadable:
-            report["unreadable"] = self.unreadable
-        report["problems"] = [{"pointer": f.pointer, "rule": f.says, "hint": f.hint} for f in self.problems]
-        report["warnings"] = [
-            {"pointer": f.pointer, "practice": f.practice, "says": f.says, "hint": f.hint} for f in self.warnings
-        ]
-        return report
+        unreadable = {"unreadable": self.unreadable} if self.unreadable else {}
+        return {"file": self.file, **unreadable, "problems": self.problems, "warnings": self.warnings}
 
 
 def examine(path: Path, args: argparse.Namespace) -> Report:
@@ -52,12 +36,16 @@ def examine(path: Path, args: argparse.Namespace) -> Report:
     try:
         definition = files.definition(path, args)
     except Mistake as problem:
-        return Report(str(path), [], [], unreadable=str(problem))
+        return Report(str(path), unreadable=str(problem))
     except DefinitionError as problem:
-        return Report(str(path), [Finding(problem.pointer, "", problem.rule, hint({}, problem))], [])
-    broken = [Finding(one.pointer, "", one.rule, hint(definition, one)) for one in problems(definition)]
-    advice: list[Advice] = [] if broken else warnings(definition)
-    return Report(str(path), broken, [Finding(one.pointer, one.practice, one.says, one.hint) for one in advice])
+        return Report(str(path), [_problem({}, problem)])
+    broken = [_problem(definition, one) for one in problems(definition)]
+    return Report(str(path), broken, [] if broken else [asdict(one) for one in warnings(definition)])
+
+
+def _problem(definition: dict[str, Any], problem: DefinitionError) -> dict[str, str]:
+    """One problem; its `pointer` is / for the whole definition."""
+    return {"pointer": problem.pointer, "rule": problem.rule, "hint": hint(definition, problem)}
 
 
 def add(subparsers: Any, _: Host) -> argparse.ArgumentParser:
@@ -91,9 +79,10 @@ def _lines(report: Report) -> list[str]:
         return [report.unreadable]
     counts = [_count(len(report.problems), "problem"), _count(len(report.warnings), "warning")]
     lines = [f"{report.file}: {', '.join(count for count in counts if count) or 'good'}"]
-    for finding in (*report.problems, *report.warnings):
-        mark = f"warning ({finding.practice})" if finding.practice else "problem"
-        lines += [f"  {mark} at {finding.pointer}", f"    {finding.says}", f"    {finding.hint}"]
+    for one in report.problems:
+        lines += [f"  problem at {one['pointer']}", f"    {one['rule']}", f"    {one['hint']}"]
+    for one in report.warnings:
+        lines += [f"  warning ({one['practice']}) at {one['pointer']}", f"    {one['says']}", f"    {one['hint']}"]
     return lines
 
 

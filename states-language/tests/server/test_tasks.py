@@ -1,16 +1,26 @@
-"""Task tokens as their holder uses them."""
+"""Tasks as services perform them: by the holder of a token, until the service stops, and in the words of an SDK."""
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ParamValidationError
 
-from endpoint import (
-    handed_over,
-    over,
-    refusal,
-)
+from endpoint import client, handed_over, invoke, over, refusal
 from patience import until
+from states_language import load
+from states_language.clock import RealClock
+from states_language.server import StepFunctions, TaskPerformer
+from states_language.server.sdk import unusable
+
+TASK = {
+    "Type": "Task",
+    "Resource": "arn:aws:states:::dynamodb:getItem",
+    "Parameters": {"TableName": "none", "Key": {"PK": {"S": "none"}}},
+    "End": True,
+}
 
 
 def test_the_holder_of_a_token_ends_the_task(states: Any) -> None:
@@ -53,3 +63,38 @@ def test_a_missed_heartbeat_times_the_task_out(states: Any) -> None:
     execution, _ = handed_over(states, "token-silence", HeartbeatSeconds=1)
     ended = over(states, execution)
     assert (ended["status"], ended["error"]) == ("FAILED", "States.Timeout")
+
+
+def test_a_stop_at_any_moment_of_a_task_is_quiet(tmp_path: Path) -> None:
+    """Whether the call has been made, is about to be or waits for a thread: nothing is raised that nobody handles."""
+    machine = load({"StartAt": "Ask", "States": {"Ask": TASK}})
+    problems: list[dict[str, Any]] = []
+
+    async def stopped_after(turns: int) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, problem: problems.append(problem))
+        clock = RealClock()
+        performer = TaskPerformer(invoke, client, StepFunctions(tmp_path, clock))
+        execution = machine.start({}, clock=clock, perform=performer.perform)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        execution.stop()
+        performer.close()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    for turns in range(6):
+        asyncio.run(stopped_after(turns))
+    assert problems == []
+
+
+def test_bad_parameters_are_named_by_field() -> None:
+    report = (
+        'Missing required parameter in input: "Key"\n'
+        'Unknown parameter in input: "Keyy", must be one of: TableName, Key\n'
+        "Invalid length for parameter TableName, value: 0, valid min length: 1"
+    )
+    assert unusable({"Keyy": 1}, str(ParamValidationError(report=report))) == (
+        """The Parameters '{"Keyy":1}' could not be used to start the Task: """
+        """[The field 'Key' is required but was missing, The field "Keyy" is not supported by Step Functions, """
+        "Invalid length for parameter TableName, value: 0, valid min length: 1]"
+    )
