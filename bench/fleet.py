@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -56,39 +57,20 @@ HANDOVERS = 2
 
 
 class Peers:
-    """The process of the upstream and the counter."""
+    """The process of the upstream and the counter, and their addresses."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, addresses: list[str], process: "subprocess.Popen[str]") -> None:
+        self.upstream, self.tables = addresses
         self._process = process
-        self.ports: dict[str, int] = {}
 
     async def ask(self, line: str) -> Any:
         """The answer to a line, None where it has none."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-        return await self.read() if line in ("counts", "report") else None
-
-    async def read(self) -> Any:
-        """The next line that it prints."""
         assert self._process.stdout is not None
-        return json.loads(await self._process.stdout.readline())
-
-
-@contextlib.asynccontextmanager
-async def open_peers(streams: int, every_s: float) -> AsyncIterator[Peers]:
-    """Yields the process, which ends with this one."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.fleet_peers", str(streams), str(every_s),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=2**28, start_new_session=True,
-    )  # fmt: skip
-    peers = Peers(process)
-    try:
-        peers.ports = await peers.read()
-        yield peers
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        await process.wait()
+        print(line, file=self._process.stdin, flush=True)
+        if line in ("counts", "report"):
+            return json.loads(await asyncio.to_thread(self._process.stdout.readline))
+        return None
 
 
 @contextlib.asynccontextmanager
@@ -110,13 +92,13 @@ async def open_service(options: argparse.Namespace, peers: Peers) -> AsyncIterat
         (folder / "streams" / f"{PROFILE}.toml").write_text(profile)
         (folder / "project").mkdir()
         template = await asyncio.to_thread(_template, folder / "project", options)
-        counter = {"AWS_ENDPOINT_URL_DYNAMODB": f"http://{HOST}:{peers.ports['tables']}"}
+        counter = {"AWS_ENDPOINT_URL_DYNAMODB": peers.tables}
         for resource in template["Resources"].values():
             if resource["Type"] == "AWS::Lambda::Function":
                 own = {"STREAMS_DIR": str(folder / "streams")}
                 is_manager = str(resource["Properties"]["FunctionName"]).endswith("-connection-manager")
                 resource["Properties"]["Environment"]["Variables"] |= own | (counter if is_manager else {})
-        variables = {"UPSTREAM_FLEET": f"http://{HOST}:{peers.ports['upstream']}"}
+        variables = {"UPSTREAM_FLEET": peers.upstream}
         with service_of(folder / "data", template, variables) as service:
             host, _, port = service.tables_url.rpartition("/")[2].partition(":")
             await peers.ask(f"tables {host} {port}")
@@ -146,8 +128,13 @@ def _template(project: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 async def measure(options: argparse.Namespace) -> Row:
     """Returns the figures; raises UserError where the service cannot start, or refuses streams."""
+    with harness.process("bench.fleet_peers", str(options.streams), str(options.every)) as process:
+        return await _measured(options, Peers(*process))
+
+
+async def _measured(options: argparse.Namespace, peers: Peers) -> Row:
     streams = options.streams
-    async with open_peers(streams, options.every) as peers, open_service(options, peers) as service:
+    async with open_service(options, peers) as service:
         begun_s = time.monotonic()
         await _start_all(streams, port_of(service.sockets.api))
         connected = await _connected(peers, streams)

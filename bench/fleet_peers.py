@@ -5,7 +5,7 @@ Both are in a process of their own, so that its work is not taken for theirs. Th
 an id. It remembers each event that it has written to anybody. The counter passes on to the tables what it gets, and
 counts the requests by their operation. Invariant: an event is in what `report` says before a byte of it is sent.
 
-The first line that it prints has both ports. Then it answers lines: `tables HOST PORT` says where the counter leads to,
+The first line that it prints are both ports. Then it answers lines: `tables HOST PORT` says where the counter leads to,
 `quiet` ends the events, `counts` is answered by what there was until now, `report` by all that was sent.
 """
 
@@ -169,8 +169,7 @@ async def serve(streams: int, every_s: float) -> None:
     """Serves until its standard input ends."""
     upstream, counted = Upstream(streams, every_s), Counted()
     servers = [await asyncio.start_server(one.serve, HOST, 0, backlog=1024) for one in (upstream, counted)]
-    ports = [server.sockets[0].getsockname()[1] for server in servers]
-    _say({"upstream": ports[0], "tables": ports[1]})
+    print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
     events = asyncio.create_task(upstream.run())
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)

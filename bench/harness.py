@@ -187,14 +187,22 @@ def summary(times_ms: Sequence[float]) -> Row:
 
 @contextlib.contextmanager
 def process(*command: str) -> Iterator[tuple[list[str], "subprocess.Popen[str]"]]:
-    """Run a module that prints its ports; yield their addresses and its process, and end it afterwards."""
-    running = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    """Run a module that prints its ports; yield their addresses and its process, and end it afterwards.
+
+    A Ctrl-C is for this process alone. The standard input of the other ends with this one.
+    """
+    running = subprocess.Popen(
+        [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        start_new_session=True,
+    )  # fmt: skip
+    assert running.stdin is not None
     assert running.stdout is not None
     try:
         yield [f"http://127.0.0.1:{port}" for port in running.stdout.readline().split()], running
     finally:
         running.terminate()
         running.wait()
+        running.stdin.close()
         running.stdout.close()
 
 
