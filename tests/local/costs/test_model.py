@@ -149,11 +149,8 @@ def test_what_the_settings_change() -> None:
     assert found.stream_month["metrics"] == pytest.approx(0.30)
     by_profile = costs({"metrics_by": "profile"}, events_per_s=0.1).stream_month["metrics"]
     assert by_profile == pytest.approx(6 * 0.30)
-    shared = costs(events_per_s=0.1, streams=100).stream_month
-    assert shared == found.stream_month | {
-        "metrics": pytest.approx(0.003),
-        "sum": pytest.approx(found.stream_month["sum"] - 0.297),
-    }
+    less = {"metrics": pytest.approx(0.003), "sum": pytest.approx(found.stream_month["sum"] - 0.297)}
+    assert costs(events_per_s=0.1, streams=100).stream_month == found.stream_month | less
 
 
 @pytest.mark.parametrize(
@@ -170,10 +167,7 @@ def test_what_the_settings_change() -> None:
         ("--per-function x", "--per-function must be a whole number from 1 to 500, not 'x'"),
         ("--store heap", "--store must be one of items, log, not 'heap'"),
         ("--order key", "--order must be one of index, none, not 'key'"),
-        (
-            "--store log --order none",
-            "--order belongs to --store items: a log is in order by itself, and has no index",
-        ),
+        ("--store log --order none", "--order belongs to --store items: a log is in order by itself, and has no index"),
         ("--arrivals noon", "--arrivals must be one of random, clock, not 'noon'"),
         ("--flush-s 1", "--flush-s belongs to --store log: an item is written at once"),
         ("--store log --flush-s 61", "--flush-s must be a number from 0 to 60, not '61'"),

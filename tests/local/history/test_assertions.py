@@ -14,10 +14,8 @@ from timeline.coverage import Connection, Gap
 
 def shown(page: str) -> str:
     """The page's test in Python."""
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (PROJECT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    (found,) = [block for block in blocks if "timeline_of" in block]
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    (found,) = [one for one in re.findall(r"(?ms)^```python\n(.*?)^```", text) if "timeline_of" in one]
     return str(found)
 
 
@@ -39,11 +37,8 @@ def test_the_page_asserts_on_a_run_of_the_plugin(run_machine: RunMachine) -> Non
 
 def test_what_fails_says_what_was_found() -> None:
     """How many gaps and where, how many connections, what it cost and for what."""
-    ends = [
-        Connection("A", 0, 5_000, "Dropped"),
-        Connection("B", 4_000, 6_000, "x"),
-        Connection("A", 5_000, 7_000, "x"),
-    ]
+    times = (("A", 0, 5_000), ("B", 4_000, 6_000), ("A", 5_000, 7_000))
+    ends = [Connection(*time, "x") for time in times]
     timeline = Timeline(ends, [Gap(7_000 + at, 7_500 + at, "x") for at in range(7)], 9_000, 1_000, 10_000, 3)
     assert timeline.most_connections == 2
     with pytest.raises(AssertionError, match=r"^7 gaps:\n  7\.000 to 7\.500 s, after x\n(.*\n){4}  and 2 more$"):

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -35,6 +35,14 @@ def values(text: str) -> dict[tuple[str, ...], float]:
     return {(one.name, *one.labels.values()): one.value for family in parsed(text) for one in family.samples}
 
 
+STARTED = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.000Z"}}
+
+
+def collector_of(aws: Aws, running: list[str], sinks: Collection[str] = ()) -> Collector:
+    """A collector of the tables, while this runs and every profile names these sinks."""
+    return Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running, lambda _: sinks)
+
+
 def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> None:
     """A connection's record, as its function writes it."""
     closed: dict[str, Any] = {"closed_ms": 4_000, "ended_by": ended_by} if ended_by else {}
@@ -44,15 +52,9 @@ def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> 
 
 def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     """By stream and by how a connection ended; a record that expires takes nothing away; gauges are of now."""
-    aws.put_control(
-        "demo",
-        "lease",
-        execution={"S": "arn:mine"},
-        generation={"N": "1"},
-        started_at={"S": "1970-01-01T00:00:01.000Z"},
-    )
+    aws.put_control("demo", "lease", execution={"S": "arn:mine"}, **STARTED)
     running = ["demo", ""]
-    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running, lambda _: ())
+    collector = collector_of(aws, running)
     save(aws, 1, 5, duplicates=2)
     first = values(export.prometheus(collector.collect(10_000)))
     assert first["streamkeeper_events_stored_total", "demo"] == 5
@@ -74,13 +76,10 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
 
 def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
     """It grows while an event waits there; of one that is named no more the counts stay, and nothing waits."""
-    aws.put_control("demo", "lease", generation={"N": "1"}, started_at={"S": "1970-01-01T00:00:01.000Z"})
-    counts = {
-        Place("demo", sink): Count(delivered=3, failed=1, lag_ms=2_000, reason="away") for sink in ("s3:a", "s3:b")
-    }
-    delivery_records.add(aws.dynamodb, CONTROL, counts, 5_000)
-    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["demo"], lambda _: {"s3:a"})
-    found = values(export.prometheus(collector.collect(9_000)))
+    aws.put_control("demo", "lease", **STARTED)
+    count = Count(delivered=3, failed=1, lag_ms=2_000, reason="away")
+    delivery_records.add(aws.dynamodb, CONTROL, {Place("demo", sink): count for sink in ("s3:a", "s3:b")}, 5_000)
+    found = values(export.prometheus(collector_of(aws, ["demo"], {"s3:a"}).collect(9_000)))
     assert {name: value for name, value in found.items() if "lag" in name[0]} == {
         ("streamkeeper_delivery_lag_seconds", "demo", "s3:a"): 6.0
     }
@@ -91,12 +90,10 @@ def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> Non
     """Their own counters and gauges, which of them is in which group, and how many of a group are not connected."""
     groups = GroupStore(aws.dynamodb, CONTROL, "#1")
     for stream_id in ("demo", "demo:b"):
-        started = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.000Z"}}
-        aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **started)
+        aws.put_control(stream_id, "lease", execution={"S": "arn:mine"}, group={"S": "#1"}, **STARTED)
         groups.joins(stream_id, "1")
     save(aws, 1, 5)
-    collector = Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: ["#1"], lambda _: ())
-    found = values(export.prometheus(collector.collect(10_000)))
+    found = values(export.prometheus(collector_of(aws, ["#1"]).collect(10_000)))
     assert found["streamkeeper_events_stored_total", "demo"] == 5
     assert found["streamkeeper_events_stored_total", "demo:b"] == 0
     assert found["streamkeeper_stream_group", "demo", "#1"] == found["streamkeeper_stream_group", "demo:b", "#1"] == 1
@@ -116,9 +113,8 @@ def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> N
     """The dashboard's queries, what the functions print, and the table name the same numbers."""
     table = {one.cloudwatch for one in metric_names.ALL} | set(ENDS.values()) | set(metric_names.TIMES)
     body = yaml.load(DASHBOARD.read_text(), yaml.BaseLoader)["Resources"]["Dashboard"]["Properties"]["DashboardBody"][0]
-    queried = set(re.findall(r"(?:sum|max|ispresent)\((\w+)\)", body)) | set(
-        re.findall(r'"\$\{Namespace\}", "(\w+)"', body)
-    )
+    named = r"(?:sum|max|ispresent)\((\w+)\)", r'"\$\{Namespace\}", "(\w+)"'
+    queried = {name for pattern in named for name in re.findall(pattern, body)}
     assert len(queried) >= 8
     assert queried <= table
     assert set(WATCH_METRICS) | set(delivery_metrics.NAMES) <= table
