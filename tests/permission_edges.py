@@ -9,6 +9,7 @@ that was first.
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from botocore import xform_name
 from botocore.handlers import BUILTIN_HANDLERS
 
 from handlers.dynamodb.client import DynamoDb
@@ -25,7 +27,6 @@ from local.permissions.guard import of_task
 from local.permissions.roles import Need
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.unreliable_clients import UnreliableDynamoDB, UnreliableQueue
-from states_language import TaskCall
 from states_language.execution import Execution
 
 # Who: the modules of handlers on the stack, from the request outwards, or one of these and what tells which role it is.
@@ -66,12 +67,23 @@ def begin() -> None:
     """Records from now on, in this process."""
     # Clients that are made from now on have it: botocore registers these with each session.
     BUILTIN_HANDLERS.append(("provide-client-params", _of_botocore))
-    DynamoDb.send = _sending(DynamoDb.send)  # type: ignore[method-assign]
-    for tables in (MemoryDynamoDB, UnreliableDynamoDB):
-        for operation in _VIRTUAL:
-            _look(tables, "dynamodb", operation)
-    _look(UnreliableQueue, "sqs", "SendMessage")
-    Execution.ask = _asking(Execution.ask)  # type: ignore[method-assign]
+    _record(DynamoDb, "send", lambda operation, body: _of_function("dynamodb", operation, json.loads(body)))
+    for tables, operation in itertools.product((MemoryDynamoDB, UnreliableDynamoDB), _VIRTUAL):
+        _record(tables, xform_name(operation), functools.partial(_of_call, "dynamodb", operation))
+    _record(UnreliableQueue, "send_message", functools.partial(_of_call, "sqs", "SendMessage"))
+    _record(Execution, "ask", lambda _branch, call: add((TASK, call.state, call.resource), of_task(call)))
+
+
+def _record(edge: type, name: str, note: Callable[..., None]) -> None:
+    """Has a method noted with its parameters before it is called."""
+    method = getattr(edge, name)
+
+    @functools.wraps(method)
+    def recorded(self: Any, *positional: Any, **parameters: Any) -> Any:
+        note(*positional, **parameters)
+        return method(self, *positional, **parameters)
+
+    setattr(edge, name, recorded)
 
 
 @contextlib.contextmanager
@@ -92,24 +104,23 @@ def modules() -> Who:
     found: dict[str, None] = {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        code = frame.f_code
-        name = _module_of.get(code)
+        name = _module_of.get(frame.f_code)
         if name is None:
-            name = _module_of[code] = _module(frame)
+            name = frame.f_globals.get("__name__", "")
+            is_ours = name.startswith("handlers.") and not name.startswith(_TRANSPORT)
+            name = _module_of[frame.f_code] = name if is_ours else ""
         if name:
             found[name] = None
         frame = frame.f_back
     return tuple(found)
 
 
-# The virtual-time tests ask a million times, from stacks of fifty functions.
+# Of each function its module of handlers, else "": virtual time asks a million times, from stacks of fifty functions.
 _module_of: dict[CodeType, str] = {}
 
 
-def _module(frame: FrameType) -> str:
-    """The module of handlers whose function runs in a frame, else nothing."""
-    name: str = frame.f_globals.get("__name__", "")
-    return name if name.startswith("handlers.") and not name.startswith(_TRANSPORT) else ""
+def _of_call(service: str, operation: str, **parameters: Any) -> None:
+    _of_function(service, operation, parameters)
 
 
 def _of_function(service: str, operation: str, parameters: dict[str, Any]) -> None:
@@ -137,33 +148,3 @@ def _of_tables(
 
 def _of_botocore(params: dict[str, Any], model: Any, **_rest: Any) -> None:
     _of_function(model.service_model.endpoint_prefix, model.name, params)
-
-
-def _sending(send: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(send)
-    def recorded(self: DynamoDb, operation: str, body: bytes) -> Any:
-        _of_function("dynamodb", operation, json.loads(body))
-        return send(self, operation, body)
-
-    return recorded
-
-
-def _look(edge: type, service: str, operation: str) -> None:
-    name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in operation)[1:]
-    method = getattr(edge, name)
-
-    @functools.wraps(method)
-    def recorded(self: Any, **parameters: Any) -> Any:
-        _of_function(service, operation, parameters)
-        return method(self, **parameters)
-
-    setattr(edge, name, recorded)
-
-
-def _asking(ask: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(ask)
-    def recorded(self: Execution, branch: Any, call: TaskCall) -> Any:
-        add((TASK, call.state, call.resource), of_task(call))
-        return ask(self, branch, call)
-
-    return recorded

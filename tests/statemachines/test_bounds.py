@@ -1,5 +1,7 @@
 """The computed bound on history events, held against histories of the interpreter under the worst functions."""
 
+import functools
+import operator
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -181,36 +183,35 @@ def test_an_execution_lives_for_days() -> None:
     assert (int(prod["give_up_after"]) - int(prod["renew_after"])) * cycle_s >= 14 * 3600
 
 
-def test_what_has_no_bound_is_refused_by_name() -> None:
+NO_COUNT, LOOP = "a loop goes through it that counts no cycles$", "a loop goes through it that compares no"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("Connect A/Retry", [{"ErrorEquals": ["States.ALL"]}], r"^Connect A: a Retrier of States\.ALL counts each"),
+        ("Successor needed A/Default", "Renewal due A", NO_COUNT),
+        ("Connect A/Arguments/Payload/cycles", "{% $cycles %}", rf"^Connect A: {LOOP} \$cycles$"),
+        ("Connect A/Catch/1/Assign", {}, "^what begins with Begin A counts no cycles$"),
+        ("Who holds the lease/Default", "Read lease", NO_COUNT),
+        ("Who holds the lease/Default", "Claim lease", rf"^Claim lease: {LOOP} \$tries$"),
+        ("Claim lease/Retry/1/MaxAttempts", 9, r"^Claim lease: a try has \d+ events, more than a cycle of each lane$"),
+    ],
+)
+def test_what_has_no_bound_is_refused_by_name(place: str, value: Any, message: str) -> None:
     """A Retrier of States.ALL, a loop beside the count, and a lane without one are named."""
     machine = definition("connections")
     lane = machine["States"]["Lanes"]["Branches"][0]
-    lane["States"]["Connect A"]["Retry"].append({"ErrorEquals": ["States.ALL"], "MaxAttempts": 1})
-    with pytest.raises(bounds.Unbounded, match=r"^Connect A: a Retrier of States\.ALL counts each name"):
-        bounds.cycle_events(lane)
-    lane = definition("connections")["States"]["Lanes"]["Branches"][0]
-    lane["States"]["Successor needed A"]["Default"] = "Renewal due A"
-    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no cycles$"):
-        bounds.cycle_events(lane, due=True)
-    lane = definition("connections")["States"]["Lanes"]["Branches"][0]
-    lane["States"]["Connect A"]["Arguments"]["Payload"]["cycles"] = "{% $cycles %}"
-    with pytest.raises(bounds.Unbounded, match=r"^Connect A: a loop goes through it that compares no \$cycles$"):
-        bounds.cycle_events(lane)
-    lane = definition("connections")["States"]["Lanes"]["Branches"][0]
-    lane["States"]["Connect A"]["Catch"][1]["Assign"] = {}
-    with pytest.raises(bounds.Unbounded, match=r"^what begins with Begin A counts no cycles$"):
-        bounds.cycle_events(lane)
-    machine["States"]["Who holds the lease"]["Default"] = "Read lease"
-    with pytest.raises(bounds.Unbounded, match=r"a loop goes through it that counts no cycles$"):
-        bounds.try_events(machine)
-    machine = definition("connections")
-    machine["States"]["Who holds the lease"]["Default"] = "Claim lease"
-    with pytest.raises(bounds.Unbounded, match=r"^Claim lease: a loop goes through it that compares no \$tries$"):
-        bounds.try_events(machine)
-    machine = definition("connections")
-    machine["States"]["Claim lease"]["Retry"][1]["MaxAttempts"] = 9
-    with pytest.raises(bounds.Unbounded, match=r"^Claim lease: a try has \d+ events, more than a cycle of each lane$"):
-        bounds.try_events(machine)
+    *path, last = (int(name) if name.isdigit() else name for name in place.split("/"))
+    is_of_lane = path[0] in lane["States"]
+    changed: Any = functools.reduce(operator.getitem, path, (lane if is_of_lane else machine)["States"])
+    changed[last] = value
+    with pytest.raises(bounds.Unbounded, match=message):
+        bounds.cycle_events(lane, due=True) if is_of_lane else bounds.try_events(machine)
+
+
+def test_a_plain_lane_has_no_bound() -> None:
+    """It counts nothing."""
     for plain in definition("staggered")["States"]["Lanes"]["Branches"]:
         with pytest.raises(bounds.Unbounded, match=r"counts no cycles$"):
             bounds.cycle_events(plain)

@@ -39,9 +39,8 @@ def test_every_event_is_stored_once_or_lost(opened: list[Connection], every_ms: 
     last_end = max((c.to_ms for c in opened), default=0)
     reached = [at for at in sent if depth(opened, at) or (resumes and at < last_end)]
     again = sum(depth(opened, at) - 1 for at in covered)
-    assert deliveries(opened, every_ms, UNTIL_MS, resumes=resumes) == Deliveries(
-        len(reached), again, len(sent) - len(reached)
-    )
+    found = deliveries(opened, every_ms, UNTIL_MS, resumes=resumes)
+    assert found == Deliveries(len(reached), again, len(sent) - len(reached))
 
 
 def test_a_gap_is_named_after_the_connection_that_ended_last() -> None:

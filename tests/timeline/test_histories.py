@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from timeline.histories import HistoryError, histories, page_of
 
+NO_TIME = "events[0].timestamp is no time: ISO 8601 or seconds since 1970"
+
 
 def events(count: int, at_s: float = 1.7e9) -> list[dict[str, Any]]:
     """A history of so many events, a second apart."""
@@ -49,11 +51,8 @@ def test_whole_seconds_are_seconds() -> None:
         ([1], "events[0] is no object"),
         ([{"id": True, "type": "x", "timestamp": 1}], "events[0].id is no number from 1 on"),
         ([{"id": 1, "timestamp": 1}], "events[0].type is no text, such as ExecutionStarted"),
-        (
-            [{"id": 1, "type": "x", "timestamp": "noon"}],
-            "events[0].timestamp is no time: ISO 8601 or seconds since 1970",
-        ),
-        ([{"id": 1, "type": "x"}], "events[0].timestamp is no time: ISO 8601 or seconds since 1970"),
+        ([{"id": 1, "type": "x", "timestamp": "noon"}], NO_TIME),
+        ([{"id": 1, "type": "x"}], NO_TIME),
     ],
 )
 def test_what_is_no_history_is_said(answer: object, message: str) -> None:

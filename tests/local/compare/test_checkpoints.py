@@ -32,6 +32,5 @@ def test_the_command_points_the_cell_out(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["compare", "--what", "checkpoints", "--json"]) == 0
     assert [cell["agrees"] for cell in json.loads(capsys.readouterr().out)["cells"]].count(False) == 1
     assert main(["compare", "--what", "hope"]) == 2
-    assert (
-        capsys.readouterr().err == "streamkeeper: --what must be one of strategies, backoff, checkpoints, not 'hope'.\n"
-    )
+    said = capsys.readouterr().err
+    assert said == "streamkeeper: --what must be one of strategies, backoff, checkpoints, not 'hope'.\n"
