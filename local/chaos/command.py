@@ -77,20 +77,17 @@ def run(args: argparse.Namespace) -> int:
     sums = [f"{name} {number}" for name, number in totals.items()]
     print(lines_of(sys.stdout, [*summary(progress.done, counts), *sums]))
     if was_interrupted:
-        print(f"Go on with: {rest(args, progress.done)}", file=sys.stderr)
+        done, left = args.seed + progress.done, args.schedules - progress.done
+        rest = command(done, left, args.store, groups=args.groups, jobs=args.jobs)
+        print(f"Go on with: {rest}", file=sys.stderr)
         return INTERRUPTED
     return 1 if counts else 0
 
 
-def rest(args: argparse.Namespace, done: int) -> str:
-    """The command that runs the schedules which are not done."""
-    jobs = f" --jobs {args.jobs}" if args.jobs > 1 else ""
-    more = f"{jobs}{_options(args.store, args.groups)}"
-    return f"streamkeeper chaos --seed {args.seed + done} --schedules {args.schedules - done}{more}"
-
-
-def _options(store: str, groups: bool) -> str:
-    return (f" --store {store}" if store else "") + (" --groups" if groups else "")
+def command(seed: int, schedules: int, store: str = "", *, groups: bool = False, jobs: int = 1) -> str:
+    """The command that runs these schedules, where `store`, or `groups` alone, was chosen."""
+    options = (f" --jobs {jobs}" if jobs > 1 else "") + (f" --store {store}" if store else "")
+    return f"streamkeeper chaos --seed {seed} --schedules {schedules}{options}" + (" --groups" if groups else "")
 
 
 def summary(schedules: int, counts: Counter[str]) -> list[str]:
@@ -105,17 +102,14 @@ def trace(result: Result) -> str:
 
 
 def report(result: Result, store: str = "", *, groups: bool = False) -> str:
-    """The shortest schedule that fails as this one does, and how to replay this one."""
-    shortest = shrink(result)
-    return "\n".join(
-        [replay(result, store, groups=groups), "The shortest schedule that fails in the same way:", trace(shortest), ""]
-    )
+    """How to replay this schedule, and the shortest one that fails as it does."""
+    shortest = trace(shrink(result))
+    return f"{replay(result, store, groups=groups)}\nThe shortest schedule that fails in the same way:\n{shortest}\n"
 
 
 def replay(result: Result, store: str = "", *, groups: bool = False) -> str:
-    """How to replay it, where `store`, or `groups` alone, was chosen by the command."""
-    options = _options(store, groups)
-    return f"Replay with: streamkeeper chaos --seed {result.schedule.seed} --schedules 1{options} --trace"
+    """How to replay it."""
+    return f"Replay with: {command(result.schedule.seed, 1, store, groups=groups)} --trace"
 
 
 def runs(seeds: Iterable[int], jobs: int, store: str = "", groups: bool = False) -> Iterator[Result]:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
 from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
-from local.chaos.losses import lease_ttl_ms, ledger, rows_of, uncovered
+from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -35,10 +35,8 @@ RECORDED_AFTER_MS = 12_000
 def invented(world: World) -> list[str]:
     """The open gaps that nothing explains, and the announced losses that nobody announced."""
     records = ledger(world)
-    now_ms = world.clock.now_ms()
-    told = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
     texts = []
-    for gap, ended_by in _together(told):
+    for gap, ended_by in _together(open_gaps(world, records)):
         why = _unexplained(world, records, gap, ended_by)
         if why:
             from_s, to_s = ((at_ms - world.origin_ms) / 1000 for at_ms in (gap.from_ms, gap.to_ms))

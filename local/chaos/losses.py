@@ -34,9 +34,8 @@ NEXT_ONES = "after the cursor, for the next connection to ask for"
 def missing(world: World) -> dict[int, str]:
     """Events that are neither stored nor in a recorded gap, each with its excuse; "" where there is none."""
     records = ledger(world)
-    now_ms = world.clock.now_ms()
     first_ms = _first_ms(world, records)
-    recorded = [gap for gap in gaps(records, now_ms, lease_ttl_ms(world)) if not gap.closed_by_cursor]
+    recorded = open_gaps(world, records)
     # Each end of a gap is by one function's clock; half an event may have come when the other half was cut off.
     slack_ms = world.schedule.skew_ms + LATE_MS
     until_ms = _until_ms(world, records)
@@ -143,6 +142,11 @@ def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span
     if at_ms < to_ms:
         holes.append((at_ms, to_ms))
     return [(start, end) for start, end in holes if start < end]
+
+
+def open_gaps(world: World, records: list[Record]) -> list[Gap]:
+    """The gaps that follow from the records and that no cursor closed."""
+    return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if not gap.closed_by_cursor]
 
 
 def lease_ttl_ms(world: World) -> int:

@@ -11,7 +11,7 @@ import io
 import json
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
@@ -96,50 +96,30 @@ class VirtualSinks:
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> dict[str, Any]:
         """As boto3's."""
-
-        def take(at: int) -> None:
-            self._queue(QueueUrl, Entries[at])
-
-        texts = [entry["MessageBody"] for entry in Entries]
-        codes = self._each("SendMessageBatch", texts, take, "InvalidMessageContents")
-        return {"Failed": [{"Id": Entries[at]["Id"], "Code": code} for at, code in codes.items()]}
-
-    def _queue(self, url: str, entry: dict[str, Any]) -> None:
-        """Drops what came within five minutes under the same id, as the queue's scope has it."""
-        group = entry["MessageGroupId"]
-        about = url, group if url.startswith("groups") else "", entry["MessageDeduplicationId"]
-        if self.now_ms - self._deduplicated.get(about, -DEDUPLICATED_MS) < DEDUPLICATED_MS:
-            return
-        self._deduplicated[about] = self.now_ms
-        event = json.loads(entry["MessageBody"])
-        if url.startswith("groups") and (group, about[2]) != (event["stream"], event["key"]):
-            self.misused.append(f"the event {event['key']} came as {about[2]} of the group {group}")
-        self.arrived.append((f"sqs:{url}", event))
+        codes = self._each("SendMessageBatch", f"sqs:{QueueUrl}", Entries, "MessageBody", "InvalidMessageContents")
+        refused = zip(Entries, codes, strict=True)
+        return {"Failed": [{"Id": entry["Id"], "Code": code} for entry, code in refused if code]}
 
     def put_events(self, *, Entries: Entries) -> dict[str, Any]:
         """As boto3's."""
-        texts, bus = [entry["Detail"] for entry in Entries], Entries[0]["EventBusName"]
-        codes = self._each(
-            "PutEvents", texts, lambda at: self._take(f"eventbridge:{bus}", texts[at]), "MalformedDetail"
-        )
-        return {"Entries": [{"ErrorCode": codes.get(at)} for at in range(len(texts))]}
+        bus = Entries[0]["EventBusName"]
+        codes = self._each("PutEvents", f"eventbridge:{bus}", Entries, "Detail", "MalformedDetail")
+        return {"Entries": [{"ErrorCode": code} for code in codes]}
 
     def put_records(self, *, StreamName: str, Records: Entries) -> dict[str, Any]:
         """As boto3's."""
-        texts = [record["Data"] for record in Records]
-        codes = self._each("PutRecords", texts, lambda at: self._take(f"kinesis:{StreamName}", texts[at]))
-        return {"Records": [{"ErrorCode": codes.get(at)} for at in range(len(texts))]}
+        codes = self._each("PutRecords", f"kinesis:{StreamName}", Records, "Data")
+        return {"Records": [{"ErrorCode": code} for code in codes]}
 
     def put_record_batch(self, *, DeliveryStreamName: str, Records: Entries) -> dict[str, Any]:
         """As boto3's."""
-        texts = [record["Data"] for record in Records]
-        codes = self._each("PutRecordBatch", texts, lambda at: self._take(f"firehose:{DeliveryStreamName}", texts[at]))
-        return {"RequestResponses": [{"ErrorCode": codes.get(at)} for at in range(len(texts))]}
+        codes = self._each("PutRecordBatch", f"firehose:{DeliveryStreamName}", Records, "Data")
+        return {"RequestResponses": [{"ErrorCode": code} for code in codes]}
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_rest: Any) -> dict[str, Any]:
         """As boto3's."""
         lines = gzip.decompress(Body).splitlines()
-        self._whole("PutObject", lines, lambda at: self._take(f"s3:{Bucket}", lines[at]), "EntityTooLarge")
+        self._whole("PutObject", f"s3:{Bucket}", lines, "EntityTooLarge")
         if any(f"raw/{json.loads(line)['stream'].replace('#', '%23')}/" not in Key for line in lines):
             self.misused.append(f"an object is called {Key} and holds another stream's events")
         return {}
@@ -147,23 +127,13 @@ class VirtualSinks:
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         """As boto3's; a function that fails in part names one event, and has processed those before it."""
         events = json.loads(Payload)["events"]
-        texts = [json.dumps(event) for event in events]
         named = self._draws.randrange(len(events)) if self.holds("part", 4) else len(events)
-        done = texts[:named]
-        self._whole(
-            "Invoke",
-            texts,
-            lambda at: self._take(f"lambda:{FunctionName}", texts[at]),
-            "InvalidRequestContentException",
-            len(done),
-        )
+        texts = [json.dumps(event) for event in events]
+        self._whole("Invoke", f"lambda:{FunctionName}", texts, "InvalidRequestContentException", named)
         failures = [{"itemIdentifier": event["key"]} for event in events[named : named + 1]]
         return {"Payload": io.BytesIO(json.dumps({"batchItemFailures": failures}).encode())}
 
     # --- what meets a request ---------------------------------------------------------------------------------------
-
-    def _take(self, label: str, text: str | bytes) -> None:
-        self.arrived.append((label, json.loads(text)))
 
     def _begin(self, operation: str) -> None:
         self.now_ms += SLOW_MS if self.holds("slow sink") else QUICK_MS
@@ -177,12 +147,7 @@ class VirtualSinks:
             raise ReadTimeoutError(endpoint_url="https://sink.invalid")
 
     def _whole(
-        self,
-        operation: str,
-        texts: Sequence[str | bytes],
-        take: Callable[[int], None],
-        final: str,
-        count: int | None = None,
+        self, operation: str, label: str, texts: Sequence[str | bytes], final: str, count: int | None = None
     ) -> None:
         """A request that is taken whole, or the first `count` of it, or not at all."""
         self._begin(operation)
@@ -190,26 +155,35 @@ class VirtualSinks:
             raise _error(operation, final)
         if count is None and self.holds("part", 4):
             raise _error(operation, "SlowDown")
-        for at in range(len(texts) if count is None else count):
-            take(at)
+        self.arrived += [(label, json.loads(text)) for text in texts[:count]]
         self._end()
 
-    def _each(
-        self, operation: str, texts: Sequence[str | bytes], take: Callable[[int], None], final: str = ""
-    ) -> dict[int, str]:
-        """The codes of what was refused, by its place; without a `final` code poison is the whole request's fault."""
+    def _each(self, operation: str, label: str, entries: Entries, body: str, final: str = "") -> list[str | None]:
+        """The code by which each entry was refused; without a `final` code poison is the whole request's fault."""
         self._begin(operation)
-        poison = {at for at, text in enumerate(texts) if self.is_poison(text)}
-        if poison and not final:
+        poison = [self.is_poison(entry[body]) for entry in entries]
+        if any(poison) and not final:
             raise _error(operation, "InvalidArgumentException")
-        codes = dict.fromkeys(poison, final)
-        for at in range(len(texts)):
-            if at not in poison and self.holds("part", 3):
-                codes[at] = "InternalFailure"
-            elif at not in poison:
-                take(at)
+        codes: list[str | None] = []
+        for entry, is_poison in zip(entries, poison, strict=True):
+            is_refused = not is_poison and self.holds("part", 3)
+            codes.append(final if is_poison else "InternalFailure" if is_refused else None)
+            event = json.loads(entry[body])
+            if codes[-1] is None and not (label.startswith("sqs:") and self._is_repeated(label, entry, event)):
+                self.arrived.append((label, event))
         self._end()
         return codes
+
+    def _is_repeated(self, label: str, entry: dict[str, Any], event: dict[str, Any]) -> bool:
+        """Whether a queue drops the message: it came within five minutes under the same id, as its scope has it."""
+        group, has_groups = entry["MessageGroupId"], label.startswith("sqs:groups")
+        about = label, group if has_groups else "", entry["MessageDeduplicationId"]
+        if self.now_ms - self._deduplicated.get(about, -DEDUPLICATED_MS) < DEDUPLICATED_MS:
+            return True
+        self._deduplicated[about] = self.now_ms
+        if has_groups and (group, about[2]) != (event["stream"], event["key"]):
+            self.misused.append(f"the event {event['key']} came as {about[2]} of the group {group}")
+        return False
 
 
 def _error(operation: str, code: str) -> ClientError:

@@ -12,17 +12,7 @@ from local.simulation.upstream_memory import EVERYTHING, Memory
 
 # --- one stream -------------------------------------------------------------------------------------------------------
 
-ALONE = Schedule(
-    seed=0,
-    policy="evicts",
-    resumes=True,
-    hot=False,
-    reconnect_tries=0,
-    renews=False,
-    skew_ms=0,
-    events_every_ms=300,
-    faults=(),
-)
+ALONE = Schedule(0, "evicts", True, False, 0, False, 0, 300, ())
 # The second outage comes while the first is made up for. Each is shorter than the upstream goes back, both are longer.
 TWO_OUTAGES = replace(
     ALONE,
@@ -34,71 +24,10 @@ TWO_OUTAGES = replace(
     ),
     memory=Memory(keeps_ms=10_000),
 )
-# What it keeps is less than a holder has read between two heartbeats: many a successor's first request is in vain.
-SHORT_MEMORY = replace(
-    ALONE,
-    policy="tolerates",
-    faults=(Fault(40_863, "redeploy", 0, 50_116), Fault(47_125, "truncation", 0, 3_118)),
-    key="path",
-    pace="long",
-    memory=Memory(keeps=6, word="frame"),
-)
-# The peer of the first is dead when it is let go, and whoever goes on is killed while it is sent what that kept back.
-DEAD_PEER = replace(
-    TWO_OUTAGES,
-    policy="forbids",
-    faults=(Fault(12_000, "stall"), Fault(17_000, "vanish"), Fault(17_000, "no functions", 9_000)),
-)
-# The answers of the store are lost while the upstream says that the cursor is too old.
-LOST_ANSWERS = replace(
-    ALONE,
-    faults=(Fault(10_000, "reset"), Fault(10_000, "no listener", 9_000), Fault(18_000, "unknown outcomes", 6_000)),
-    memory=Memory(keeps_ms=6_000, word="status"),
-)
-# What a pause held back comes in pieces, and the connection is reset in the middle of one.
-CUT_OFF = replace(
-    ALONE,
-    resumes=False,
-    events_every_ms=1_100,
-    memory=EVERYTHING,
-    faults=tuple(
-        fault
-        for at_ms in (8_000, 13_000, 18_000, 23_000)
-        for fault in (Fault(at_ms, "pause", 1_500), Fault(at_ms + 1_501, "reset"))
-    ),
-)
-# Both lanes are refused for so long that each writes down a rest while the other's try is under way.
-REFUSED_TWICE = replace(
-    ALONE,
-    resumes=False,
-    reconnect_tries=3,
-    renews=True,
-    events_every_ms=700,
-    faults=(Fault(15_821, "truncation", 0, 22_979), Fault(25_971, "refusals", 5_941, 503)),
-    pace="long",
-    retry_after_s=9,
-)
-# Killed while events wait for a log, by clocks that differ by less than these waited.
-KILLED_WITH_WAITING = replace(
-    ALONE,
-    resumes=False,
-    skew_ms=300,
-    events_every_ms=500,
-    faults=tuple(Fault(at_ms, "kill") for at_ms in (20_000, 40_000, 60_000)),
-    store="log",
-    flush_s=3,
-)
-# The client sends requests again whose answers were lost, for so short a time that it does not give up.
-SENT_AGAIN = replace(
-    ALONE,
-    events_every_ms=1_100,
-    faults=tuple(Fault(at_ms, "unknown outcomes", 1_300, at_ms) for at_ms in (16_000, 24_000, 32_000, 48_000)),
-    store="log",
-)
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
-PLAIN = Schedule(0, "evicts", True, False, 0, False, 0, 1_100, (), together=20)
+PLAIN = replace(ALONE, events_every_ms=1_100, together=20)
 
 
 def group(*streams: Schedule, faults: tuple[Fault, ...] = ()) -> Schedule:
@@ -114,47 +43,76 @@ def stream(policy: str, *faults: Fault, **ways: Any) -> Schedule:
 
 # A stream that nothing meets, beside which the others are put.
 CALM = stream("evicts")
-REFUSED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429))
-REJECTED = stream("evicts", Fault(9_500, "reset"), Fault(9_500, "rejection", 6_000, 403))
 DROPPED = stream("evicts", Fault(20_000, "reset"))
-# It is answered half a second after its POST, and has no event until it is cut.
-CUT = (Fault(8_700, "reset"), Fault(8_700, "refusals", 6_000, 429))
-CUT_SOON = stream("evicts", *CUT, joins_ms=8_000, resumes=False, events_every_ms=2_000)
 TWICE = stream("evicts", Fault(9_500, "reset"), Fault(12_000, "reset"))
-LATE = stream("evicts", joins_ms=20_000)
-# With a profile that comes with a redeployment which changes one more thing, how often functions send heartbeats.
-NEW = stream("evicts", joins_ms=20_000, has_new_profile=True)
-DEPLOYED = Fault(15_000, "redeploy", 0, 1 << [name for name, _ in OTHER_SETTINGS].index("progress_every_s"))
-# The newer function cannot open it, so that two functions live for long.
-HELD = stream("evicts", Fault(34_000, "no answers", 10_000))
-DELAYED = stream("evicts", Fault(34_000, "no answers", 4_000))
-# What it keeps, some four seconds, is more than a holder reads between two heartbeats, and less than in six seconds.
-FORGETFUL = stream("evicts", events_every_ms=700, memory=Memory(keeps=6, word="frame"))
 OFTEN = stream("tolerates", events_every_ms=300)
-# It keeps less than comes between two savings of its cursor, and says so when the newer connection is there already.
-FORGETS_AT_ONCE = stream("tolerates", events_every_ms=300, memory=Memory(keeps=6, word="frame"))
-# It is asked to stop before its POST can have joined.
-OVERTAKEN = stream("evicts", Fault(20_040, "stop"), joins_ms=20_000)
-RETURNS = stream("evicts", Fault(9_500, "stop and post", 0, 800))
-# Two of a hot standby that follow an outage have both caught up long before they end.
-CAUGHT_UP = stream(
-    "tolerates", Fault(6_000, "reset"), Fault(6_000, "no listener", 4_000), hot=True, memory=Memory(keeps=6)
-)
-# It was cut, so its connection of the newer function counts as behind for long; soon the older one's successor follows.
-BEHIND = stream("tolerates", Fault(20_000, "stall"), resumes=False, memory=Memory(keeps=6))
 STOPPED = stream("evicts", Fault(9_500, "stop"))
 ABORT = Fault(12_000, "abort", 0, 30_000)
 
 NAMED = {
     "two outages": TWO_OUTAGES,
-    "short memory": SHORT_MEMORY,
-    "dead peer": DEAD_PEER,
-    "lost answers": LOST_ANSWERS,
-    "cut off": CUT_OFF,
-    "refused twice": REFUSED_TWICE,
-    "killed with waiting events": KILLED_WITH_WAITING,
-    "sent again": SENT_AGAIN,
-    "one of two is refused": group(REFUSED, CALM),
+    # What it keeps is less than a holder has read between two heartbeats: many a successor's first request is in vain.
+    "short memory": replace(
+        ALONE,
+        policy="tolerates",
+        faults=(Fault(40_863, "redeploy", 0, 50_116), Fault(47_125, "truncation", 0, 3_118)),
+        key="path",
+        pace="long",
+        memory=Memory(keeps=6, word="frame"),
+    ),
+    # The peer of the first is dead when it is let go; whoever goes on is killed while it is sent what that kept back.
+    "dead peer": replace(
+        TWO_OUTAGES,
+        policy="forbids",
+        faults=(Fault(12_000, "stall"), Fault(17_000, "vanish"), Fault(17_000, "no functions", 9_000)),
+    ),
+    # The answers of the store are lost while the upstream says that the cursor is too old.
+    "lost answers": replace(
+        ALONE,
+        faults=(Fault(10_000, "reset"), Fault(10_000, "no listener", 9_000), Fault(18_000, "unknown outcomes", 6_000)),
+        memory=Memory(keeps_ms=6_000, word="status"),
+    ),
+    # What a pause held back comes in pieces, and the connection is reset in the middle of one.
+    "cut off": replace(
+        ALONE,
+        resumes=False,
+        events_every_ms=1_100,
+        memory=EVERYTHING,
+        faults=tuple(
+            fault
+            for at_ms in (8_000, 13_000, 18_000, 23_000)
+            for fault in (Fault(at_ms, "pause", 1_500), Fault(at_ms + 1_501, "reset"))
+        ),
+    ),
+    # Both lanes are refused for so long that each writes down a rest while the other's try is under way.
+    "refused twice": replace(
+        ALONE,
+        resumes=False,
+        reconnect_tries=3,
+        renews=True,
+        events_every_ms=700,
+        faults=(Fault(15_821, "truncation", 0, 22_979), Fault(25_971, "refusals", 5_941, 503)),
+        pace="long",
+        retry_after_s=9,
+    ),
+    # Killed while events wait for a log, by clocks that differ by less than these waited.
+    "killed with waiting events": replace(
+        ALONE,
+        resumes=False,
+        skew_ms=300,
+        events_every_ms=500,
+        faults=tuple(Fault(at_ms, "kill") for at_ms in (20_000, 40_000, 60_000)),
+        store="log",
+        flush_s=3,
+    ),
+    # The client sends requests again whose answers were lost, for so short a time that it does not give up.
+    "sent again": replace(
+        ALONE,
+        events_every_ms=1_100,
+        faults=tuple(Fault(at_ms, "unknown outcomes", 1_300, at_ms) for at_ms in (16_000, 24_000, 32_000, 48_000)),
+        store="log",
+    ),
+    "one of two is refused": group(stream("evicts", Fault(9_500, "reset"), Fault(9_500, "refusals", 6_000, 429)), CALM),
     "one of two has many events": group(CALM, OFTEN),
     "dropped twice beside lost answers": group(
         *(replace(TWICE, policy=policy, reconnect_tries=3) for policy in POLICIES),
@@ -166,28 +124,60 @@ NAMED = {
     "dropped twice beside throttles": group(
         replace(TWICE, policy="forbids"), CALM, faults=(Fault(9_400, "throttles", 400),)
     ),
-    "joined in a handover": group(DELAYED, CALM, stream("evicts", joins_ms=37_300)),
+    "joined in a handover": group(
+        stream("evicts", Fault(34_000, "no answers", 4_000)), CALM, stream("evicts", joins_ms=37_300)
+    ),
     "stopped beside a drop": group(STOPPED, DROPPED),
-    "stopped before another joins": group(STOPPED, LATE, CALM),
+    "stopped before another joins": group(STOPPED, stream("evicts", joins_ms=20_000), CALM),
     "stopped with a log": group(replace(STOPPED, store="log"), CALM),
     "stopped beside a calm one": group(STOPPED, CALM),
     "stopped alone": group(STOPPED),
     "refused by the table": group(stream("evicts", unstorable="refused"), CALM),
     "dropped beside many events": group(DROPPED, OFTEN),
     "dropped beside a calm one": group(DROPPED, CALM),
-    "rejected": group(REJECTED, CALM),
-    "held by the older function": group(HELD, CALM),
-    "cut soon": group(CUT_SOON, CALM),
-    "forgetful": group(FORGETFUL),
-    "forgets at once": group(FORGETS_AT_ONCE, CALM),
+    "rejected": group(stream("evicts", Fault(9_500, "reset"), Fault(9_500, "rejection", 6_000, 403)), CALM),
+    # The newer function cannot open it, so that two functions live for long.
+    "held by the older function": group(stream("evicts", Fault(34_000, "no answers", 10_000)), CALM),
+    # It is answered half a second after its POST, and has no event until it is cut.
+    "cut soon": group(
+        stream(
+            "evicts",
+            *(Fault(8_700, "reset"), Fault(8_700, "refusals", 6_000, 429)),
+            joins_ms=8_000,
+            resumes=False,
+            events_every_ms=2_000,
+        ),
+        CALM,
+    ),
+    # It keeps some four seconds: more than a holder reads between two heartbeats, and less than in six seconds.
+    "forgetful": group(stream("evicts", events_every_ms=700, memory=Memory(keeps=6, word="frame"))),
+    # It keeps less than comes between two savings of its cursor, and says so once the newer connection is there.
+    "forgets at once": group(stream("tolerates", events_every_ms=300, memory=Memory(keeps=6, word="frame")), CALM),
     "joined while the store throttles": group(
         stream("evicts", joins_ms=20_000), CALM, faults=(Fault(19_000, "throttles", 3_000),)
     ),
-    "joined with a new profile": group(CALM, NEW, faults=(DEPLOYED,)),
-    "overtaken by a stop": group(OVERTAKEN, CALM),
-    "stopped and posted": group(RETURNS, CALM),
-    "caught up": group(CAUGHT_UP, CALM),
-    "behind beside a hot one": group(BEHIND, stream("tolerates", hot=True), faults=(Fault(40_300, "kill"),)),
+    # With a profile that comes with a redeployment which changes one more thing, how often functions send heartbeats.
+    "joined with a new profile": group(
+        CALM,
+        stream("evicts", joins_ms=20_000, has_new_profile=True),
+        faults=(Fault(15_000, "redeploy", 0, 1 << [name for name, _ in OTHER_SETTINGS].index("progress_every_s")),),
+    ),
+    # It is asked to stop before its POST can have joined.
+    "overtaken by a stop": group(stream("evicts", Fault(20_040, "stop"), joins_ms=20_000), CALM),
+    "stopped and posted": group(stream("evicts", Fault(9_500, "stop and post", 0, 800)), CALM),
+    # Two of a hot standby that follow an outage have both caught up long before they end.
+    "caught up": group(
+        stream(
+            "tolerates", Fault(6_000, "reset"), Fault(6_000, "no listener", 4_000), hot=True, memory=Memory(keeps=6)
+        ),
+        CALM,
+    ),
+    # Cut, its connection of the newer function counts as behind for long; soon the older one's successor follows.
+    "behind beside a hot one": group(
+        stream("tolerates", Fault(20_000, "stall"), resumes=False, memory=Memory(keeps=6)),
+        stream("tolerates", hot=True),
+        faults=(Fault(40_300, "kill"),),
+    ),
     "aborted and killed": group(stream("tolerates"), CALM, faults=(ABORT, Fault(14_000, "kill"))),
     "aborted": group(stream("tolerates"), STOPPED, faults=(ABORT,)),
 }
