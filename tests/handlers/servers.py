@@ -36,6 +36,14 @@ class Peer:
                 return
             self.request += data
 
+    def read_body(self) -> None:
+        """Has `request` hold the body too, as long as its head says."""
+        head, _, body = self.request.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0] or 0)
+        while len(body) < length:
+            body += self.connection.recv(65536)
+        self.request = head + b"\r\n\r\n" + body
+
     def send(self, data: bytes) -> None:
         self.connection.sendall(data)
 

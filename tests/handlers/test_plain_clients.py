@@ -1,10 +1,9 @@
 """The small clients of S3, SQS and Lambda: as boto3's on the embedded AWS, and where requests fail."""
 
 import datetime
-import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -60,18 +59,33 @@ def answers(status: int, body: bytes = b"") -> Callable[[Peer], None]:
     head = b"HTTP/1.1 %d X\r\nx-amz-request-id: ABC\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
 
     def script(peer: Peer) -> None:
-        read_body(peer)
+        peer.read_body()
         peer.send(head % (status, len(body)) + body)
 
     return script
 
 
-def read_body(peer: Peer) -> None:
-    head, _, body = peer.request.partition(b"\r\n\r\n")
-    length = re.search(rb"(?i)content-length: (\d+)", head)
-    while length is not None and len(body) < int(length[1]):
-        body += peer.connection.recv(65536)
-    peer.request = head + b"\r\n\r\n" + body
+def is_signed(
+    client: PlainS3 | PlainLambda, act: Callable[[], object], auth: Any, service: str, token: str, body: bytes
+) -> str:
+    """The address of the one request that `act` sends, which is signed as botocore signs it for "id" and "secret"."""
+    sent: list[tuple[str, str, dict[str, str]]] = []
+
+    def request(method: str, url: str, **more: Any) -> Any:
+        sent.append((method, url, more["headers"]))
+        return mock.Mock(status=200, data=b"", headers={})
+
+    with mock.patch.object(client._http, "request", request):
+        act()
+    ((method, address, headers),) = sent
+    at = datetime.datetime.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
+    signed = {name: value for name, value in headers.items() if name == "x-amz-content-sha256"}
+    theirs = AWSRequest(method, address, headers=signed, data=body)
+    theirs.context["payload_signing_enabled"] = True
+    with mock.patch("botocore.auth.get_current_datetime", return_value=at):
+        auth(BotocoreCredentials("id", "secret", token or None), service, "eu-central-1").add_auth(theirs)
+    assert headers["authorization"] == theirs.headers["Authorization"]
+    return address
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff", "", "é" * 300_000])
@@ -98,26 +112,11 @@ def test_an_object_that_is_not_there_is_told_as_boto3_tells_it(aws: Aws) -> None
 @given(KEYS, st.booleans(), st.binary(max_size=100), st.sampled_from(["", "token"]))
 def test_a_request_is_signed_as_botocore_signs_it(key: str, is_by_host: bool, body: bytes, token: str) -> None:
     """With the bucket in the host or in the path, and whatever the key holds."""
-    sent: list[tuple[str, str, dict[str, str]]] = []
     signer = Signer(Credentials("id", "secret", token), "eu-central-1", "s3")
     url = "https://{bucket}.s3.eu-central-1.amazonaws.com" if is_by_host else "http://127.0.0.1:9000"
     client = PlainS3(url, signer, tries=1, connect_timeout_s=1, read_timeout_s=1)
-
-    def request(method: str, url: str, **more: Any) -> Any:
-        sent.append((method, url, more["headers"]))
-        return mock.Mock(status=200, data=b"")
-
-    with mock.patch.object(client._http, "request", request):
-        client.put_object(Bucket="bodies", Key=key, Body=body)
-    ((method, address, headers),) = sent
-    at = datetime.datetime.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
-    theirs = AWSRequest(method, address, headers={"x-amz-content-sha256": hashlib.sha256(body).hexdigest()}, data=body)
-    theirs.context["payload_signing_enabled"] = True
-    keys = BotocoreCredentials("id", "secret", token or None)
-    with mock.patch("botocore.auth.get_current_datetime", return_value=at):
-        S3SigV4Auth(keys, "s3", "eu-central-1").add_auth(theirs)
-    assert headers["authorization"] == theirs.headers["Authorization"]
-    assert ("bodies." in address) is is_by_host
+    put = partial(client.put_object, Bucket="bodies", Key=key, Body=body)
+    assert ("bodies." in is_signed(client, put, S3SigV4Auth, "s3", token, body)) is is_by_host
 
 
 def test_what_fails_for_a_moment_is_sent_again_whole() -> None:
@@ -189,7 +188,7 @@ NAMES = st.sampled_from(["manager", "manager:stable", "arn:aws:lambda:eu-central
 
 def lambda_client(url: str, token: str = "") -> PlainLambda:
     """The client that a function gets in such an environment."""
-    credentials = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": token}
+    credentials = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": token}
     environment = {"AWS_ENDPOINT_URL_LAMBDA": url, "AWS_DEFAULT_REGION": "eu-central-1", **credentials}
     client = functions(plain_aws(environment), read_timeout_s=60)
     assert isinstance(client, PlainLambda)
@@ -199,21 +198,9 @@ def lambda_client(url: str, token: str = "") -> PlainLambda:
 @given(NAMES, st.binary(max_size=100), st.sampled_from(["", "token"]))
 def test_an_invocation_is_signed_as_botocore_signs_it(name: str, payload: bytes, token: str) -> None:
     """Whatever the function is called by: its path is encoded twice."""
-    sent: list[tuple[str, str, dict[str, str]]] = []
     client = lambda_client("https://lambda.eu-central-1.amazonaws.com", token)
-
-    def request(method: str, url: str, **more: Any) -> Any:
-        sent.append((method, url, more["headers"]))
-        return mock.Mock(status=200, data=b"", headers={})
-
-    with mock.patch.object(client._http, "request", request):
-        client.invoke(FunctionName=name, Payload=payload)
-    ((method, address, headers),) = sent
-    at = datetime.datetime.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
-    theirs = AWSRequest(method, address, data=payload)
-    with mock.patch("botocore.auth.get_current_datetime", return_value=at):
-        SigV4Auth(BotocoreCredentials("id", "key", token or None), "lambda", "eu-central-1").add_auth(theirs)
-    assert headers["authorization"] == theirs.headers["Authorization"]
+    invoke = partial(client.invoke, FunctionName=name, Payload=payload)
+    assert is_signed(client, invoke, SigV4Auth, "lambda", token, payload).endswith("/invocations")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +214,7 @@ def test_what_a_function_answers_is_returned(head: bytes, expected: dict[str, st
     """An error of its own is an answer too."""
 
     def script(peer: Peer) -> None:
-        read_body(peer)
+        peer.read_body()
         peer.send(head + b"Content-Length: 8\r\nConnection: close\r\n\r\n" + b'{"n": 1}')
 
     with serving(script) as server:
@@ -247,7 +234,7 @@ def test_a_refused_invocation_is_sent_once(status: int) -> None:
     )
 
     def script(peer: Peer) -> None:
-        read_body(peer)
+        peer.read_body()
         peer.send(head % status + b"Connection: close\r\n\r\n")
 
     with serving(script) as server:
