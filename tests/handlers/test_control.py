@@ -275,12 +275,6 @@ def test_a_malformed_stream_id(function: ModuleType, stream_id: Any) -> None:
         assert (code, "is malformed" in body["detail"], body["detail"][-1]) == (400, True, ".")
 
 
-def test_an_encoded_stream_id_is_decoded(aws: Aws, function: ModuleType) -> None:
-    """A colon may come percent-encoded; no id has a percent sign of its own."""
-    connected(aws, "demo:one")
-    assert asked(function, "GET", "demo%3Aone")[1]["stream"] == "demo:one"
-
-
 @pytest.mark.parametrize("event", [None, [], {}, {"httpMethod": "GET"}, {"httpMethod": "GET", "pathParameters": None}])
 def test_an_event_of_another_shape(function: ModuleType, event: Any) -> None:
     """An event that is not a request of the API is answered as a malformed one."""

@@ -7,17 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.api.event_pages import BY_KEY, check_place, page
+from handlers.api.event_pages import check_place
 from handlers.api.problems import Problem
 from handlers.connection.effects import Claim, Write
 from handlers.connection.inputs import LOG, Order, Written
-from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
-from handlers.store.event_items import Entry, StoragePolicy, StoredEvent
+from handlers.store.event_items import Entry, StoragePolicy
 from handlers.store.event_reader import EventReader, key_at, position_of
-from handlers.store.overflow import Objects
 from handlers.store.stream_records import Layout, StreamRecords
-from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws, Client, answer_is_lost, is_sent_twice, never_arrives
+from tests.handlers.aws import CONTROL, EVENTS, Aws, Client, answer_is_lost, is_sent_twice
 from tests.handlers.segments.test_log import STREAM, World
 from tests.handlers.store.events import noise
 
@@ -173,22 +171,6 @@ def test_an_item_whose_answer_was_lost_counts_as_new(aws: Aws) -> None:
     assert aws.store().write(STREAM, 2, 0, events, StoragePolicy()) == Written(0, 3)
 
 
-def test_what_the_table_cannot_hold_is_as_with_an_order(aws: Aws) -> None:
-    """In the bucket, or in the queue with a mark under its key, which is known from then on."""
-    large = sent("a", data=noise(500_000))
-    assert aws.store(bucket=BUCKET).write(STREAM, 1, 0, large, NONE) == Written(1, 0)
-    dead = sent("b", data=noise(500_000))
-    assert aws.store().write(STREAM, 1, 1, dead, NONE) == Written(0, 0, 1)
-    assert aws.store().write(STREAM, 2, 0, dead, NONE) == Written(0, 1)
-    assert {message["key"] for message in aws.dead_letters()} == {"b"}
-    reader = EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get)
-    found = [entry.event for entry in reader.entries(STREAM, 1, NOW_MS, "", 10, order="none")]
-    assert [(one.key, one.data, one.dead_letter is None) for one in found if one is not None] == [
-        ("a", large[0].data, True),
-        ("b", None, False),
-    ]
-
-
 def test_both_bodies_of_a_key_are_stored(aws: Aws) -> None:
     """`on_conflict` compares items of either kind."""
     both = StoragePolicy(on_conflict="both", order="none")
@@ -236,12 +218,6 @@ def test_what_has_expired_is_not_shown(aws: Aws) -> None:
     assert later == [Entry(position_of("a"), None), Entry(position_of("b"), None)]
 
 
-def test_a_table_that_does_not_answer_is_unavailable(aws: Aws) -> None:
-    """As for any other read."""
-    with pytest.raises(StoreUnavailable):
-        read(Client(aws.dynamodb, "query", never_arrives), Layout(1, "none"))
-
-
 @given(st.text(min_size=1, max_size=40).filter(lambda text: "\x00" not in text))
 def test_a_position_is_that_of_one_key(key: str) -> None:
     """It fits a query as it is, whatever the key; no position of an index looks like one."""
@@ -259,12 +235,3 @@ def test_what_is_no_position_of_a_key_is_refused(text: str) -> None:
     """Cut off, not UTF-8, spelled otherwise, or a position in an order that the stream has not."""
     with pytest.raises(Problem, match=r"^the stream is read by key, and the position is not that of one"):
         check_place(text, "none")
-
-
-def test_the_answer_says_that_it_is_not_in_order_of_arrival() -> None:
-    """And nothing new where it is."""
-    one = StoredEvent("k", "a", None, None, 0, 1, position_of("k"))
-    answer = page("s", [Entry(one.position, one)], 1, lambda: False, "none")
-    assert (list(answer), answer["order"]) == (["stream", "order", "events", "next"], BY_KEY)
-    assert answer["next"] == answer["events"][0]["position"] == "key.aw"
-    assert list(page("s", [], 1, lambda: False)) == ["stream", "events", "next"]
