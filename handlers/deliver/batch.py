@@ -2,7 +2,7 @@
 
 Lambda goes on behind the last record before the first that failed, and sends all later ones again, those that were
 delivered among them. So a sandbox remembers these: it is what spares a sink most repetitions, and no promise.
-Pure but for what the caller hands in. Invariants: a record is done when each sink of its stream took each of its
+Pure but for its ports. Invariants: a record is done when each sink of its stream took each of its
 events, or the dead-letter queue has it; a record that is not done is reported, and none after it is forgotten.
 """
 

@@ -90,7 +90,7 @@ class Events:
                 ConditionExpression="attribute_not_exists(PK) OR attribute_exists(dead_letter)",
             )
         except self._dynamodb.exceptions.ConditionalCheckFailedException:
-            # A connection has stored it since it was looked for, or this request was sent twice.
+            # A connection has stored it since it was read, or this request was sent twice.
             return self.outcome(stream_id, fence, event, partitions, order=order, dry_run=dry_run)
         return STORED
 

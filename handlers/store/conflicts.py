@@ -26,7 +26,7 @@ from handlers.store.typed_values import Item, text
 
 # What the items of one read may have together; a function of 128 MB has room for it several times over.
 READ_BYTES = 1024 * 1024
-# So many ids of this form must an upstream have made up before one event is told as a conflict and not stored.
+# So many ids of this form must an upstream have made up before one event counts as a conflict and is not stored.
 MOST_KEYS = 4
 STORED, DEAD_LETTERED = "stored", "dead-lettered"
 

@@ -111,7 +111,7 @@ def member(item: Item) -> tuple[str, str] | None:
 
 # Functions of which nobody lives any more: Lambda's longest limit and a minute.
 FORGOTTEN_MS = 960_000
-# A place that was left lies there for a day, for whoever looks.
+# A place that was left is kept for a day.
 LEFT_S = 86_400
 _ONE: Item = {":one": {"N": "1"}}
 

@@ -64,7 +64,7 @@ class GroupedStore(KnownStreams):
         """As a stream's; whoever holds the turn and is dead is ended before."""
         who, own = self._who, self._parsed(self._held(stream_id).item).lease
         limit_ms = max(expires_at_ms, who.limit_ms)
-        self._buries(own, fence)
+        self._marks_ended(own, fence)
         over = more.pop("over", 0) or known_over(own, self.lease)
         reply = super().take_turn(stream_id, fence, limit_ms, now_ms, over=over, **more)
         if reply.is_done:
@@ -126,7 +126,7 @@ class GroupedStore(KnownStreams):
         return reply
 
     def read_lease(self, stream_id: str) -> Lease:
-        """What is known of one that is connected by this function, for that hears of changes; else as it stands."""
+        """What is known of a stream that this function has connected, for it reads changes; else as it stands."""
         held = self._held(stream_id)
         if held.fence and self._holds(stream_id, held.fence) and self._is_alive():
             return self.known(stream_id)
@@ -180,7 +180,7 @@ class GroupedStore(KnownStreams):
         the record says so by itself, for that function's limit is minutes away.
         """
         own = self._parsed(self._held(stream_id).item).lease
-        self._buries(own, own.connected_token + 1)
+        self._marks_ended(own, own.connected_token + 1)
         values: Item = {
             ":ending": {"S": ending},
             ":cause": {"S": cause[:1000]},
@@ -197,8 +197,8 @@ class GroupedStore(KnownStreams):
         condition = "#joined = :joined AND #group = :group"
         return self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done
 
-    def _buries(self, own: Lease, fence: int) -> None:
-        """Buries whoever is dead and has the turn before connection `fence`."""
+    def _marks_ended(self, own: Lease, fence: int) -> None:
+        """Marks the function that is dead and has the turn before connection `fence` as ended."""
         request_id = to_bury(own, self.lease, fence, self._clock_ms(), self._who.died)
         if request_id:
             _, self.lease = self._groups.mark_ended(request_id, self.lease.heartbeats[request_id])

@@ -3,8 +3,8 @@
 The lease of a stream is composed of its record and the group's lease (`handlers/group/group_lease.py`). A heartbeat of
 the function answers for all its streams, each by the lag that its record has.
 
-Invariants: a heartbeat says of no stream that it was good for longer than its manager has said, whatever became of the
-write that says by how much; what was read before a stream's own last write changes nothing.
+Invariants: a heartbeat says of no stream that it was good for longer than its manager has said, whatever the outcome of
+the write that says by how much; what was read before a stream's own last write changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CURSOR_EVERY_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class GroupFunction:
-    """The function that keeps the group: its token, when it is killed, and what it was told of one that died.
+    """The function that keeps the group: its token, when it is killed, and what it was notified of one that died.
 
     `lag_ms` is by how much its streams' managers may be behind its heartbeats.
     """
@@ -133,7 +133,7 @@ class KnownStreams(Store):
         return replace(record, lease=composed(record.lease, self.lease), live=live)
 
     def _parsed(self, item: Item) -> ControlRecord:
-        """What the item says: parsed once, for each heartbeat and each heartbeat asks for it."""
+        """What the item says: parsed once, though each heartbeat needs it."""
         if not item:
             return to_record(item)
         held = self._held(item["PK"]["S"])

@@ -120,7 +120,7 @@ _NUMBERS = (
     *("reach_ms", "since_ms", "live_ms", "forgot_ms", "saved_ms", "deadline_ms", "heard_ms"),
 )
 _ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
-# How many connections back a connection looks for gaps that are not recorded.
+# So many connections back a connection checks for gaps that are not recorded.
 LOOK_BACK = 25
 # And back to here, where none of those was answered or looked: 400 tries are three hours of an outage with two lanes.
 FARTHEST = 400
@@ -151,10 +151,10 @@ class LedgerRecords:
         """Records the gaps between the last connections, and whether each is closed by now.
 
         `own` is the record of the connection that asks, which the ledger need not have yet. A connection that is
-        killed too soon records no gaps, so the next one looks back over those before it: to before connection `looked`,
+        killed too soon records no gaps, so the next one checks those before it: back to before connection `looked`,
         which recorded gaps last as far as the control record knows (0: it knows of none), or to one that surely has.
         """
-        rows = self._back_to_who_looked(stream_id, looked, dead_after_ms)
+        rows = self._rows_back_to(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
@@ -168,7 +168,7 @@ class LedgerRecords:
             if before is None or any(before[name] != value for name, value in item.items()):
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
 
-    def _back_to_who_looked(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
+    def _rows_back_to(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
         """The last connections, back to one that was answered, and before which all gaps are recorded.
 
         An outage has many tries, and a gap before them; and who was answered before it may have been killed too soon to

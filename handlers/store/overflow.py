@@ -65,7 +65,7 @@ def no_client() -> Any:
     raise RuntimeError("there is no bucket")
 
 
-# What became of an event.
+# The outcomes of an event.
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 MESSAGE_BYTES = 256 * 1024
 # SQS counts the bytes of the message: 189,000 bytes are 252,000 in base64, which leaves 10 KB for the other fields.

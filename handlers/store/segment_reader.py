@@ -39,7 +39,7 @@ def sort_key(number: int) -> str:
 
 
 def position(segment_number: int, fence: int, index: int) -> str:
-    """Where the event stands in the order: it sorts as text, and looks as the position of an item does."""
+    """Where the event stands in the order: it sorts as text, and has the form of an item's position."""
     return f"{segment_number:015d}/{fence:012d}/{index:012d}"
 
 

@@ -40,7 +40,7 @@ class Layout(NamedTuple):
 class StreamRecords:
     """The control table; the client is made once and shared by all invocations of a sandbox.
 
-    `events_table` has the cursors of streams whose events lie in a log; "" where nobody looks at cursors.
+    `events_table` has the cursors of streams whose events lie in a log; "" where nobody needs cursors.
     """
 
     def __init__(self, dynamodb: Any, control_table: str, events_table: str = "") -> None:
