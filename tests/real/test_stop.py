@@ -1,10 +1,7 @@
 """Stop, status and the next start of a stream, through the whole local service on real sockets."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
-
-import pytest
 
 from tests import problems
 from tests.harness import Service
@@ -12,22 +9,6 @@ from tests.local.support import until
 from tests.local_run import LocalRun
 
 STREAM, DOWN = "demo:stop", "absent:down"
-
-
-@dataclass(frozen=True)
-class Story:
-    """The answers while a stream was started, stopped, started again and stopped again."""
-
-    running: Any
-    stop_answer: tuple[int, Any]
-    stopped: Any
-    numbers_at_stop: list[int]
-    stop_again_answer: tuple[int, Any]
-    running_again: Any
-    executions: list[dict[str, Any]]
-    connections: list[dict[str, Any]]
-    numbers: list[int]
-    events: list[dict[str, Any]]
 
 
 def numbers(service: Service) -> list[int]:
@@ -60,108 +41,74 @@ def is_over(service: Service, arn: str, stream_id: str = STREAM) -> bool:
     return service.execution(arn)["status"] != "RUNNING" and bool(get(service, stream_id)["status"] == "stopped")
 
 
-@pytest.fixture(scope="module")
-def service(local_run: LocalRun) -> Service:
-    """A service one of whose upstreams is not there."""
-    return local_run
-
-
-@pytest.fixture(scope="module")
-def story(service: Service) -> Story:
-    """A stream from its first POST to the stop of its second run."""
+def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) -> None:
+    """From its first POST to the stop of its second run; each event, also of the pause, is stored exactly once."""
+    service = local_run
     first = service.post(STREAM)["executionArn"]
     running = until(lambda: is_running(service, 1, 5), 20)
     assert running, service.log
-    stop_answer = service.ask("DELETE", STREAM)
+    code, stopping = service.ask("DELETE", STREAM)
     assert until(lambda: is_over(service, first), 10), service.log
-    stopped, numbers_at_stop = get(service), numbers(service)
-    stop_again_answer = service.ask("DELETE", STREAM)
+    stopped, stored = get(service), numbers(service)
+    # 202 names the execution and the holder that will see the stop request; a second one has nothing to stop.
+    assert (code, stopping["status"]) == (202, "stopping")
+    assert (stopping["execution"], stopping["holder"]) == (running["execution"], running["holder"])
+    code, answer = service.ask("DELETE", STREAM)
+    assert (code, answer["status"], answer["execution"], answer["holder"]) == (202, "stopped", None, None)
+
     second = service.post(STREAM)["executionArn"]
-    more = len(numbers_at_stop) + 5
-    running_again = until(lambda: is_running(service, 2, more), 20)
-    assert running_again, service.log
+    again = until(lambda: is_running(service, 2, len(stored) + 5), 20)
+    assert again, service.log
     service.ask("DELETE", STREAM)
     assert until(lambda: is_over(service, second), 10), service.log
-    return Story(
-        running=running,
-        stop_answer=stop_answer,
-        stopped=stopped,
-        numbers_at_stop=numbers_at_stop,
-        stop_again_answer=stop_again_answer,
-        running_again=running_again,
-        executions=[service.execution(arn) for arn in (first, second)],
-        connections=service.connections(STREAM),
-        numbers=numbers(service),
-        events=service.events(STREAM, 5),
-    )
+    connections = service.connections(STREAM)
+    describes_the_running(running, first, connections, stored)
+    has_drained(stopped, connections, stored)
+    # Each execution succeeds as stopped; the lane that waited has connected in neither.
+    executions = [service.execution(arn) for arn in (first, second)]
+    ends = [(one["status"], json.loads(one["output"])["status"]) for one in executions]
+    assert ends == [("SUCCEEDED", "stopped")] * 2
+    assert [(one["fence"], one["lane"], one["resumed"]) for one in connections] == [(1, "B", False), (2, "B", True)]
+    assert (again["status"], again["generation"], again["fence"]) == ("running", 2, 2)
+    assert again["coverage"]["from_at"] > stopped["coverage"]["to_at"]
+    kept = numbers(service)
+    assert (kept[: len(stored)], kept) == (stored, list(range(kept[0], kept[0] + len(kept))))
+    returns_every_event(service, kept)
+    is_listed(service)
 
 
-def test_get_describes_the_running_stream(story: Story) -> None:
+def describes_the_running(status: Any, execution: str, connections: list[dict[str, Any]], stored: list[int]) -> None:
     """Execution, generation, fencing token, holder and the saved cursor, and full coverage since the first answer."""
-    status = story.running
-    assert status["execution"] == story.executions[0]["executionArn"]
-    assert (status["status"], status["generation"], status["fence"]) == ("running", 1, 1)
-    assert status["holder"] == {"lane": "B", "fence": 1, "request_id": story.connections[0]["request_id"]}
-    assert int(status["cursor"]["value"]) in story.numbers
+    assert (status["execution"], status["status"], status["generation"], status["fence"]) == (
+        execution,
+        "running",
+        1,
+        1,
+    )
+    assert status["holder"] == {"lane": "B", "fence": 1, "request_id": connections[0]["request_id"]}
+    assert int(status["cursor"]["value"]) in stored
     assert (status["coverage"]["percent"], status["coverage"]["gaps"], status["last_error"]) == (100.0, [], None)
 
 
-def test_delete_is_answered_at_once(story: Story) -> None:
-    """202 names the execution and the holder that will see the stop request; a second DELETE has nothing to stop."""
-    code, answer = story.stop_answer
-    assert (code, answer["status"]) == (202, "stopping")
-    assert (answer["execution"], answer["holder"]) == (story.running["execution"], story.running["holder"])
-    code, answer = story.stop_again_answer
-    assert (code, answer["status"], answer["execution"], answer["holder"]) == (202, "stopped", None, None)
-
-
-def test_the_connection_drains(story: Story) -> None:
+def has_drained(status: Any, connections: list[dict[str, Any]], stored: list[int]) -> None:
     """The holder saw the stop request, stored what it had read, saved the cursor after the last event, and closed."""
-    record = story.connections[0]
-    assert record["ended_by"] == "stopped"
-    assert (record["stored"], record["frames"]) == (len(story.numbers_at_stop), len(story.numbers_at_stop))
-    assert story.stopped["cursor"]["value"] == str(story.numbers_at_stop[-1])
-
-
-def test_the_executions_end_cleanly_and_nothing_starts_again(story: Story) -> None:
-    """Each execution succeeds as stopped; the lane that waited has connected in neither."""
-    assert [one["status"] for one in story.executions] == ["SUCCEEDED", "SUCCEEDED"]
-    assert [json.loads(one["output"])["status"] for one in story.executions] == ["stopped", "stopped"]
-    assert [(one["fence"], one["lane"]) for one in story.connections] == [(1, "B"), (2, "B")]
-    status = story.stopped
+    record = connections[0]
+    assert (record["ended_by"], record["stored"], record["frames"]) == ("stopped", len(stored), len(stored))
+    assert status["cursor"]["value"] == str(stored[-1])
     assert (status["execution"], status["holder"], phases(status)) == (None, None, {"B": "stopped"})
     assert (status["coverage"]["connected_since_at"], status["coverage"]["gaps"]) == (None, [])
 
 
-def test_a_post_resumes_from_the_cursor(story: Story) -> None:
-    """The next generation resumes: every event, also of the pause, is stored exactly once."""
-    status = story.running_again
-    assert (status["status"], status["generation"], status["fence"]) == ("running", 2, 2)
-    assert [one["resumed"] for one in story.connections] == [False, True]
-    assert story.numbers[: len(story.numbers_at_stop)] == story.numbers_at_stop
-    assert story.numbers == list(range(story.numbers[0], story.numbers[0] + len(story.numbers)))
-    assert status["coverage"]["from_at"] > story.stopped["coverage"]["to_at"]
+def returns_every_event(service: Service, kept: list[int]) -> None:
+    """Page by page, everything that is stored, as it was delivered, in order."""
+    events = service.events(STREAM, 5)
+    assert [json.loads(event["data"])["n"] for event in events] == kept
+    assert [event["id"] for event in events] == [str(number) for number in kept]
+    assert sorted(events, key=lambda event: str(event["position"])) == events
 
 
-def test_a_stop_of_a_stream_that_never_started_is_recorded(service: Service) -> None:
-    """GET says that it never was; a stop is recorded, for a POST may be on its way, and GET reports it."""
-    code, answer = service.ask("GET", "demo:never")
-    assert problems.read(code, answer)["detail"] == "The stream 'demo:never' was never started."
-    code, answer = service.ask("DELETE", "demo:never")
-    assert (code, answer["status"], answer["execution"]) == (202, "stopped", None)
-    assert get(service, "demo:never")["status"] == "stopped"
-
-
-def test_the_api_returns_every_event_in_order(story: Story) -> None:
-    """Page by page, everything that is stored, as it was delivered; a query that is wrong gets a sentence."""
-    assert [json.loads(event["data"])["n"] for event in story.events] == story.numbers
-    assert [event["id"] for event in story.events] == [str(number) for number in story.numbers]
-    assert sorted(story.events, key=lambda event: str(event["position"])) == story.events
-
-
-def test_all_streams_are_listed(service: Service, story: Story) -> None:
-    """Each started stream is there with the status of its own GET; another one is not."""
-    assert story.executions
+def is_listed(service: Service) -> None:
+    """With the status of its own GET; a stream that never started is not listed."""
     code, listing = service.ask("GET", "")
     assert (code, listing["next"]) == (200, None)
     (listed,) = (one for one in listing["streams"] if one["stream"] == STREAM)
@@ -170,8 +117,19 @@ def test_all_streams_are_listed(service: Service, story: Story) -> None:
     assert "demo:never" not in {one["stream"] for one in listing["streams"]}
 
 
-def test_a_stream_whose_upstream_is_down_can_be_stopped(service: Service) -> None:
+def test_a_stop_of_a_stream_that_never_started_is_recorded(local_run: LocalRun) -> None:
+    """GET says that it never was; a stop is recorded, for a POST may be on its way, and GET reports it."""
+    service = local_run
+    code, answer = service.ask("GET", "demo:never")
+    assert problems.read(code, answer)["detail"] == "The stream 'demo:never' was never started."
+    code, answer = service.ask("DELETE", "demo:never")
+    assert (code, answer["status"], answer["execution"]) == (202, "stopped", None)
+    assert get(service, "demo:never")["status"] == "stopped"
+
+
+def test_a_stream_whose_upstream_is_down_can_be_stopped(local_run: LocalRun) -> None:
     """The next attempt of a lane is turned away, and the execution ends cleanly."""
+    service = local_run
     arn = service.post(DOWN)["executionArn"]
     assert until(lambda: get(service, DOWN)["status"] == "reconnecting", 10), service.log
     status = get(service, DOWN)
