@@ -13,7 +13,6 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.clock import uuid4
-from states_language.definition.fields import Fields
 from states_language.distributed.item_reader import Batcher, Reader
 from states_language.distributed.report import FormerExecution, MapRunReport
 from states_language.distributed.result_writer import Writer
@@ -42,27 +41,18 @@ THRESHOLD = "States.ExceedToleratedFailureThreshold"
 THRESHOLD_CAUSE = "The specified tolerated failure threshold was exceeded"
 
 
-class Tolerance:
-    """How many items may fail: ToleratedFailureCount and ToleratedFailurePercentage; none where both are absent."""
-
-    def __init__(self, fields: Fields) -> None:
-        self._count = Amount(fields, "ToleratedFailureCount", 0)
-        self._share = Amount(fields, "ToleratedFailurePercentage", 0, 100, whole=False)
-
-    def numbers(self, raw: Any, narrowed: Any, branch: Branch) -> tuple[float | None, float | None]:
-        """Return the count and the percentage that may fail; None for an absent one."""
-        count = self._count.bounded(raw, narrowed, branch, whole=True)
-        return count, self._share.bounded(raw, narrowed, branch, whole=False, most=100)
-
-
 @dataclass(frozen=True)
 class Distribution:
-    """The fields of a distributed Map. machine: what each execution runs. express: whether each is an Express one."""
+    """The fields of a distributed Map. machine: what each execution runs. express: whether each is an Express one.
+
+    tolerated_count, tolerated_share: how many items, or percent of them, may fail; none where both are absent.
+    """
 
     machine: Machine
     express: bool
     label: str | None
-    tolerance: Tolerance
+    tolerated_count: Amount
+    tolerated_share: Amount
     reader: Reader | None
     batcher: Batcher | None
     writer: Writer | None
@@ -105,7 +95,9 @@ class MapRun:
 
     def _report(self, at_once: int) -> MapRunReport:
         branch, distribution = self.branch, self.distribution
-        count, percentage = distribution.tolerance.numbers(self.raw, self.narrowed, branch)
+        raw, narrowed = self.raw, self.narrowed
+        count = distribution.tolerated_count.bounded(raw, narrowed, branch, whole=True)
+        percentage = distribution.tolerated_share.bounded(raw, narrowed, branch, whole=False, most=100)
         label = distribution.label or uuid4(branch.random)
         name = uuid4(branch.random)
         above = branch.execution.identity

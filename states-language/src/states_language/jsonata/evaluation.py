@@ -23,16 +23,7 @@ from states_language.failures import QueryFailure
 from states_language.jsonata.engine import Jsonata
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
-from states_language.jsonata.syntax import (
-    UNDECIDED,
-    fault,
-    has_more,
-    message,
-    nodes,
-    place,
-    reads_error_output,
-    top_level,
-)
+from states_language.jsonata.syntax import direct, fault, message, nodes, reads_error_output, top_level
 from states_language.scheduling.lanes import Costly, Job, Lane, here
 from states_language.values import MISSING, exceeds, joined, parts, weight, well_formed
 
@@ -93,8 +84,8 @@ class Query:
         named = {node.value for node in every if node.type == "variable" and node.value}
         self._reads_states = "states" in named
         self._names = sorted(named - {"states"})
-        self._place = place(ast)
-        self._text = ast.value if ast.type == "string" and not has_more(ast) and len(ast.value) < _SHORT else None
+        self._read = direct(ast)
+        self._read_steps = 1 + len(ast.steps or ()) if ast.type == "path" else 1
 
     def value(self, data: "Data", environment: Environment, location: str) -> Any:
         """Return the JSON value; raises QueryFailure, which names the field."""
@@ -115,13 +106,10 @@ class Query:
     def _value(
         self, data: "Data", variables: dict[str, Any], environment: Environment, location: str, limits: Limits
     ) -> Any:
-        if self._text is not None:
-            self._machine.bounds = _Bounds(limits, 1)
-            return from_library(self._text)
-        if self._place is not None:
-            found = self._at_place(*self._place, data, variables)
-            if found is not UNDECIDED:
-                self._machine.bounds = _Bounds(limits, 1 + len(self._place[1]))
+        if self._read is not None:
+            found = self._read(None, _Names(data, variables))
+            if found is NULL or type(found) in _SCALARS or (type(found) is str and len(found) < _SHORT):
+                self._machine.bounds = _Bounds(limits, self._read_steps)
                 return from_library(found)
         frame = self._machine.create_frame(environment.functions())
         if self._reads_states:
@@ -144,17 +132,6 @@ class Query:
                 raise Costly from None
             raise self._failure(problem, location) from None
         raise self.failed("returned nothing (undefined).", location)
-
-    def _at_place(self, variable: str, names: list[str], data: "Data", variables: dict[str, Any]) -> Any:
-        """Return a short text, a number, a boolean or null at a path from a variable, UNDECIDED for all else."""
-        found = data.library if variable == "states" else variables.get(variable)
-        for name in names:
-            if type(found) is not dict:
-                return UNDECIDED
-            found = found.get(name)
-        if type(found) is str:
-            return found if len(found) < _SHORT else UNDECIDED
-        return found if found is NULL or type(found) in _SCALARS else UNDECIDED
 
     def _value_of_host(self, host: Lane, data: "Data", variables: dict[str, Any], location: str) -> Any:
         job: Job = {"expression": self.text, "states": data.states, "variables": variables, "location": location}
@@ -208,6 +185,19 @@ class Data:
     def large(self) -> bool:
         """Return whether they are too much to be read where others wait."""
         return exceeds(self.states, PARTS_HERE)
+
+
+class _Names:
+    """What an expression reads that needs no other frame of variables; None for null, which is read elsewhere."""
+
+    __slots__ = ("_data", "_variables")
+
+    def __init__(self, data: Data, variables: dict[str, Any]) -> None:
+        self._data, self._variables = data, variables
+
+    def lookup(self, name: str) -> Any:
+        """Return a variable as the library represents it."""
+        return self._data.library if name == "states" else self._variables.get(name)
 
 
 _SHORT = 4_096

@@ -46,7 +46,7 @@ class Pattern:
             # A match after another may not be empty, as in JSONata.
             if at > first and not match.group():
                 raise JException("D1004", -1)
-            yield match if match.group().isascii() else _Joined(match)
+            yield _joined(match)
             if match.end() >= len(text):
                 return
             if match.end() == at:
@@ -91,49 +91,40 @@ class Matcher(Pattern):
         while found is not None:
             if not isinstance(found, dict) or not {"match", "start", "next"} <= found.keys():
                 raise JException("T1010", -1, self._caller)
-            yield _Found(found)
+            end = found["start"] + len(units(found["match"]))
+            yield _Match(found["start"], end, [found["match"], *(found.get("groups") or [])])
             found = Functions.func_apply(found["next"], [])
 
 
-class _Found:
-    """A match that a function of the expression's own found."""
+class _Match:
+    """A match with these texts of its groups, the first of which is all of it."""
 
-    def __init__(self, match: dict[str, Any]) -> None:
-        self._match = match
-        self._groups = match.get("groups") or []
+    def __init__(self, start: int, end: int, texts: list[Any]) -> None:
+        self._start, self._end, self._texts = start, end, texts
 
-    def start(self) -> Any:
+    def start(self) -> int:
         """Return the place of its first character."""
-        return self._match["start"]
+        return self._start
 
-    def end(self) -> Any:
+    def end(self) -> int:
         """Return the place behind its last character."""
-        return self._match["start"] + len(units(self._match["match"]))
-
-    def group(self, number: int = 0) -> Any:
-        """Return the text of a group."""
-        return self._groups[number - 1] if number else self._match["match"]
-
-    def groups(self) -> tuple[Any, ...]:
-        """Return the texts of all groups."""
-        return tuple(self._groups)
-
-
-class _Joined:
-    """A match in a text of halves; its texts have pairs as one character."""
-
-    def __init__(self, match: Any) -> None:
-        self._match = match
-        self.start, self.end = match.start, match.end
+        return self._end
 
     def group(self, number: int = 0) -> Any:
         """Return the text of a group, None of one that does not take part."""
-        text = self._match.group(number)
-        return text if text is None else joined(text)
+        return self._texts[number]
 
     def groups(self) -> tuple[Any, ...]:
         """Return the texts of all groups."""
-        return tuple(self.group(number + 1) for number in range(len(self._match.groups())))
+        return tuple(self._texts[1:])
+
+
+def _joined(match: Any) -> Any:
+    """Return a match in a text of halves with their pairs as one character."""
+    if match.group().isascii():
+        return match
+    texts = [text if text is None else joined(text) for text in (match.group(), *match.groups())]
+    return _Match(match.start(), match.end(), texts)
 
 
 @contextlib.contextmanager

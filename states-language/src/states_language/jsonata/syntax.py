@@ -182,18 +182,6 @@ def direct(node: Any) -> Read | None:
     return None
 
 
-def place(node: Any) -> tuple[str, list[str]] | None:
-    """Return the variable that an expression reads and the path of names from there; None for any other expression."""
-    if node.type == "variable" and node.value and not has_more(node):
-        return str(node.value), []
-    if node.type != "path" or has_more(node) or any(has_more(step) for step in node.steps):
-        return None
-    first, *others = node.steps
-    if first.type != "variable" or not first.value or any(step.type != "name" for step in others):
-        return None
-    return str(first.value), [str(step.value) for step in others]
-
-
 def has_more(node: Any) -> bool:
     """Return whether a node has a predicate, a sort, a binding, a group or the like besides."""
     return any(getattr(node, name, None) not in (None, False) for name in _MORE) or bool(

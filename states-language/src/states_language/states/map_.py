@@ -10,7 +10,7 @@ from typing import Any
 from states_language.branch import Branch
 from states_language.definition.fields import DefinitionError, Fields
 from states_language.distributed.item_reader import Batcher, Reader
-from states_language.distributed.map_run import Distribution, MapRun, Tolerance
+from states_language.distributed.map_run import Distribution, MapRun
 from states_language.distributed.result_writer import Writer
 from states_language.failures import EvaluationError, QueryFailure, StateError
 from states_language.jsonata.evaluation import is_query
@@ -56,7 +56,8 @@ class Map(Retrying):
             machine=Machine(self.line, None, {}),
             express=self.express,
             label=label,
-            tolerance=Tolerance(fields),
+            tolerated_count=Amount(fields, "ToleratedFailureCount", 0),
+            tolerated_share=Amount(fields, "ToleratedFailurePercentage", 0, 100, whole=False),
             reader=Reader(fields) if "ItemReader" in fields else None,
             batcher=Batcher(fields) if "ItemBatcher" in fields else None,
             writer=Writer(fields) if "ResultWriter" in fields else None,

@@ -18,6 +18,7 @@ from states_language.failures import TaskFailure
 from states_language.tasks.callbacks import Tokens
 from states_language.tasks.calls import Perform, TaskCall
 from states_language.tasks.resources import ACTIVITY
+from states_language.values import compact
 
 Function = Callable[[Any, Any], Any]
 """Called with the payload and a lambda_context; returns the result, or an awaitable of it."""
@@ -61,7 +62,7 @@ class Invocation:
         if not self.answered.done():
             self.killed = True
             payload = {"errorType": error, "errorMessage": f"RequestId: {self.request_id} Error: {message}"}
-            self.answered.set_result(TaskFailure(error, json.dumps(payload, separators=(",", ":"), ensure_ascii=False)))
+            self.answered.set_result(TaskFailure(error, compact(payload)))
 
 
 class Functions:
@@ -162,7 +163,7 @@ def _marshalled(result: Any, request_id: str) -> Any:
     except (TypeError, ValueError, RecursionError) as problem:
         error = {"errorType": "Runtime.MarshalError", "errorMessage": f"Unable to marshal response: {problem}"}
         payload = {**error, "requestId": request_id, "stackTrace": []}
-        return TaskFailure("Runtime.MarshalError", json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
+        return TaskFailure("Runtime.MarshalError", compact(payload))
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:
@@ -177,7 +178,7 @@ def raised_error(raised: Exception, request_id: str) -> TaskFailure:
         "requestId": request_id,
         "stackTrace": _stack_trace(raised),
     }
-    return TaskFailure(type(raised).__name__, json.dumps(payload, separators=(",", ":"), ensure_ascii=False))
+    return TaskFailure(type(raised).__name__, compact(payload))
 
 
 _FORMATTED: dict[tuple[Any, int], str] = {}
@@ -241,4 +242,4 @@ TOO_LARGE = "Function.ResponseSizeTooLarge"
 def too_large() -> str:
     """Return the error payload of a function whose answer is longer than Lambda takes, as JSON text."""
     message = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT_BYTES} bytes)."
-    return json.dumps({"errorType": TOO_LARGE, "errorMessage": message}, separators=(",", ":"))
+    return compact({"errorType": TOO_LARGE, "errorMessage": message})
