@@ -79,6 +79,11 @@ engine.Jsonata.boolize = staticmethod(_truth)
 Functions.func_apply = staticmethod(_applied)
 
 
+def bounds() -> Any:
+    """Return the bounds of the evaluation that runs in this thread; several may evaluate one expression."""
+    return _running.bounds
+
+
 class Frame(engine.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
     """A frame of variables; two names are bound to None because the library looks them up at every step."""
 
@@ -96,7 +101,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
 
     @property
     def bounds(self) -> Any:
-        """Return the bounds of the evaluation that runs in this thread; several may evaluate one expression."""
+        """Return what `bounds` does."""
         return _running.bounds
 
     @bounds.setter
@@ -281,7 +286,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         """Return the whole numbers of a range; one that counts to where a number has no next one never ends."""
         numbers = super().evaluate_range_expression(lhs, rhs)
         if numbers is not None and (rhs >= LARGEST_COUNTED or float(lhs) + 1 == float(lhs)):
-            self.bounds.refuse()
+            self.bounds.fit(math.inf)
         return numbers
 
     def evaluate_equality_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:

@@ -121,7 +121,7 @@ class Query:
             Jsonata.CURRENT.jsonata = self._machine  # else the last one made in this thread would evaluate
             result = self._machine.eval(self._ast, None, frame)
             if result is not None:
-                check_size(result)
+                self._machine.bounds.check(result)
                 return from_library(result)
         except Costly:
             raise
@@ -308,27 +308,6 @@ def from_library(value: Any) -> Any:
 _SIZED = (str, list)
 
 
-def largest_bytes() -> int:
-    """Return the largest size of a value in the evaluation that runs."""
-    size: int = Jsonata.CURRENT.jsonata.bounds.limits.largest_bytes
-    return size
-
-
-def too_large() -> Exception:
-    """Return the exception for a value that is larger than `largest_bytes`."""
-    failure: Exception = Jsonata.CURRENT.jsonata.bounds.exceeded(TOO_LARGE)
-    return failure
-
-
-def check_size(value: Any) -> None:
-    """Raise Exceeded for a value that is too large; a part counts as often as it occurs in the value."""
-    if isinstance(value, dict | list):
-        most = largest_bytes()
-        count = parts(value, {})
-        if count > most // 8 or (count > _FEW and weight(value, {}) > most):
-            raise too_large()
-
-
 class _Bounds:
     """How many steps, what depth and how much search time one evaluation has used."""
 
@@ -375,13 +354,18 @@ class _Bounds:
         elif isinstance(result, dict) and expression.type == "function":
             self.steps += len(result) >> 3
 
-    def refuse(self) -> None:
-        """Raise what a value does that is too large."""
-        raise self.exceeded(TOO_LARGE)
+    def fit(self, size: float) -> None:
+        """Raise Exceeded or Costly for a value of so many bytes where that is too many."""
+        if size > self.limits.largest_bytes:
+            raise self.exceeded(TOO_LARGE)
 
     def check(self, value: Any) -> None:
-        """Raise Exceeded for a value that is too large to be written as text."""
-        check_size(value)
+        """Raise Exceeded or Costly for a value that is too large; a part counts as often as it occurs in the value."""
+        if isinstance(value, dict | list):
+            count = parts(value, {})
+            self.fit(8 * count)
+            if count > _FEW:
+                self.fit(weight(value, {}))
 
     def charge(self, arguments: Any) -> None:
         """Charge a step for every 32 elements or 64 characters of the arguments."""

@@ -18,8 +18,8 @@ from jsonata.utils import Utils
 
 from states_language.clock import uuid4
 from states_language.jsonata import dates, numbers, pictures, texts
-from states_language.jsonata.engine import Jsonata
-from states_language.jsonata.evaluation import check_size, largest_bytes, to_library, too_large
+from states_language.jsonata.engine import Jsonata, bounds
+from states_language.jsonata.evaluation import to_library
 from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
 from states_language.values import parse_json, parts, units
@@ -68,8 +68,7 @@ def _range(first: Any, last: Any, step: Any = None) -> Any:
     if last is None or step is None or int(step) == 0:
         return None
     members = range(int(first), int(last) + (1 if step > 0 else -1), int(step))
-    if len(members) * 8 > largest_bytes():
-        raise too_large()
+    bounds().fit(8 * len(members))
     return Utils.create_sequence_from_iter(members)
 
 
@@ -97,23 +96,18 @@ def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return object_
 
 
-def _charge(steps: int) -> None:
-    """Charge the current evaluation for work on each part of an argument."""
-    Jsonata.CURRENT.jsonata.bounds.spend(steps)
-
-
 def _string(value: Any, prettify: Any = None) -> Any:
     if isinstance(value, Utils.JList) and value.outer_wrapper:
         value = value[0]
-    check_size(value)
+    bounds().check(value)
     if isinstance(value, dict | list):
-        _charge(parts(value, {}))
+        bounds().spend(parts(value, {}))
     return numbers.to_text(value, pretty=prettify is True)
 
 
 def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
-    if isinstance(width, int | float) and abs(width) > largest_bytes():
-        raise too_large()
+    if isinstance(width, int | float):
+        bounds().fit(abs(width))
     if isinstance(width, float) and not width.is_integer() and abs(width) > len(text or ""):
         # 2.0.6 makes an array of the missing characters, and JavaScript has none of such a length.
         raise ValueError("the width must be a whole number")
@@ -121,8 +115,8 @@ def _pad(text: Any, width: Any = None, character: Any = None) -> Any:
 
 
 def _join(strings: Any, between: Any = None) -> Any:
-    if isinstance(strings, list) and sum(map(len, strings)) + len(between or "") * len(strings) > largest_bytes():
-        raise too_large()
+    if isinstance(strings, list):
+        bounds().fit(sum(map(len, strings)) + len(between or "") * len(strings))
     return Functions.join(strings, between)
 
 
@@ -166,7 +160,7 @@ def _distinct(values: Any) -> Any:
     if not isinstance(values, list) or len(values) <= 1:
         return values
     kept: dict[Any, Any] = {}
-    _charge(sum(parts(value, {}) for value in values if isinstance(value, dict | list)))
+    bounds().spend(sum(parts(value, {}) for value in values if isinstance(value, dict | list)))
     for value in values:
         plain = isinstance(value, str | int | float)
         kept.setdefault(

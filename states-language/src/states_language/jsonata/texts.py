@@ -13,7 +13,7 @@ from typing import Any
 from jsonata.functions import Functions
 from jsonata.jexception import JException
 
-from states_language.jsonata.evaluation import largest_bytes, too_large
+from states_language.jsonata.engine import bounds
 from states_language.values import joined, units
 
 _RESERVED = ";/?:@&=+$,#"
@@ -33,16 +33,14 @@ def replace(text: Any, pattern: Any, new: Any, limit: Any = None) -> Any:
             if pattern not in text or most == 0:
                 return text
             raise JException("D3012", -1, new)
-        if text.count(pattern) * len(new) > largest_bytes():
-            raise too_large()
+        bounds().fit(text.count(pattern) * len(new))
         return text.replace(pattern, new, most)
     text = units(text)
     pieces, at, size = [], 0, len(text)
     for match in _first(pattern.finditer(text), most):
         piece = _replacement(match, new)
         size += len(piece)
-        if size > largest_bytes():
-            raise too_large()
+        bounds().fit(size)
         pieces += [text[at : match.start()], piece]
         at = match.end()
     return joined("".join([*pieces, text[at:]]))
