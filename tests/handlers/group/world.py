@@ -7,6 +7,7 @@ same run.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from local.simulation.groups import Group
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import Client
-from states_language.clock import Timer
+from states_language.clock import VirtualClock
 from tests.handlers.scripted import DELAYS
 
 EVENTS, CONTROL, GROUP, EXECUTION = "events", "control", "#1", "E1"
@@ -33,23 +34,8 @@ START_MS = 1_000_000
 LIFE_MS, WAIT_MS, MARGIN_MS, EVERY_MS = 60_000, 44_000, 4_000, 2_000
 # No function is taken over late, where a test does not say so.
 NEVER_LATE_MS = LIFE_MS
+MOST_AT_ONCE = 50
 LIMIT = {"evicts": 1, "forbids": 1, "tolerates": 2}
-
-
-class Alarm:
-    """A callback that is due later."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self._act: Callable[[], object] | None = act
-
-    def __call__(self) -> None:
-        """Calls it, unless it was cancelled."""
-        if self._act is not None:
-            self._act()
-
-    def cancel(self) -> None:
-        """Drops the callback."""
-        self._act = None
 
 
 @dataclass
@@ -121,32 +107,11 @@ class Door:
         self.upstream.close(link)
 
 
-@dataclass(frozen=True)
-class Time:
-    """The world's clock, as a function has it."""
-
-    world: World
-
-    def now_ms(self) -> int:
-        """The time."""
-        return self.world.now_ms
-
-    def skip_to(self, _at_ms: int) -> bool:
-        """Nothing is skipped."""
-        return False
-
-    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
-        """A timer that calls back then."""
-        alarm = Alarm(callback)
-        self.world.at(at_ms - START_MS, alarm)
-        return alarm
-
-
 class World:
     """The tables, the upstreams by stream, and the functions that run."""
 
     def __init__(self, policies: dict[str, str], **profile: Any) -> None:
-        self.now_ms = START_MS
+        self.clock = VirtualClock(START_MS)
         self.profile = profile
         self.tables = MemoryDynamoDB(EVENTS, CONTROL)
         self.overlap_max_ms, self.every_ms = NEVER_LATE_MS, EVERY_MS
@@ -155,20 +120,22 @@ class World:
         }
         self.functions: list[VirtualGroup] = []
         self.outcomes: dict[str, Outcome] = {}
-        self._started = self._asked = 0
+        self._started = 0
         self.draws = random.Random(1)
-        self._actions: list[tuple[int, int, Callable[[], object]]] = []
         self.groups = GroupStore(self.tables, CONTROL, GROUP)
         item = typed_values.key(GROUP, "lease") | {"execution": {"S": EXECUTION}}
         self.tables.put_item(TableName=CONTROL, Item=item)
+
+    @property
+    def now_ms(self) -> int:
+        """The time."""
+        return self.clock.now_ms()
 
     # --- who asks -----------------------------------------------------------------------------------------------------
 
     def at(self, after_ms: int, act: Callable[[], object]) -> None:
         """Lets something happen so long after the start."""
-        self._asked += 1
-        self._actions.append((START_MS + after_ms, self._asked, act))
-        self._actions.sort()
+        self.clock.call_at(START_MS + after_ms, act)
 
     def join(self, *streams: str) -> None:
         """What a POST writes, in its order."""
@@ -290,12 +257,13 @@ class World:
 
     def run(self, until_ms: int) -> None:
         """Lets so much happen as happens until so long after the start."""
-        until_ms += START_MS
-        while self._actions and self._actions[0][0] <= until_ms:
-            at_ms, _, act = self._actions.pop(0)
-            self.now_ms = max(self.now_ms, at_ms)
-            act()
-        self.now_ms = until_ms
+
+        async def comes() -> None:
+            await self.clock.sleep_until(START_MS + until_ms)
+            for _ in range(MOST_AT_ONCE):
+                await asyncio.sleep(0)  # what is asked for at that instant happens at it
+
+        self.clock.run(comes())
 
 
 def event(number: int) -> Chunk:
@@ -312,7 +280,7 @@ class VirtualGroup(VirtualFunction):
             GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, world.every_ms,
             world.overlap_max_ms, died=died,
         )  # fmt: skip
-        super().__init__(Time(world), Task(1, self.who), lambda outcome: world.has_ended(self, outcome), is_prompt=True)
+        super().__init__(world.clock, Task(1, self.who), lambda outcome: world.has_ended(self, outcome), is_prompt=True)
         self.draw = lambda least, most: least + (most - least) * world.draws.random()
 
     def advance(self) -> None:
