@@ -1,12 +1,12 @@
-"""Performs one invocation on three kinds of ports and the same wire: scripts, those of a replay and those of chaos.
+"""Performs one invocation on two kinds of ports and the same wire: those of a replay and those of chaos.
 
-The clocks stand still while a step is performed, so the three can be asked for the same steps at the same instants.
+The clocks stand still while a step is performed, so both can be asked for the same steps at the same instants.
 `compare` holds them to that. A replay may leave out readings of the lease that show nothing new (`Await`), and it has
 no store that fails.
 """
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from handlers.connection.effects import Heartbeat, Outcome, ReadLease, RecordGaps, Release, SaveRecord
 from handlers.connection.reconnection import attempts
-from handlers.connection.steps import Answer, Await, Ended, Invocation, Report, Step, Steps
+from handlers.connection.steps import Await, Ended, Invocation, Report, Step, Steps
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.store import control_record
@@ -26,8 +26,7 @@ from local.simulation.unreliable_clients import UnreliableDynamoDB
 from local.simulation.virtual_function import Task, VirtualFunction
 from local.simulation.virtual_ports import PromptPool
 from states_language.clock import EPOCH_2026_MS, VirtualClock
-from tests.handlers import scripted
-from tests.handlers.scripted import Script
+from tests.handlers.scripted import Script, noted
 
 STREAM = "demo"
 LIFE_MS, MARGIN_MS = 30_000, 4_000
@@ -125,17 +124,7 @@ class World:
 
     def traced(self, profile: Profile, invocation: Invocation, now_ms: int, _draw: object) -> Steps[Report]:
         """The steps, each noted; what is drawn is the most."""
-        return self._noting(attempts(profile, invocation, now_ms, lambda _least, most: most))
-
-    def _noting(self, steps: Steps[Report]) -> Generator[Step, Answer, Report]:
-        try:
-            step = next(steps)
-            while True:
-                self.steps.append(step)
-                step = steps.send((yield step))
-        except StopIteration as ended:
-            report: Report = ended.value
-            return report
+        return noted(attempts(profile, invocation, now_ms, lambda _least, most: most), self.steps)
 
     def contents(self) -> list[Any]:
         """What the tables and the queue hold."""
@@ -175,22 +164,6 @@ class Link:
     """An opening of it."""
 
     closed_ms: int | None = None
-
-
-def plainly(wire: Wire, _patched: pytest.MonkeyPatch) -> World:
-    """By the performer, on ports whose requests take no time."""
-
-    class Now:
-        def now_ms(self) -> int:
-            return performer.now_ms
-
-    world = World(wire, Now())
-    performer = scripted.World(world.store, lambda _stream: world.play(), world.actions())
-    performer.wait_until(EPOCH_2026_MS)
-    performer.run(profile_of(wire), INVOCATION)
-    performer.wait_until(INVOCATION.deadline_ms)
-    world.steps = performer.steps
-    return world
 
 
 def in_a_replay(wire: Wire, patched: pytest.MonkeyPatch) -> World:
@@ -262,19 +235,16 @@ def without_readings(steps: list[Step]) -> list[Any]:
 
 
 def compare(wire: Wire, *, is_generated: bool = False) -> list[Step]:
-    """The steps, which are the same whoever performs them.
+    """The steps where nothing is left out, which are those of a replay.
 
     A replay that leaves readings of the lease out reads it with the next arrival, which may be sooner than a real one
     does: of generated wires it is compared where nobody else changes the lease, or where it leaves nothing out.
     """
-    plain = run(plainly, wire)
-    world = run(in_chaos, wire)
-    assert world.steps == plain.steps
-    assert world.contents() == plain.contents()
+    steps = run(in_chaos, wire).steps
     if "outage" not in [what for _, what in wire.others]:
         replayed = run(in_a_replay, wire).steps
         if wire.profile.get("overlap") == "forbids" or wire.profile.get("standby") == "hot":
-            assert replayed == plain.steps
+            assert replayed == steps
         elif not (is_generated and wire.others):
-            assert without_readings(replayed) == without_readings(plain.steps)
-    return plain.steps
+            assert without_readings(replayed) == without_readings(steps)
+    return steps

@@ -4,6 +4,7 @@ Time passes only where the performer waits. What others do at an instant comes b
 Invariant: `steps` are all that were asked for, in order.
 """
 
+import functools
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -118,7 +119,7 @@ class World:
         """How an invocation of one stream ended."""
         performer: Performer[Report] = Performer(self.ports())
         steps = attempts(profile, invocation, self.now_ms, self.draw)
-        performer.begin(profile, invocation, self.noted(steps), self.requests(profile, invocation))
+        performer.begin(profile, invocation, noted(steps, self.steps), self.requests(profile, invocation))
         report = performer.run()
         performer.close(0)
         self.readers.clear()
@@ -127,22 +128,6 @@ class World:
     def requests(self, profile: Profile, invocation: Invocation) -> Requests:
         """What its steps ask of the store."""
         return Requests(profile, self.store, invocation, lambda: self.now_ms)
-
-    def noted(self, steps: Steps[T]) -> Generator[Step, Answer, T]:
-        """The steps, each noted."""
-        try:
-            step = next(steps)
-            while True:
-                self.steps.append(step)
-                try:
-                    answer = yield step
-                except Exception as defect:
-                    step = steps.throw(defect)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as ended:
-            value: T = ended.value
-            return value
 
     def draw(self, least: float, most: float) -> float:
         """What is drawn."""
@@ -200,6 +185,21 @@ def plain_store(tables: MemoryDynamoDB) -> Store:
     return Store(tables, dict, events_table="events", control_table="control", dead_letter_queue_url="", sleep=print)
 
 
+def noted(steps: Steps[T], into: list[Step]) -> Generator[Step, Answer, T]:
+    """The steps, each noted."""
+    move: Callable[[], Step] = steps.__next__
+    try:
+        while True:
+            into.append(step := move())
+            try:
+                move = functools.partial(steps.send, (yield step))
+            except Exception as defect:
+                move = functools.partial(steps.throw, defect)
+    except StopIteration as ended:
+        value: T = ended.value
+        return value
+
+
 class _Clock:
     def __init__(self, world: World) -> None:
         self._world = world
@@ -229,7 +229,7 @@ class Group(World):
             return now_ms < self.kept_until.get(stream, 10**12)
 
         steps = kept(profile, invocation, self.now_ms, DELAYS, keeps, self.draw)
-        self._performer.begin(profile, invocation, self.noted(steps), self.requests(profile, invocation))
+        self._performer.begin(profile, invocation, noted(steps, self.steps), self.requests(profile, invocation))
         self.count += 1
 
     def keep(self, until_ms: int) -> None:

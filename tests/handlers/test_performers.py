@@ -1,7 +1,7 @@
-"""The steps of an invocation on three kinds of ports: what is asked for, and what the tables hold after it.
+"""The steps of an invocation on two kinds of ports: what is requested, and what the tables hold after it.
 
-Scripts, a replay and chaos get the same wire, the same store and the same other connections. The performer must be
-asked for the same steps in the same order, with the same arguments.
+A replay and chaos get the same wire, the same store and the same other connections. The performer must be asked for the
+same steps in the same order, with the same arguments.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from handlers.connection.inputs import Arrival, Chunk, Closed, Opened
 from handlers.connection.steps import Await, Ended
 from handlers.store.requests import Requests
 from tests.examples import examples
-from tests.handlers.performers import Wire, compare, event, in_chaos, plainly, run, too_long
+from tests.handlers.performers import Wire, compare, event, in_chaos, run, too_long
 from tests.handlers.scripted import Script
 
 # --- scripted wires ---------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None
     steps = compare(WIRES["an event that is too long"])
     writes = [step.events for step in steps if isinstance(step, Write)]
     assert [[event.id for event in events] for events in writes] == [["1"], ["2", "3"]]
-    sent = [letter["event"] for letter in run(plainly, WIRES["an event that is too long"]).dead_letters]
+    sent = [letter["event"] for letter in run(in_chaos, WIRES["an event that is too long"]).dead_letters]
     assert [(letter["id"], letter["size_bytes"], letter["is_whole"]) for letter in sent] == [("2", 60, True)]
     saved = [step.cursor for step in steps[steps.index(next(one for one in steps if isinstance(one, Write))) :]
              if isinstance(step, Heartbeat | Release) and step.cursor is not None]  # fmt: skip
@@ -131,7 +131,7 @@ def test_an_event_that_is_too_long_is_sent_before_the_cursor_passes_it() -> None
 def test_one_that_has_not_ended_is_told_at_the_end() -> None:
     """Of what came until then; the cursor stays before it."""
     steps = compare(WIRES["one that has not ended"])
-    (letter,) = run(plainly, WIRES["one that has not ended"]).dead_letters
+    (letter,) = run(in_chaos, WIRES["one that has not ended"]).dead_letters
     assert (letter["event"]["size_bytes"], letter["event"]["is_whole"]) == (60, False)
     assert letter["key"].startswith("unfinished-")
     assert [step.cursor for step in steps if isinstance(step, Heartbeat | Release) and step.cursor][-1] == "1"
@@ -230,11 +230,11 @@ def test_every_performer_is_asked_for_the_same_of_any_wire(wire: Wire) -> None:
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A performer that left a step out would be seen."""
     wire = WIRES["a loss beside events"]
-    plain = run(plainly, wire)
+    sound_contents = run(in_chaos, wire).contents()
     sound = Requests.of
 
     def forgetful(requests: Requests, step: Any) -> Any:
         return sound(requests, replace(step, cause="") if isinstance(step, RecordLoss) else step)
 
     monkeypatch.setattr(Requests, "of", forgetful)
-    assert run(in_chaos, wire).contents() != plain.contents()
+    assert run(in_chaos, wire).contents() != sound_contents
