@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Model(Generic[W]):
-    """What is explored. Its steps come in the same order each time, so that a trace is a list of numbers."""
+    """What is explored. Its steps come in the same order each time."""
 
     # Whether a free step may change nothing; and how many ticks it may take to come to each goal, 0 for any number.
     may_stutter = False
@@ -95,14 +95,13 @@ class _Graph:
     """The states reached so far: how each was reached first, and the free steps between them."""
 
     def __init__(self) -> None:
-        self.parent, self.ordinal, self.depth = array("l"), array("l"), array("l")
+        self.parent, self.depth = array("l"), array("l")
         self.stable, self.connected, self.bare = bytearray(), bytearray(), bytearray()
-        self.sources, self.targets, self.numbers, self.ticks = array("l"), array("l"), array("l"), bytearray()
+        self.sources, self.targets, self.ticks = array("l"), array("l"), bytearray()
 
-    def add(self, parent: int, ordinal: int, model: Model[W], world: W) -> int:
+    def add(self, parent: int, model: Model[W], world: W) -> int:
         """The number of a new state."""
         self.parent.append(parent)
-        self.ordinal.append(ordinal)
         self.depth.append(0 if parent < 0 else self.depth[parent] + 1)
         self.stable.append(model.is_stable(world))
         self.connected.append(model.is_connected(world))
@@ -110,12 +109,12 @@ class _Graph:
         return len(self.parent) - 1
 
     def way(self, state: int) -> list[int]:
-        """The numbers of the steps from the first state to this one."""
-        steps: list[int] = []
+        """The states behind the first on the way to this one."""
+        states: list[int] = []
         while self.parent[state] >= 0:
-            steps.append(self.ordinal[state])
+            states.append(state)
             state = self.parent[state]
-        return steps[::-1]
+        return states[::-1]
 
     def longest(self, goal: bytearray) -> tuple[array[int], list[int]]:
         """The most ticks from each state to the goal, and the states from which it may never be reached."""
@@ -156,18 +155,18 @@ class _Graph:
         return [state for state, is_bare in enumerate(self.bare) if is_bare and _leads_back(state, after)]
 
     def round(self, lost: list[int]) -> list[int]:
-        """The steps to the first of the `lost` states and on among them, until one comes again or none follows."""
-        onward: dict[int, tuple[int, int]] = {}
+        """The way to the first of the `lost` states and on among them, until one comes again or none follows."""
+        onward: dict[int, int] = {}
         among = set(lost)
-        for source, target, number in zip(self.sources, self.targets, self.numbers, strict=True):
+        for source, target in zip(self.sources, self.targets, strict=True):
             if source in among and target in among:
-                onward.setdefault(source, (target, number))
+                onward.setdefault(source, target)
         state, way = lost[0], self.way(lost[0])
         been: set[int] = set()
         while state not in been and state in onward:
             been.add(state)
-            state, number = onward[state]
-            way.append(number)
+            state = onward[state]
+            way.append(state)
         return way
 
 
@@ -185,7 +184,7 @@ def explore(model: Model[Any], *, depth: int = 0, most: int = 0) -> Result:
     """Every state of the model; within `depth` steps and `most` states where these are not 0."""
     since, result, graph = time.perf_counter(), Result(), _Graph()
     first = model.first()
-    state = graph.add(-1, 0, model, first)
+    state = graph.add(-1, model, first)
     seen = {model.key(first): state}
     ready = deque([(state, first)])
     try:
@@ -196,30 +195,29 @@ def explore(model: Model[Any], *, depth: int = 0, most: int = 0) -> Result:
                 graph.stable[state] = graph.connected[state] = True
                 result.complete = False
                 continue
-            for ordinal, step in enumerate(model.steps(world)):
+            for step in model.steps(world):
                 result.transitions += 1
                 key = model.key(step.world)
                 target = seen.get(key)
                 if target is None:
-                    target = seen[key] = graph.add(state, ordinal, model, step.world)
+                    target = seen[key] = graph.add(state, model, step.world)
                     ready.append((target, step.world))
                 if step.free and not (model.may_stutter and target == state):
                     graph.sources.append(state)
                     graph.targets.append(target)
-                    graph.numbers.append(ordinal)
                     graph.ticks.append(step.ticks)
         way = _check_liveness(model, graph, result)
     except Violation as violation:
         result.violation, result.message = violation.invariant, str(violation)
         way = graph.way(state)
     if result.violation:
-        result.trace = _trace(model, first, way)
+        result.trace = _trace(model, first, seen, way)
     result.states, result.seconds = len(seen), time.perf_counter() - since
     return result
 
 
 def _check_liveness(model: Model[Any], graph: _Graph, result: Result) -> list[int]:
-    """Fills in the ticks, or the violation; returns the steps that show it."""
+    """Fills in the ticks, or the violation; returns the way that shows it."""
 
     def breaks(violation: str, message: str) -> None:
         result.violation, result.message = violation, message
@@ -248,11 +246,11 @@ def _check_liveness(model: Model[Any], graph: _Graph, result: Result) -> list[in
     return []
 
 
-def _trace(model: Model[Any], world: Any, way: list[int]) -> list[str]:
+def _trace(model: Model[Any], world: Any, seen: dict[Hashable, int], way: list[int]) -> list[str]:
     """The steps by name; where a step broke an invariant, it is the one that follows."""
     lines: list[str] = []
-    for ordinal in way:
-        step = next(step for at, step in enumerate(model.steps(world)) if at == ordinal)
+    for state in way:
+        step = next(step for step in model.steps(world) if seen[model.key(step.world)] == state)
         lines.append(model.line(world, step))
         world = step.world
     return lines
