@@ -4,7 +4,7 @@ Invariant: an invocation is answered once, by its own end or by its limit, which
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handlers.connection.effects import Outcome
@@ -45,7 +45,7 @@ class VirtualSandbox:
         self.tables = MemoryDynamoDB(names["events_table"], names["control_table"], on_change=self._changed)
         self._store = store_on(self.tables, names)
         self._invocations: list[tuple[str, VirtualFunction]] = []
-        self._running: list[tuple[VirtualFunction, asyncio.Future[Outcome | None]]] = []
+        self._running: dict[VirtualFunction, asyncio.Future[Outcome]] = {}
 
     def meet_faults(self, stage: VirtualStage) -> None:
         """Has the processes of all functions that run then die, as by SIGKILL, or halt, as by SIGSTOP.
@@ -90,20 +90,20 @@ class VirtualSandbox:
     async def _invoke(self, call: TaskCall) -> Any:
         if call.function != self._function:
             raise TaskFailure("Lambda.ResourceNotFoundException", f"Function not found: {call.function}")
-        future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         limit_s = self._settings["function_timeout_s"]
         request_id = f"00000000-0000-4000-8000-{len(self._invocations) + 1:012d}"
-        function = self._start(call, request_id, future)
-        killer = self._clock.call_at(self._clock.now_ms() + limit_s * 1000, lambda: self._kill(function, future))
-        outcome = await future
+        function, ended = self._start(call, request_id)
+        message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
+        timed_out = Outcome("Sandbox.Timedout", "", message)
+        limit_ms = self._clock.now_ms() + limit_s * 1000
+        killer = self._clock.call_at(limit_ms, lambda: self._kill(function, timed_out))
+        outcome = await ended
         killer.cancel()
-        self._running.remove((function, future))
-        if outcome is None:
-            message = f"RequestId: {request_id} Error: Task timed out after {limit_s:.2f} seconds"
-            return answer_of(Outcome("Sandbox.Timedout", "", message))
-        return answer_of(outcome, requestId=request_id, stackTrace=[])
+        del self._running[function]
+        # Lambda's own error has no trace.
+        return answer_of(outcome, **({} if outcome is timed_out else {"requestId": request_id, "stackTrace": []}))
 
-    def _start(self, call: TaskCall, request_id: str, future: asyncio.Future[Outcome | None]) -> VirtualFunction:
+    def _start(self, call: TaskCall, request_id: str) -> tuple[VirtualFunction, asyncio.Future[Outcome]]:
         settings, payload = self._settings, call.payload
         names = ("function_timeout_s", "wait_s", "margin_s", "lease_every_s")
         overlap_ms = longest_overlap_ms(*(settings[name] * 1000 for name in names))
@@ -121,14 +121,14 @@ class VirtualSandbox:
             renew_after=payload.get("renew_after", 0),
             died=payload.get("died", ""),
         )
-        on_end: Callable[[Outcome | None], None] = setter(future)
+        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         task = Task(len(self._invocations) + 1, invocation)
-        function = VirtualFunction(self._clock, task, on_end, is_prompt=True)
+        function = VirtualFunction(self._clock, task, setter(ended), is_prompt=True)
         function.draw = self._draw
         self._invocations.append((call.execution_arn, function))
-        self._running.append((function, future))
+        self._running[function] = ended
         function.start(self._needs(function))
-        return function
+        return function, ended
 
     def _needs(self, function: VirtualFunction) -> Needs:
         """What a function does: it keeps the stream connected, and leaves out what the timeline needs not."""
@@ -143,22 +143,21 @@ class VirtualSandbox:
     def _draw(self, least: float, most: float) -> float:
         return least + (most - least) * self._clock.random()
 
-    def _kill(self, function: VirtualFunction, future: asyncio.Future[Outcome | None]) -> None:
+    def _kill(self, function: VirtualFunction, outcome: Outcome) -> None:
         function.kill()
-        setter(future)(None)
+        setter(self._running[function])(outcome)
 
     def _kill_all(self) -> None:
-        for function, future in list(self._running):
-            function.kill()
-            setter(future)(Outcome("Runtime.ExitError", "", "Runtime exited with error: signal: killed"))
+        for function in list(self._running):
+            self._kill(function, Outcome("Runtime.ExitError", "", "Runtime exited with error: signal: killed"))
 
     def _freeze_all(self) -> None:
-        for function, _ in self._running:
+        for function in self._running:
             function.freeze(FOR_EVER_MS)
 
     def _changed(self, _table: str, key: Key, _item: Item) -> None:
         if key[1] == "lease":
-            for function, _ in self._running:
+            for function in self._running:
                 for slot in function.slots.values():
                     slot.lease_changed()
 
