@@ -6,8 +6,9 @@ used here and not known. Invariant: nothing is changed but the item that an upda
 Source: "Condition and filter expressions, operators, and functions" and "Update expressions", DynamoDB Developer Guide.
 """
 
+import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -21,14 +22,34 @@ Operand = Callable[[Item, Values], Value | None]
 # One action of an update: most say `name = :value` and are kept as that pair, the others as code.
 Action = tuple[str, str] | Callable[[Item, Item, Values], object]
 
-_TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),+\-]|[#:]?[A-Za-z_][A-Za-z0-9_]*)")
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: bool(a == b),
-    "<>": lambda a, b: bool(a != b),
-    "<": lambda a, b: bool(a < b),
-    "<=": lambda a, b: bool(a <= b),
-    ">": lambda a, b: bool(a > b),
-    ">=": lambda a, b: bool(a >= b),
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NAME = r"#?[A-Za-z_]\w*"
+_OPERAND = r"[#:]?[A-Za-z_]\w*"
+# What stands between AND, OR, NOT and brackets, which bind as those of Python do.
+_TERM = re.compile(
+    rf"(?P<exists>attribute_(?:not_)?exists)\s*\(\s*(?P<name>{_NAME})\s*\)"
+    rf"|begins_with\s*\(\s*(?P<subject>{_OPERAND})\s*,\s*(?P<prefix>{_OPERAND})\s*\)"
+    rf"|(?P<between>{_OPERAND})\s+BETWEEN\s+(?P<low>{_OPERAND})\s+AND\s+(?P<high>{_OPERAND})"
+    rf"|(?P<left>{_OPERAND})\s*(?P<compare><>|<=|>=|[=<>])\s*(?P<right>{_OPERAND})"
+    r"|(?P<logic>AND\b|OR\b|NOT\b|[()])",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"(SET|REMOVE|ADD)\s", re.IGNORECASE)
+_ACTIONS = {
+    "SET": re.compile(
+        rf"(?P<name>{_NAME})\s*=\s*(?:if_not_exists\s*\(\s*(?P<known>{_NAME})\s*,\s*(?P<default>{_OPERAND})\s*\)"
+        rf"|(?P<value>{_OPERAND}))(?:\s*(?P<sign>[+-])\s*(?P<other>{_OPERAND}))?",
+        re.IGNORECASE,
+    ),
+    "ADD": re.compile(rf"(?P<name>{_NAME})\s+(?P<other>{_OPERAND})"),
+    "REMOVE": re.compile(rf"(?P<name>{_NAME})"),
 }
 
 
@@ -49,196 +70,112 @@ def _flat(names: Mapping[str, str] | None) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=256)
 def _compiled_condition(text: str, places: tuple[str, ...], names: tuple[str, ...]) -> Condition:
-    parser = _Parser(text, dict(zip(places, names, strict=True)))
-    condition = parser.disjunction()
-    parser.end()
-    return condition
+    named = dict(zip(places, names, strict=True))
+    terms: list[Condition] = []
+    logic: list[str] = []
+    rest = text.strip()
+    while rest:
+        match = _matched(_TERM, rest, text)
+        rest = rest[match.end() :].lstrip()
+        if match["logic"] is None:
+            logic.append(f"terms[{len(terms)}](item, values)")
+            terms.append(_term(match, named))
+        else:
+            logic.append(match["logic"].lower())
+    try:
+        compiled: Condition = eval(f"lambda item, values: {' '.join(logic)}", {"terms": terms})
+    except SyntaxError as error:
+        raise ValueError(f"{text!r}: {error.msg}") from None
+    return compiled
+
+
+def _matched(pattern: re.Pattern[str], rest: str, text: str) -> re.Match[str]:
+    match = pattern.match(rest)
+    if match is None:
+        raise ValueError(f"{text!r}: cannot read {rest!r}")
+    return match
+
+
+def _term(match: re.Match[str], names: Mapping[str, str]) -> Condition:
+    if match["exists"] is not None:
+        name, wanted = _named(match["name"], names), match["exists"].lower() == "attribute_exists"
+        return lambda item, _values: (name in item) is wanted
+    if match["subject"] is not None:
+        subject, prefix = (_operand(match[group], names) for group in ("subject", "prefix"))
+        return lambda item, values: _begins_with(subject(item, values), prefix(item, values))
+    if match["between"] is not None:
+        value, low, high = (_operand(match[group], names) for group in ("between", "low", "high"))
+        at_least, at_most = _comparison(value, ">=", low), _comparison(value, "<=", high)
+        return lambda item, values: at_least(item, values) and at_most(item, values)
+    return _comparison(_operand(match["left"], names), match["compare"], _operand(match["right"], names))
 
 
 @lru_cache(maxsize=256)
 def _compiled_update(text: str, places: tuple[str, ...], names: tuple[str, ...]) -> Update:
-    parser = _Parser(text, dict(zip(places, names, strict=True)))
-    actions: list[Action] = []
-    while parser.peek() is not None:
-        actions += parser.clause()
+    actions = list(_actions(text, dict(zip(places, names, strict=True))))
     assignments = [action for action in actions if isinstance(action, tuple)]
-    clauses = [action for action in actions if not isinstance(action, tuple)]
+    others = [action for action in actions if not isinstance(action, tuple)]
 
     def apply(item: Item, values: Values) -> Item:
         changed = dict(item)
         for name, value in assignments:
             changed[name] = values[value]
-        for clause in clauses:
-            clause(item, changed, values)  # every operand reads the item as it was before the update
+        for action in others:
+            action(item, changed, values)  # every operand reads the item as it was before the update
         return changed
 
     return apply
 
 
-class _Parser:
-    """Recursive descent over the tokens of one expression."""
+def _actions(text: str, names: Mapping[str, str]) -> Iterator[Action]:
+    rest, word = text.strip(), ""
+    while rest:
+        if clause := _CLAUSE.match(rest):
+            word = clause[1].upper()
+        elif not word or rest[0] != ",":
+            raise ValueError(f"{text!r}: expected SET, REMOVE or ADD, not {rest!r}")
+        rest = rest[clause.end() if clause else 1 :].lstrip()
+        match = _matched(_ACTIONS[word], rest, text)
+        yield _action(word, match.groupdict(), names)
+        rest = rest[match.end() :].lstrip()
 
-    def __init__(self, text: str, names: Mapping[str, str]) -> None:
-        self._text = text
-        self._names = names
-        self._tokens: list[str] = []
-        self._at = 0
-        position = 0
-        while position < len(text.rstrip()):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise ValueError(f"{text!r}: cannot read {text[position:].strip()!r}")
-            self._tokens.append(match.group(1))
-            position = match.end()
 
-    def peek(self) -> str | None:
-        return self._tokens[self._at] if self._at < len(self._tokens) else None
-
-    def next(self) -> str:
-        token = self.peek()
-        if token is None:
-            raise ValueError(f"{self._text!r}: ends too early")
-        self._at += 1
-        return token
-
-    def take(self, *words: str) -> str | None:
-        token = self.peek()
-        if token is not None and token.upper() in words:
-            self._at += 1
-            return token.upper()
-        return None
-
-    def arguments(self, *reads: Callable[[], Any]) -> list[Any]:
-        """Reads what stands in brackets, each by its own method."""
-        found: list[Any] = []
-        for at, read in enumerate(reads):
-            self.expect("," if at else "(")
-            found.append(read())
-        self.expect(")")
-        return found
-
-    def expect(self, word: str) -> None:
-        token = self.next()
-        if token.upper() != word:
-            raise ValueError(f"{self._text!r}: expected {word!r}, not {token!r}")
-
-    def end(self) -> None:
-        if self.peek() is not None:
-            raise ValueError(f"{self._text!r}: did not expect {self.peek()!r}")
-
-    # --- conditions: OR binds loosest, then AND, then NOT -------------------------------------------------------------
-
-    def disjunction(self) -> Condition:
-        left = self.conjunction()
-        if not self.take("OR"):
-            return left
-        right = self.disjunction()
-        return lambda item, values: left(item, values) or right(item, values)
-
-    def conjunction(self) -> Condition:
-        left = self.negation()
-        if not self.take("AND"):
-            return left
-        right = self.conjunction()
-        return lambda item, values: left(item, values) and right(item, values)
-
-    def negation(self) -> Condition:
-        if self.take("NOT"):
-            inner = self.negation()
-            return lambda item, values: not inner(item, values)
-        if self.take("("):
-            inner = self.disjunction()
-            self.expect(")")
-            return inner
-        return self.primary()
-
-    def primary(self) -> Condition:
-        if self.take("BEGINS_WITH"):
-            subject, prefix = self.arguments(self.operand, self.operand)
-            return lambda item, values: _begins_with(subject(item, values), prefix(item, values))
-        if word := self.take("ATTRIBUTE_EXISTS", "ATTRIBUTE_NOT_EXISTS"):
-            (name,), wanted = self.arguments(self.name), word == "ATTRIBUTE_EXISTS"
-            return lambda item, _values: (name in item) is wanted
-        left = self.operand()
-        operator = self.next().upper()
-        if operator == "BETWEEN":
-            low = self.operand()
-            self.expect("AND")
-            high = self.operand()
-            return lambda item, values: _between(left(item, values), low(item, values), high(item, values))
-        if operator not in _COMPARE:
-            raise ValueError(f"{self._text!r}: {operator!r} is no comparison")
-        right = self.operand()
-        compare = _COMPARE[operator]
-        return lambda item, values: _holds(compare, operator, left(item, values), right(item, values))
-
-    # --- updates ------------------------------------------------------------------------------------------------------
-
-    def clause(self) -> list[Action]:
-        clauses = {"SET": self._set, "REMOVE": self._remove, "ADD": self._add}
-        word = self.take(*clauses)
-        if word is None:
-            raise ValueError(f"{self._text!r}: expected SET, REMOVE or ADD, not {self.peek()!r}")
-        read = clauses[word]
-        actions: list[Action] = [read()]
-        while self.take(","):
-            actions.append(read())
-        return actions
-
-    def _set(self) -> Action:
-        name = self.name()
-        self.expect("=")
-        first = self.peek() or ""
-        value = self.operand()
-        sign = self.take("+", "-")
-        if sign is None and first.startswith(":"):
-            return name, first
-        other = self.operand() if sign else None
-
-        def action(before: Item, after: Item, values: Values) -> None:
-            attribute = _present(value(before, values), name)
-            if other is not None:
-                added = _number(_present(other(before, values), name))
-                attribute = {"N": str(_number(attribute) + (added if sign == "+" else -added))}
-            after[name] = attribute
-
-        return action
-
-    def _remove(self) -> Action:
-        name = self.name()
+def _action(word: str, said: Mapping[str, str], names: Mapping[str, str]) -> Action:
+    name = _named(said["name"], names)
+    if word == "REMOVE":
         return lambda _before, after, _values: after.pop(name, None)
+    if word == "ADD":
+        known, default, sign = name, "", "+"
+    else:
+        known, default, sign = said["known"], said["default"] or said["value"], said["sign"]
+        if not (known or sign) and default.startswith(":"):
+            return name, default
+        known = _named(known, names) if known else ""
+    # What is added to nothing is added to 0.
+    otherwise: Operand = _operand(default, names) if default else lambda _item, _values: {"N": "0"}
+    other = _operand(said["other"], names) if sign else None
 
-    def _add(self) -> Action:
-        name, value = self.name(), self.operand()
+    def action(before: Item, after: Item, values: Values) -> None:
+        value = before[known] if known in before else _present(otherwise(before, values), name)
+        if other is not None:
+            added = _number(_present(other(before, values), name))
+            value = {"N": str(_number(value) + (added if sign == "+" else -added))}
+        after[name] = value
 
-        def action(before: Item, after: Item, values: Values) -> None:
-            added = _number(_present(value(before, values), name))
-            after[name] = {"N": str(_number(before.get(name, {"N": "0"})) + added)}
+    return action
 
-        return action
 
-    # --- operands -----------------------------------------------------------------------------------------------------
+def _named(token: str, names: Mapping[str, str]) -> str:
+    if token.startswith("#") and token not in names:
+        raise ValueError(f"{token} is not in ExpressionAttributeNames")
+    return names.get(token, token)
 
-    def name(self) -> str:
-        token = self.next()
-        if token.startswith("#"):
-            if token not in self._names:
-                raise ValueError(f"{self._text!r}: {token} is not in ExpressionAttributeNames")
-            return self._names[token]
-        if token.startswith(":") or not token[0].isalpha():
-            raise ValueError(f"{self._text!r}: {token!r} is no attribute name")
-        return token
 
-    def operand(self) -> Operand:
-        token = self.peek() or ""
-        if token.startswith(":"):
-            self.next()
-            return lambda _item, values: values[token]
-        if self.take("IF_NOT_EXISTS"):
-            name, default = self.arguments(self.name, self.operand)
-            return lambda item, values: item[name] if name in item else default(item, values)
-        name = self.name()
-        return lambda item, _values: item.get(name)
+def _operand(token: str, names: Mapping[str, str]) -> Operand:
+    if token.startswith(":"):
+        return lambda _item, values: values[token]
+    name = _named(token, names)
+    return lambda item, _values: item.get(name)
 
 
 def _present(value: Value | None, name: str) -> Value:
@@ -253,21 +190,22 @@ def _number(value: Value) -> Decimal:
     return Decimal(value["N"])
 
 
-def _holds(compare: Callable[[Any, Any], bool], operator: str, left: Value | None, right: Value | None) -> bool:
+def _comparison(left_of: Operand, word: str, right_of: Operand) -> Condition:
     """A comparison with an attribute that is absent is false; values of different types are merely not equal."""
-    if left is None or right is None:
-        return operator == "<>" and left is not right
-    (kind, content), *_ = left.items()
-    if kind not in right:
-        return operator == "<>"
-    if kind == "N":
-        return compare(Decimal(content), Decimal(right[kind]))
-    return compare(content, right[kind])
+    compare, differs = _COMPARE[word], word == "<>"
 
+    def holds(item: Item, values: Values) -> bool:
+        left, right = left_of(item, values), right_of(item, values)
+        if left is None or right is None:
+            return differs and left is not right
+        (kind, content), *_ = left.items()
+        if kind not in right:
+            return differs
+        if kind == "N":
+            return bool(compare(Decimal(content), Decimal(right[kind])))
+        return bool(compare(content, right[kind]))
 
-def _between(value: Value | None, low: Value | None, high: Value | None) -> bool:
-    at_least, at_most = _COMPARE[">="], _COMPARE["<="]
-    return _holds(at_least, ">=", value, low) and _holds(at_most, "<=", value, high)
+    return holds
 
 
 def _begins_with(value: Value | None, prefix: Value | None) -> bool:
