@@ -29,7 +29,7 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.settings import ControlSettings, LambdaContext, plain_aws
 from handlers.store.event_reader import EventReader
 from handlers.store.overflow import Objects
-from handlers.store.stream_records import StreamRecords
+from handlers.store.stream_records import Layout, StreamRecords
 
 # To show and to stop a stream takes six requests at most, and the function has 20 seconds.
 TRIES = 2
@@ -132,20 +132,15 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return routes.console(resource, fields.get("pathParameters"))
     view = resource.rpartition("/")[2]
     if view in views.by_name:
-        return _view(view, stream_id, profile)
+        return said(200, views.by_name[view](stream_id, _read(stream_id, profile), _now_ms()))
     if resource.endswith(EVENTS):
         accept, last_event_id = (routes.read_header(fields, name) for name in ("accept", "last-event-id"))
         request = event_pages.LISTING.read(query, last_event_id)
         return _events(stream_id, profile, request, event_pages.representation(accept))
     if resource.endswith(GAPS):
         return _gaps(stream_id, profile, gaps.LISTING.read(query))
-    return _get(stream_id, profile)
-
-
-def _view(view: str, stream_id: str, profile: str) -> Answer:
-    """200 with what handlers/api/views.py computes."""
-    records = _read(stream_id, profile)
-    return said(200, views.by_name[view](stream_id, records, _now_ms()))
+    answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
+    return said(200, answer | _delivery(stream_id, profile))
 
 
 def _read(stream_id: str, profile: str) -> Records:
@@ -156,18 +151,19 @@ def _read(stream_id: str, profile: str) -> Records:
     return records
 
 
-def _get(stream_id: str, profile: str) -> Answer:
-    """200 with what handlers/api/status.py computes."""
-    answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
-    return said(200, {**answer, **_delivery(stream_id, profile)})
-
-
 def _records(stream_id: str, profile: str) -> Records:
     """The stream's records as they are."""
     records = store.read(stream_id)
     if records is None:
         raise _unknown(stream_id, profile)
     return records
+
+
+def _layout(stream_id: str, profile: str) -> Layout:
+    layout = store.layout(stream_id)
+    if layout is None:
+        raise _unknown(stream_id, profile)
+    return layout
 
 
 def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
@@ -201,9 +197,7 @@ def _streams(request: PageRequest) -> Answer:
 
 def _events(stream_id: str, profile: str, request: PageRequest, kind: str) -> Answer:
     """200 with a page of events, as docs/store.md describes it, in the representation `kind`."""
-    layout = store.layout(stream_id)
-    if layout is None:
-        raise _unknown(stream_id, profile)
+    layout = _layout(stream_id, profile)
     event_pages.check_place(request.after, layout.order)
     late_at_s = time.monotonic() + PAGE_S
     begin = reader.place_at(stream_id, layout.partitions, request.from_ms, layout.order)
@@ -246,8 +240,7 @@ def _delete(stream_id: str, profile: str) -> Answer:
 
 def _redrive(stream_id: str, profile: str) -> Answer:
     """200 with the outcomes of the stream's dead-letter messages."""
-    if store.layout(stream_id) is None:
-        raise _unknown(stream_id, profile)
+    _layout(stream_id, profile)
     # Few ask for it, and what is imported lengthens each cold start.
     from handlers.redrive.redriving import Stage, redriven
     from handlers.redrive.restore import Events

@@ -19,9 +19,7 @@ READ_S = 2
 
 def dynamodb(plain: PlainAws | None, *, tries: int) -> Any:
     """A client with the calls that the store makes; a request is sent `tries` times at most."""
-    if plain is None:
-        return boto3_client("dynamodb", tries)
-    return _plain(plain, plain.dynamodb_url, "dynamodb", tries)
+    return boto3_client("dynamodb", tries) if plain is None else _plain(plain, plain.dynamodb_url, "dynamodb", tries)
 
 
 def queue(plain: PlainAws | None, *, tries: int) -> Any:
@@ -35,8 +33,7 @@ def bucket(plain: PlainAws | None, *, tries: int) -> Any:
         return boto3_client("s3", tries)
     from handlers.aws.plain_clients import PlainS3
 
-    signer = _signer(plain, "s3")
-    return PlainS3(plain.s3_url, signer, tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
+    return PlainS3(plain.s3_url, _signer(plain, "s3"), tries=tries, connect_timeout_s=CONNECT_S, read_timeout_s=READ_S)
 
 
 def functions(plain: PlainAws | None, *, read_timeout_s: int) -> Any:

@@ -1,7 +1,5 @@
 """AWS as the embedded engine plays it, in a process of its own: the tables and the queue that the handlers use."""
 
-import importlib
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from handlers.store.overflow import Objects
 from handlers.store.stream_records import StreamRecords
 from tests.handlers import engine
 from tests.handlers.aws import BUCKET, CONTROL, EVENTS, Aws
+from tests.handlers.context import cold_start
 
 
 @pytest.fixture(scope="session")
@@ -78,11 +77,9 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     }.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "demo.toml").write_text("")
-    sys.modules.pop("handlers.control", None)
-    module = importlib.import_module("handlers.control")
-    monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
-    monkeypatch.setattr(module.views, "store", module.store)
-    monkeypatch.setattr(module.views, "sqs", lambda: aws.sqs)
-    monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
-    yield module
-    sys.modules.pop("handlers.control", None)
+    with cold_start("handlers.control") as module:
+        monkeypatch.setattr(module, "store", StreamRecords(aws.dynamodb, CONTROL, EVENTS))
+        monkeypatch.setattr(module.views, "store", module.store)
+        monkeypatch.setattr(module.views, "sqs", lambda: aws.sqs)
+        monkeypatch.setattr(module, "reader", EventReader(aws.dynamodb, EVENTS, Objects(lambda: aws.s3, BUCKET).get))
+        yield module

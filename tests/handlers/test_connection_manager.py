@@ -1,15 +1,11 @@
 """The Lambda handler: what it takes, returns, raises, logs and counts, in a sandbox of its own."""
 
-import importlib
 import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import boto3
@@ -21,9 +17,11 @@ from handlers.run import stream_invocation
 from handlers.settings import Settings
 from local.costs import stage_costs
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
+from tests.handlers.context import cold_start
 from tests.handlers.servers import UNTIL_CLOSE, Peer, certificate, serving
 from tests.handlers.test_settings import environment
 
+MANAGER = "handlers.connection_manager"
 PROFILE = """
 address = "${UPSTREAM_TEST}/{streamId}?q=secret-query"
 allow_private = true
@@ -69,18 +67,8 @@ def sandbox(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@contextmanager
-def cold_start() -> Iterator[ModuleType]:
-    """The module as a new sandbox imports it; afterwards the next import is a cold start again."""
-    sys.modules.pop("handlers.connection_manager", None)
-    try:
-        yield importlib.import_module("handlers.connection_manager")
-    finally:
-        sys.modules.pop("handlers.connection_manager", None)
-
-
 def call(event: Any, context: LambdaContext | None = None) -> Any:
-    with cold_start() as module:
+    with cold_start(MANAGER) as module:
         return module.handler(event, context or LambdaContext())
 
 
@@ -298,7 +286,7 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     """Nothing of one invocation is in the next one's logs, metrics or counts."""
     with serving(end_after(b"data: a\n\nevent: end\ndata: x\n\n")) as server:
         monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with cold_start() as module:
+        with cold_start(MANAGER) as module:
             first = module.handler(an_event("demo:a", lane="A"), LambdaContext("r1"))
             capsys.readouterr()
             second = module.handler(an_event("demo:b"), LambdaContext("r2"))
@@ -352,7 +340,10 @@ def test_a_wrong_event_or_profile_is_one_clear_sentence(aws: Aws, sandbox: Path,
 def test_a_missing_variable_fails_the_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The import raises, naming the variable."""
     monkeypatch.delenv("CONTROL_TABLE")
-    with pytest.raises(ValueError, match=r"^the variable CONTROL_TABLE is not set$"), cold_start():
+    with (
+        pytest.raises(ValueError, match=r"^the variable CONTROL_TABLE is not set$"),
+        cold_start(MANAGER),
+    ):
         pass
     assert "CONTROL_TABLE" not in os.environ
 

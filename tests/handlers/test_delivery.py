@@ -1,8 +1,6 @@
 """The function that delivers, as Lambda calls it, with its own clients, at a server that answers as AWS does."""
 
-import importlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from handlers.aws import clients
+from tests.handlers.context import Context, cold_start
 from tests.handlers.deliver.records import event, item_record
 from tests.http_server import Answer, Request, answering
 
@@ -38,10 +37,8 @@ class Aws:
         return 200, {"Entries": [{"EventId": "1"} for _ in body.get("Entries", ())], "FailedEntryCount": 0}
 
 
-class Context:
+class Timed(Context):
     """Lambda's context object."""
-
-    aws_request_id = "test"
 
     def get_remaining_time_in_millis(self) -> int:
         """As at the beginning."""
@@ -82,9 +79,8 @@ def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     }.items():
         monkeypatch.setenv(name, value)
     clients.boto3_client.cache_clear()
-    sys.modules.pop("handlers.delivery", None)
-    yield importlib.import_module("handlers.delivery")
-    sys.modules.pop("handlers.delivery", None)
+    with cold_start("handlers.delivery") as module:
+        yield module
     clients.boto3_client.cache_clear()
 
 
@@ -92,7 +88,7 @@ def call(delivery: ModuleType, key: str) -> Any:
     """One call with one event, which was written now."""
     record = item_record("prices:eur", event(key), 1)
     record["dynamodb"]["ApproximateCreationDateTime"] = time.time()
-    return delivery.handler({"Records": [record]}, Context())
+    return delivery.handler({"Records": [record]}, Timed())
 
 
 def test_a_function_may_take_its_time(aws: Aws, delivery: ModuleType) -> None:
