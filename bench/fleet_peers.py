@@ -11,8 +11,8 @@ The first line that it prints are both ports. Then it answers lines: `tables HOS
 
 import asyncio
 import contextlib
-import heapq
 import json
+import math
 import re
 import sys
 import time
@@ -43,11 +43,11 @@ def frame(stream: int, number: int) -> bytes:
 
 @dataclass(slots=True)
 class Served:
-    """One stream: who is connected, what was sent, and for how long nobody was connected in between."""
+    """One stream: its connections, what was sent, and for how long it had none in between."""
 
     number: int
     phase: float
-    peers: set[asyncio.StreamWriter] = field(default_factory=set)
+    connected: int = 0
     sent: set[int] = field(default_factory=set)
     openings: int = 0
     left_s: float | None = None
@@ -61,56 +61,41 @@ class Upstream:
         self._every_s = every_s
         self._origin_s = time.monotonic()
         self.streams = [Served(number, number * _GOLDEN % 1) for number in range(streams)]
-        self._is_quiet = False
-        self._last_s = 0.0
-
-    def _newest(self, stream: Served) -> int:
-        """The number of the stream's newest event."""
-        now_s = self._last_s if self._is_quiet else time.monotonic()
-        return max(0, int((now_s - self._origin_s) / self._every_s - stream.phase) + 1)
+        self._last_s = math.inf
 
     def quiet(self) -> None:
         """Has no event from now on."""
-        self._is_quiet, self._last_s = True, time.monotonic()
+        self._last_s = time.monotonic()
 
-    async def run(self) -> None:
-        """Sends each event to whoever is connected when it happens."""
-        due = [(self._origin_s + one.phase * self._every_s, one.number) for one in self.streams]
-        heapq.heapify(due)
-        while not self._is_quiet:
-            at_s, number = heapq.heappop(due)
-            await asyncio.sleep(max(0.0, at_s - time.monotonic()))
-            if not self._is_quiet:
-                stream = self.streams[number]
-                event = round((at_s - self._origin_s) / self._every_s - stream.phase) + 1
-                self._send(stream, event, stream.peers)
-            heapq.heappush(due, (at_s + self._every_s, number))
-
-    def _send(self, stream: Served, event: int, peers: set[asyncio.StreamWriter]) -> None:
-        if peers:
-            stream.sent.add(event)
-        for peer in peers:
-            peer.write(frame(stream.number, event))
+    async def _send(self, stream: Served, number: int, writer: asyncio.StreamWriter) -> None:
+        """Sends the events from this number on, each when it happens; those that have happened at once."""
+        while (due_s := self._origin_s + (stream.phase + number - 1) * self._every_s) <= self._last_s:
+            if (wait_s := due_s - time.monotonic()) > 0:
+                await asyncio.sleep(wait_s)
+                continue
+            stream.sent.add(number)
+            writer.write(frame(stream.number, number))
+            number += 1
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers one connection until its client ends it, or this process does."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             stream = self.streams[int(head.split()[1].rsplit(b"/", 1)[1])]
-            cursor = re.search(rb"last-event-id: *(\d+)", head, re.IGNORECASE)
-            writer.write(HEAD)
-            newest = self._newest(stream)
-            for number in range(int(cursor[1]) + 1 if cursor else newest + 1, newest + 1):
-                self._send(stream, number, {writer})
-            if stream.left_s is not None and not stream.peers:
-                stream.gaps_ms.append((time.monotonic() - stream.left_s) * 1000)
-            stream.peers.add(writer)
+            cursor, now_s = re.search(rb"last-event-id: *(\d+)", head, re.IGNORECASE), time.monotonic()
+            newest = max(0, int((min(now_s, self._last_s) - self._origin_s) / self._every_s - stream.phase) + 1)
+            if stream.left_s is not None and not stream.connected:
+                stream.gaps_ms.append((now_s - stream.left_s) * 1000)
+            stream.connected += 1
             stream.openings += 1
+            writer.write(HEAD)
+            sending = asyncio.create_task(self._send(stream, (int(cursor[1]) if cursor else newest) + 1, writer))
             try:
                 while await reader.read(_READ):
                     pass
             finally:
-                stream.peers.discard(writer)
+                sending.cancel()
+                stream.connected -= 1
                 stream.left_s = time.monotonic()
         writer.close()
 
@@ -118,7 +103,7 @@ class Upstream:
         """What there was until now, in all."""
         gaps_ms = [gap_ms for one in self.streams for gap_ms in one.gaps_ms]
         return {
-            "connected": sum(bool(one.peers) for one in self.streams),
+            "connected": sum(one.connected > 0 for one in self.streams),
             "openings": sum(one.openings for one in self.streams),
             "sent": sum(len(one.sent) for one in self.streams),
             "gaps": len(gaps_ms),
@@ -170,7 +155,6 @@ async def serve(streams: int, every_s: float) -> None:
     upstream, counted = Upstream(streams, every_s), Counted()
     servers = [await asyncio.start_server(one.serve, HOST, 0, backlog=1024) for one in (upstream, counted)]
     print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
-    events = asyncio.create_task(upstream.run())
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while words := (await lines.readline()).decode().split():
@@ -183,7 +167,6 @@ async def serve(streams: int, every_s: float) -> None:
                 _say(upstream.counts() | {"requests": counted.requests})
             case ["report"]:
                 _say([[sorted(one.sent), one.gaps_ms] for one in upstream.streams])
-    events.cancel()
 
 
 def _say(what: Any) -> None:

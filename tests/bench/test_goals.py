@@ -165,7 +165,7 @@ def test_a_fleets_upstream_resumes_and_remembers() -> None:
         writer.close()
         await writer.wait_closed()
         server.close()
-        while upstream.streams[0].peers:
+        while upstream.streams[0].connected:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.01)  # its side is closed too
         return read, upstream
