@@ -18,45 +18,41 @@ from endpoint import (
     refusal,
 )
 
+_CONSTRAINT = "1 validation error detected: Value{} at '{}' failed to satisfy constraint: Member must {}"
+_BAD = {"name": "bad", "roleArn": ROLE, "definition": json.dumps(PASS)}
+_EXECUTION = PREFIX.replace("stateMachine", "execution") + "a:b"
 
-def test_bad_requests_have_awss_names(states: Any) -> None:
-    """For a bad definition, role and ARN, and a value out of its set."""
-    request = {"name": "bad", "roleArn": ROLE}
-    refused = refusal(states.create_state_machine, **request, definition='{"StartAt": "S"}')
-    assert refused == (
-        "InvalidDefinition",
-        "Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: These fields are required: [States] at /'",
-    )
-    assert refusal(states.create_state_machine, **request, definition="no")[0] == "InvalidDefinition"
-    assert (
-        refusal(states.create_state_machine, **request, definition='{"TimeoutSeconds": NaN}')[0] == "InvalidDefinition"
-    )
-    assert refusal(states.create_state_machine, **request, definition=" " * 1_048_577) == (
-        "ValidationException",
-        "1 validation error detected: Value at 'definition' failed to satisfy constraint: "
-        "Member must have length less than or equal to 1048576",
-    )
-    assert refusal(states.create_state_machine, name="b", roleArn="me", definition=json.dumps(PASS)) == (
-        "InvalidArn",
-        "Invalid Role Arn: 'me'",
-    )
-    assert refusal(states.describe_state_machine, stateMachineArn="x") == ("InvalidArn", "Invalid Arn: 'x'")
-    execution = PREFIX.replace("stateMachine", "execution") + "a:b"
-    assert refusal(states.describe_state_machine, stateMachineArn=execution) == (
-        "InvalidArn",
-        "Invalid Arn: 'Resource type not valid in this context: execution'",
-    )
-    assert refusal(states.create_state_machine, **request, definition=json.dumps(PASS), type="FAST") == (
-        "ValidationException",
-        "1 validation error detected: Value 'FAST' at 'type' failed to satisfy constraint: "
-        "Member must satisfy enum value set: [STANDARD, EXPRESS]",
-    )
-    assert refusal(states.list_state_machines, maxResults=1001)[0] == "ValidationException"
-    described = {"definition": json.dumps(PASS), "versionDescription": "first"}
-    assert refusal(states.create_state_machine, **request, **described) == (
-        "ValidationException",
-        "Version description can only be set when publish is true",
-    )
+
+@pytest.mark.parametrize(
+    ("action", "parameters", "code", "message"),
+    [
+        ("create_state_machine", _BAD | {"definition": '{"StartAt": "S"}'}, "InvalidDefinition",
+         "Invalid State Machine Definition: 'SCHEMA_VALIDATION_FAILED: These fields are required: [States] at /'"),
+        ("create_state_machine", _BAD | {"definition": "no"}, "InvalidDefinition", None),
+        ("create_state_machine", _BAD | {"definition": '{"TimeoutSeconds": NaN}'}, "InvalidDefinition", None),
+        ("create_state_machine", _BAD | {"definition": " " * 1_048_577}, "ValidationException",
+         _CONSTRAINT.format("", "definition", "have length less than or equal to 1048576")),
+        ("create_state_machine", _BAD | {"name": "t" * 81}, "ValidationException",
+         _CONSTRAINT.format(f" '{'t' * 81}'", "name", "have length less than or equal to 80")),
+        ("create_state_machine", _BAD | {"roleArn": "me"}, "InvalidArn", "Invalid Role Arn: 'me'"),
+        ("create_state_machine", _BAD | {"roleArn": "arn:aws:iam::1:role/a"}, "InvalidArn", None),
+        ("create_state_machine", _BAD | {"type": "FAST"}, "ValidationException",
+         _CONSTRAINT.format(" 'FAST'", "type", "satisfy enum value set: [STANDARD, EXPRESS]")),
+        ("create_state_machine", _BAD | {"versionDescription": "first"}, "ValidationException",
+         "Version description can only be set when publish is true"),
+        ("describe_state_machine", {"stateMachineArn": "x"}, "InvalidArn", "Invalid Arn: 'x'"),
+        ("describe_state_machine", {"stateMachineArn": _EXECUTION}, "InvalidArn",
+         "Invalid Arn: 'Resource type not valid in this context: execution'"),
+        ("list_state_machines", {"maxResults": 1001}, "ValidationException", None),
+        ("start_execution", {"stateMachineArn": PREFIX + "deployed", "input": ""}, "InvalidExecutionInput", None),
+    ],
+)  # fmt: skip
+def test_bad_requests_have_awss_names(
+    states: Any, action: str, parameters: dict[str, Any], code: str, message: str | None
+) -> None:
+    """For a bad definition, role, ARN and input, and a value out of its set or bounds."""
+    refused = refusal(getattr(states, action), **parameters)
+    assert refused == (code, refused[1] if message is None else message)
 
 
 @pytest.mark.parametrize(("pattern", "output"), [("sync", '{"n":5}'), ("sync:2", {"n": 5})])
@@ -100,25 +96,13 @@ def test_a_task_can_call_any_action_of_step_functions(states: Any) -> None:
 
 
 def test_definitions_are_judged(states: Any) -> None:
-    """ValidateStateMachineDefinition creates nothing."""
+    """Every problem in the order of their places, at most as many as requested; nothing is created."""
     good = states.validate_state_machine_definition(definition=json.dumps(PASS))
     assert (good["result"], good["diagnostics"], good["truncated"]) == ("OK", [], False)
-    bad = states.validate_state_machine_definition(definition="{}", type="EXPRESS")
-    assert (bad["result"], bad["diagnostics"]) == (
-        "FAIL",
-        [
-            {
-                "severity": "ERROR",
-                "code": "SCHEMA_VALIDATION_FAILED",
-                "location": "/",
-                "message": "These fields are required: [States, StartAt]",
-            }
-        ],
-    )
-
-
-def test_every_problem_of_a_definition_is_reported(states: Any) -> None:
-    """In the order of their places, at most as many as requested."""
+    judged = states.validate_state_machine_definition(definition="{}", type="EXPRESS")
+    problem = {"severity": "ERROR", "code": "SCHEMA_VALIDATION_FAILED", "location": "/"}
+    message = "These fields are required: [States, StartAt]"
+    assert (judged["result"], judged["diagnostics"]) == ("FAIL", [problem | {"message": message}])
     bad = {"StartAt": "S", "States": {"S": {"Type": "Pass", "Next": "T"}, "U": {"Type": "Wait", "End": True}}}
     judged = states.validate_state_machine_definition(definition=json.dumps(bad))
     assert [one["location"] for one in judged["diagnostics"]] == ["/States/U", "/States/S/Next"]

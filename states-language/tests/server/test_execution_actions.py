@@ -100,8 +100,10 @@ def test_a_start_that_is_refused_has_the_name_that_aws_gives_it(states: Any) -> 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", 'a"b', "a\\b", "a\x01", "malformed*"])
 def test_names_that_aws_refuses(states: Any, name: str) -> None:
-    """White space, brackets, wildcards, special and control characters: InvalidName."""
+    """White space, brackets, wildcards, special and control characters: InvalidName, of executions and machines."""
     assert refusal(states.start_execution, **DEPLOYED, name=name)[0] == "InvalidName"
+    machine = {"name": name, "definition": json.dumps(PASS), "roleArn": ROLE}
+    assert refusal(states.create_state_machine, **machine) == ("InvalidName", f"Invalid Name: '{name}'")
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,6 @@ def test_creating_again_is_no_error_unless_something_differs(states: Any) -> Non
     assert other[0] == "StateMachineAlreadyExists"
 
 
-@pytest.mark.parametrize("name", ["a b", "a/b", "a:b", "a*", "a$", "a\x01"])
-def test_names_that_no_machine_may_have(states: Any, name: str) -> None:
-    """White space, special and control characters: InvalidName."""
-    refused = refusal(states.create_state_machine, name=name, definition=json.dumps(PASS), roleArn=ROLE)
-    assert refused == ("InvalidName", f"Invalid Name: '{name}'")
-
-
 def test_a_running_execution_keeps_its_definition(states: Any) -> None:
     """An update is for the next execution; DescribeStateMachineForExecution says what each one runs."""
     arn = created(states, "changes", WAIT)

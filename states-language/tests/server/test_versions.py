@@ -200,20 +200,3 @@ def test_a_token_of_another_filter_is_refused(states: Any) -> None:
         "InvalidToken",
         "Invalid Token: 'Input inconsistent with page token'",
     )
-
-
-def test_a_name_that_is_too_long_and_an_input_that_is_empty(states: Any) -> None:
-    """Each has AWS's error."""
-    name = "t" * 81
-    message = f"1 validation error detected: Value '{name}' at 'name' failed to satisfy constraint: "
-    request = {"definition": json.dumps(PASS), "roleArn": ROLE}
-    assert refusal(states.create_state_machine, name=name, **request) == (
-        "ValidationException",
-        message + "Member must have length less than or equal to 80",
-    )
-    assert refusal(states.create_state_machine, name="n", **request | {"roleArn": "arn:aws:iam::1:role/a"})[0] == (
-        "InvalidArn"
-    )
-    assert refusal(states.start_execution, stateMachineArn=created(states, "inputs"), input="")[0] == (
-        "InvalidExecutionInput"
-    )

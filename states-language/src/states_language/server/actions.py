@@ -24,13 +24,13 @@ from states_language import Machine, Tokens
 from states_language.clock import Clock
 from states_language.scheduling.lanes import SHORT, yield_for
 from states_language.server.activities import Activities
-from states_language.server.activity_actions import ActivityActions, TaskActions
-from states_language.server.diagnostics import ValidationAction, examine, is_examined
+from states_language.server.activity_actions import ActivityActions
+from states_language.server.diagnostics import examine, is_examined
 from states_language.server.execution_actions import ExecutionActions, Express
 from states_language.server.executions import Executions
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution
-from states_language.server.machine_actions import MachineActions, TagActions
+from states_language.server.machine_actions import MachineActions
 from states_language.server.machines import Machines, StateMachine
 from states_language.server.map_run_actions import MapRunActions
 from states_language.server.reading import Reader
@@ -92,12 +92,9 @@ class StepFunctions:
         sys.setswitchinterval(0.001)
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
-            **MachineActions(machines, executions).actions(),
+            **MachineActions(machines, executions, activities).actions(),
             **VersionActions(machines).actions(),
-            **TagActions(machines, activities).actions(),
-            **TaskActions(self.tokens).actions(),
-            **ValidationAction().actions(),
-            **ActivityActions(activities).actions(),
+            **ActivityActions(activities, self.tokens).actions(),
             **MapRunActions(executions).actions(),
             **StateTestAction(executions, clock, self._reader).actions(),
         }

@@ -31,10 +31,11 @@ _POLL_S = 60.0
 
 
 class ActivityActions(Actions):
-    """The actions on activities."""
+    """The actions on activities and on task tokens."""
 
-    def __init__(self, activities: Activities) -> None:
+    def __init__(self, activities: Activities, tokens: Tokens) -> None:
         self._activities = activities
+        self._tokens = tokens
 
     def _create_activity(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
@@ -80,18 +81,6 @@ class ActivityActions(Actions):
         except KeyError:
             raise Refusal("ActivityDoesNotExist", f"Activity does not exist: '{activity_arn}'") from None
 
-
-def _described(activity: Activity) -> Answer:
-    answer: Answer = {"activityArn": activity.arn, "name": activity.name, "creationDate": activity.created_ms}
-    return answer | {"encryptionConfiguration": activity.encryption}
-
-
-class TaskActions(Actions):
-    """The actions on task tokens."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-
     def _send_task_success(self, parameters: Parameters) -> Answer:
         text = parameters["output"]
         with _translated_errors():
@@ -115,6 +104,11 @@ class TaskActions(Actions):
         with _translated_errors():
             self._tokens.beat(parameters["taskToken"])
         return {}
+
+
+def _described(activity: Activity) -> Answer:
+    answer: Answer = {"activityArn": activity.arn, "name": activity.name, "creationDate": activity.created_ms}
+    return answer | {"encryptionConfiguration": activity.encryption}
 
 
 @contextlib.contextmanager

@@ -13,10 +13,9 @@ from states_language.definition.fields import below
 from states_language.definition.pointers import keys, value_at
 from states_language.server.json_messages import message_and_place, strict
 from states_language.server.reading import Remembered
-from states_language.server.requests import Actions, Answer, Parameters, Refusal
+from states_language.server.requests import Refusal
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
-_DEFAULT_COUNT = 100
 MOST_REMEMBERED = 3_000_000
 MOST_READ = 4_000_000
 """The characters of the definitions that are remembered, and of those that are read to list the problems of one."""
@@ -24,16 +23,6 @@ _EXPRESS = "Express state machine does not support"
 _RESOURCE = "The resource provided "
 _BOUNDS = re.compile(r"must be between (-?\d+) and (\d+)")
 _NO_STATE = re.compile(r"there is no state '.*'", re.DOTALL)
-
-
-class ValidationAction(Actions):
-    """ValidateStateMachineDefinition."""
-
-    def _validate_state_machine_definition(self, parameters: Parameters) -> Answer:
-        reports = diagnostics(parameters["definition"], parameters.get("type") or "STANDARD")
-        # "The default value is 100. … If the number of diagnostics exceeds it, truncated is true" (API reference).
-        shown = reports[: parameters.get("maxResults") or _DEFAULT_COUNT]
-        return {"result": "FAIL" if reports else "OK", "diagnostics": shown, "truncated": len(shown) < len(reports)}
 
 
 def refuse_bad(definition: str, kind: str) -> None:

@@ -23,15 +23,17 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """The configurations of a machine that a request leaves out."""
 _IAM_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+")
+_MOST_TAGS = 50
 _LOG_GROUP = re.compile(r"arn:aws[a-z-]*:logs:[a-z0-9-]+:\d{12}:log-group:[^:]+:\*")
 
 
 class MachineActions(Actions):
-    """The actions on state machines."""
+    """The actions on state machines, and on the tags of machines and activities."""
 
-    def __init__(self, machines: Machines, executions: Executions) -> None:
+    def __init__(self, machines: Machines, executions: Executions, activities: Activities) -> None:
         self._machines = machines
         self._executions = executions
+        self._activities = activities
 
     def _create_state_machine(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
@@ -119,6 +121,33 @@ class MachineActions(Actions):
         shown, rest = page(parameters, "stateMachines", machines, lambda one: one.arn)
         return {"stateMachines": [_described(one) for one in shown]} | rest
 
+    def _tag_resource(self, parameters: Parameters) -> Answer:
+        resource_arn, tags = self._tagged(parameters)
+        self._put(resource_arn, added(tags, parameters["tags"]))
+        return {}
+
+    def _untag_resource(self, parameters: Parameters) -> Answer:
+        resource_arn, tags = self._tagged(parameters)
+        self._put(resource_arn, {key: value for key, value in tags.items() if key not in parameters["tagKeys"]})
+        return {}
+
+    def _list_tags_for_resource(self, parameters: Parameters) -> Answer:
+        return {"tags": [{"key": key, "value": value} for key, value in self._tagged(parameters)[1].items()]}
+
+    def _tagged(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
+        resource_arn = arn(parameters, "resourceArn", "stateMachine", "activity")
+        if resource_arn in self._machines:
+            return resource_arn, self._machines[resource_arn].described.tags
+        if resource_arn in self._activities:
+            return resource_arn, self._activities.get(resource_arn).tags
+        raise Refusal("ResourceNotFound", f"Resource not found: '{resource_arn}'")
+
+    def _put(self, resource_arn: str, tags: dict[str, str]) -> None:
+        if resource_arn in self._machines:
+            self._machines.tag(resource_arn, tags)
+        else:
+            self._activities.tag(resource_arn, tags)
+
 
 def _described(one: Described) -> Answer:
     return {
@@ -173,44 +202,6 @@ def _role(parameters: Parameters) -> str:
 def _check_description(parameters: Parameters) -> None:
     if parameters.get("versionDescription") is not None and not parameters.get("publish"):
         raise Refusal("ValidationException", "Version description can only be set when publish is true")
-
-
-_MOST_TAGS = 50
-
-
-class TagActions(Actions):
-    """The actions on tags."""
-
-    def __init__(self, machines: Machines, activities: Activities) -> None:
-        self._machines = machines
-        self._activities = activities
-
-    def _tag_resource(self, parameters: Parameters) -> Answer:
-        resource_arn, tags = self._tagged(parameters)
-        self._put(resource_arn, added(tags, parameters["tags"]))
-        return {}
-
-    def _untag_resource(self, parameters: Parameters) -> Answer:
-        resource_arn, tags = self._tagged(parameters)
-        self._put(resource_arn, {key: value for key, value in tags.items() if key not in parameters["tagKeys"]})
-        return {}
-
-    def _list_tags_for_resource(self, parameters: Parameters) -> Answer:
-        return {"tags": [{"key": key, "value": value} for key, value in self._tagged(parameters)[1].items()]}
-
-    def _tagged(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
-        resource_arn = arn(parameters, "resourceArn", "stateMachine", "activity")
-        if resource_arn in self._machines:
-            return resource_arn, self._machines[resource_arn].described.tags
-        if resource_arn in self._activities:
-            return resource_arn, self._activities.get(resource_arn).tags
-        raise Refusal("ResourceNotFound", f"Resource not found: '{resource_arn}'")
-
-    def _put(self, resource_arn: str, tags: dict[str, str]) -> None:
-        if resource_arn in self._machines:
-            self._machines.tag(resource_arn, tags)
-        else:
-            self._activities.tag(resource_arn, tags)
 
 
 def added(tags: dict[str, str], more: list[dict[str, str]]) -> dict[str, str]:

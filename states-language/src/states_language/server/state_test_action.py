@@ -11,7 +11,7 @@ from states_language import DefinitionError, Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock
 from states_language.failures import StateError
 from states_language.scheduling.lanes import yield_for
-from states_language.server.diagnostics import invalid, refuse_bad
+from states_language.server.diagnostics import diagnostics, invalid, refuse_bad
 from states_language.server.executions import Executions
 from states_language.server.json_messages import message_and_place, strict
 from states_language.server.reading import Reader
@@ -20,6 +20,7 @@ from states_language.server.single_state import NAME, NoSuchState, StateTest, St
 from states_language.timestamps import written
 from states_language.values import Document, compact, parsed
 
+_DEFAULT_COUNT = 100
 _TEXTS = ("output", "error", "cause", "nextState", "status")
 _NEEDS_A_MOCK = (
     "TestState API does not support Map or Parallel states. "
@@ -29,12 +30,18 @@ _NUMBERS = ("maxConcurrency", "toleratedFailureCount", "toleratedFailurePercenta
 
 
 class StateTestAction(Actions):
-    """TestState; `perform` of the executions does the work of a Task that is not mocked."""
+    """TestState and ValidateStateMachineDefinition; a Task that is not mocked does its work as an execution's does."""
 
     def __init__(self, executions: Executions, clock: Clock, reader: Reader) -> None:
         self._executions = executions
         self._reader = reader
         self._clock = clock
+
+    def _validate_state_machine_definition(self, parameters: Parameters) -> Answer:
+        reports = diagnostics(parameters["definition"], parameters.get("type") or "STANDARD")
+        # "The default value is 100. … If the number of diagnostics exceeds it, truncated is true" (API reference).
+        shown = reports[: parameters.get("maxResults") or _DEFAULT_COUNT]
+        return {"result": "FAIL" if reports else "OK", "diagnostics": shown, "truncated": len(shown) < len(reports)}
 
     async def _test_state(self, parameters: Parameters) -> Answer:
         length = len(parameters["definition"])
