@@ -9,7 +9,8 @@ import contextlib
 import http.client
 import io
 import re
-from typing import Any, NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 # RFC 9112, sections 4 to 6: the status, one Content-Length, no other coding, and nothing said of closing.
 _FIELDS = rb"(?:(?!content-length|transfer-encoding|connection)[!-9;-~]++:[^\r\n]*+\r\n|connection: ?keep-alive\r\n)*+"
@@ -67,20 +68,11 @@ def read_response(file: io.BufferedReader) -> Response:
 
 def by_http_client(file: io.BufferedReader) -> Response:
     """As `read_response`, for any answer."""
-    with contextlib.closing(http.client.HTTPResponse(cast(Any, _FileSocket(file)), method="POST")) as response:
+    # http.client asks a socket for a file alone, and there is one already.
+    socket: Any = SimpleNamespace(makefile=lambda _mode: file)
+    with contextlib.closing(http.client.HTTPResponse(socket, method="POST")) as response:
         response.begin()
         data = response.read()
         values = [value.strip(" \t") for value in response.headers.get_all("x-amzn-requestid", [])]
         request_id = next((value for value in values if _ID.fullmatch(value)), "")
         return Response(response.status, data, not response.will_close, request_id)
-
-
-class _FileSocket:
-    """Stands in for a socket in http.client: its file is the one that exists already."""
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        self._file = file
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """The file."""
-        return self._file

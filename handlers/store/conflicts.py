@@ -16,7 +16,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
@@ -34,14 +33,6 @@ STORED, DEAD_LETTERED = "stored", "dead-lettered"
 Known = tuple[int, StreamEvent]
 
 
-class Settled(NamedTuple):
-    """How many came under a known key with another body, and how many of those were stored or dead-lettered."""
-
-    conflicts: int = 0
-    stored: int = 0
-    dead_lettered: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Conflicts:
     """The events of one write whose keys are known; `make` returns the item of an event, `put` stores one."""
@@ -52,15 +43,14 @@ class Conflicts:
     put: Callable[[StreamEvent, Item], str]
     keeps_both: bool
 
-    def settle(self, known: Iterable[Known]) -> Settled:
-        """What the events come to, one after the other in the order in which they came."""
+    def settle(self, known: Iterable[Known]) -> list[str]:
+        """The outcome of each event that came under a known key with another body, "" where it is not stored."""
         pairs = [(number, event, self.make(number, event)) for number, event in sorted(known)]
         stored: dict[str, Item] = {}
         for keys in _in_parts(item for *_, item in pairs):
             stored |= self._read(keys)
         outcomes = [self._settle_one(number, event, item, stored) for number, event, item in pairs]
-        conflicts = [outcome for outcome in outcomes if outcome is not None]
-        return Settled(len(conflicts), conflicts.count(STORED), conflicts.count(DEAD_LETTERED))
+        return [outcome for outcome in outcomes if outcome is not None]
 
     def _settle_one(self, number: int, event: StreamEvent, item: Item, stored: dict[str, Item]) -> str | None:
         """The outcome of one that is a conflict, "" where it is not stored; None for a duplicate."""

@@ -22,7 +22,7 @@ from handlers.store.control_writes import Change, Words, mark, to_change
 from handlers.store.event_items import DEFAULT_POLICY, StoragePolicy
 from handlers.store.event_writer import EventWriter
 from handlers.store.ledger_records import LedgerRecords
-from handlers.store.overflow import DeadLetterQueue, Objects, no_client
+from handlers.store.overflow import DeadLetterQueue, Objects, Singles
 from handlers.store.typed_values import Item
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Store:
         control_table: str,
         dead_letter_queue_url: str,
         events_bucket: str = "",
-        s3: Callable[[], Any] = no_client,
+        s3: Callable[[], Any] = lambda: None,  # where there is no bucket it is never called
         ledger_keep_days: int = 0,
         memory_mb: Callable[[], int] | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -63,7 +63,8 @@ class Store:
         self.ledger = LedgerRecords(dynamodb, control_table, ledger_keep_days)
         self._events_table = events_table
         self._objects, self._dead_letters = Objects(s3, events_bucket), DeadLetterQueue(sqs, dead_letter_queue_url)
-        self._writer = EventWriter(dynamodb, events_table, self._objects, self._dead_letters, sleep)
+        singles = Singles(dynamodb, events_table, self._objects, self._dead_letters)
+        self._writer = EventWriter(dynamodb, events_table, self._objects, singles, sleep)
 
     def write(
         self,

@@ -31,7 +31,7 @@ from handlers.store.event_items import (
     place_of,
     size_bytes,
 )
-from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, DeadLetterQueue, Objects, Singles
+from handlers.store.overflow import DEAD_LETTERED, DUPLICATE, STORED, Objects, Singles
 from handlers.store.typed_values import Item
 
 # BatchExecuteStatement: "can perform no more than 25 statements per batch".
@@ -119,17 +119,15 @@ def is_short(event: StreamEvent) -> bool:
     return isinstance(event.data, str) and len(event.data) + len(event.id or "") + len(event.name or "") < SHORT
 
 
+@dataclass(slots=True)
 class EventWriter:
     """The events table, and the places for what it cannot hold; `sleep` waits for a number of seconds."""
 
-    def __init__(
-        self, dynamodb: Any, table: str, objects: Objects, dead_letters: DeadLetterQueue, sleep: Callable[[float], None]
-    ) -> None:
-        self.dynamodb = dynamodb
-        self.table = table
-        self.objects = objects
-        self.singles = Singles(dynamodb, table, objects, dead_letters)
-        self.sleep = sleep
+    dynamodb: Any
+    table: str
+    objects: Objects
+    singles: Singles
+    sleep: Callable[[float], None]
 
     def write(
         self,
@@ -204,11 +202,12 @@ class OneWrite:
         conflicts = Conflicts(
             table, writer.objects.find, self._inserts.item, self._singles.put, keeps_both
         ).settle([*self._known, *repeated])  # fmt: skip
+        stored, dead_lettered = conflicts.count(STORED), conflicts.count(DEAD_LETTERED)
         return Written(
-            stored=written.stored + conflicts.stored,
-            duplicates=written.duplicates - conflicts.stored - conflicts.dead_lettered,
-            dead_lettered=written.dead_lettered + conflicts.dead_lettered,
-            conflicts=conflicts.conflicts,
+            written.stored + stored,
+            written.duplicates - stored - dead_lettered,
+            written.dead_lettered + dead_lettered,
+            len(conflicts),
         )
 
     def _noted(self, outcome: str, number: int, event: StreamEvent) -> str:

@@ -60,11 +60,6 @@ class Objects:
             raise
 
 
-def no_client() -> Any:
-    """Stands in for the client's factory where there is no bucket; it is never called."""
-    raise RuntimeError("there is no bucket")
-
-
 # The outcomes of an event.
 STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 MESSAGE_BYTES = 256 * 1024
