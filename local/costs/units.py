@@ -55,7 +55,7 @@ def item_bytes(item: Item) -> int:
 
 
 def value_bytes(value: Mapping[str, Any]) -> int:
-    """The size of an attribute's value."""
+    """The size of an attribute's value, of a type that items of ours have."""
     ((kind, content),) = value.items()
     match kind:
         case "S":
@@ -64,19 +64,13 @@ def value_bytes(value: Mapping[str, Any]) -> int:
             return _number_bytes(content)
         case "B":
             return len(content)
-        case "BOOL" | "NULL":
+        case "BOOL":
             return 1
-        case "SS":
-            return sum(len(text.encode()) for text in content)
-        case "NS":
-            return sum(_number_bytes(text) for text in content)
-        case "BS":
-            return sum(len(each) for each in content)
         case "L":
             return _NESTED_BYTES + sum(1 + value_bytes(each) for each in content)
         case "M":
             return _NESTED_BYTES + sum(1 + len(name.encode()) + value_bytes(each) for name, each in content.items())
-    raise ValueError(f"no attribute of DynamoDB has the type {kind}")
+    raise ValueError(f"no attribute of these tables has the type {kind}")
 
 
 @lru_cache(maxsize=4096)

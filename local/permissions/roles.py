@@ -82,10 +82,10 @@ def read(template: Mapping[str, Any]) -> Roles:
             (key, _found(by_arn, key, resources.properties(key)[_ROLE_PROPERTY[kind]])) for key in resources.of(kind)
         ]
 
-    integrations = [
-        (key, resources.properties(key).get("Integration", {})) for key in resources.of("AWS::ApiGateway::Method")
-    ]
-    api = {_found(by_arn, key, one["Credentials"]) for key, one in integrations if "Credentials" in one}
+    integrations = {
+        key: resources.properties(key).get("Integration", {}) for key in resources.of("AWS::ApiGateway::Method")
+    }
+    api = {_found(by_arn, key, one["Credentials"]) for key, one in integrations.items() if "Credentials" in one}
     if len(api) > 1:
         raise UserError("The routes of the API act in several roles; the local service evaluates one.")
     return Roles(
@@ -99,17 +99,12 @@ def _role(resources: Resources, key: str) -> Role:
     properties = resources.properties(key)
     if properties.get("ManagedPolicyArns") or properties.get("PermissionsBoundary"):
         raise UserError(f"The role {key} has a managed policy or a boundary, which the local service cannot evaluate.")
-    statements = [
-        statement
-        for policy in properties.get("Policies", [])
-        for statement in _several(policy["PolicyDocument"]["Statement"])
-    ]
-    if other := {element for statement in statements for element in statement} - _ELEMENTS:
+    documents = [policy["PolicyDocument"]["Statement"] for policy in properties.get("Policies", [])]
+    written = [statement for document in documents for statement in _several(document)]
+    if other := {element for statement in written for element in statement} - _ELEMENTS:
         raise UserError(f"A policy of the role {key} has {min(other)}, which the local service cannot evaluate.")
-    return Role(
-        key,
-        tuple(Statement(one["Effect"], _several(one["Action"]), _several(one["Resource"])) for one in statements),
-    )
+    statements = (Statement(one["Effect"], _several(one["Action"]), _several(one["Resource"])) for one in written)
+    return Role(key, tuple(statements))
 
 
 def _found(by_arn: Mapping[str, Role], key: str, arn: str) -> Role:

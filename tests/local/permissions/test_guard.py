@@ -39,7 +39,7 @@ def stack_template() -> dict[str, Any]:
     role = {"Fn::GetAtt": ["R", "Arn"]}
     machine = {"StateMachineName": "f", "DefinitionString": "{}", "RoleArn": role}
     made["Resources"]["M"] = {"Type": "AWS::StepFunctions::StateMachine", "Properties": machine}
-    route = {"HttpMethod": "POST", "Integration": {"Credentials": role}}
+    route = {"HttpMethod": "POST", "ResourceId": {}, "Integration": {"Credentials": role}}
     made["Resources"]["P"] = {"Type": "AWS::ApiGateway::Method", "Properties": route}
     return made
 
