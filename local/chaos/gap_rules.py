@@ -85,7 +85,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
         return "somebody was connected all the time"
     for link in world.upstream.links:
         if link.opened_ms is not None and _stayed(world, records, link, gap):
-            return f"link {world.upstream.links.index(link)} stayed for long enough to have brought what came in it"
+            return f"link {link.number} stayed for long enough to have brought what came in it"
     return "" if _asked_in_vain(world, gap, parts, slack_ms) else "the upstream was asked for it in time"
 
 
@@ -147,7 +147,7 @@ def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
     """
     assert link.opened_ms is not None
     links = world.upstream.links
-    before = [other for other in links[: links.index(link)] if other.opened_ms is not None]
+    before = [other for other in links[: link.number] if other.opened_ms is not None]
     if not before:
         return link.opened_ms
     newest = before[-1]

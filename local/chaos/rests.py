@@ -48,12 +48,12 @@ def in_step(world: World) -> list[str]:
     if world.schedule.pace or world.schedule.retry_after_s:
         return []
     return [
-        f"link {number} came back in place after {link.again.failures} failures in a row, and not by chance"
-        for number, link in enumerate(world.upstream.links)
+        f"link {link.number} came back in place after {link.again.failures} failures in a row, and not by chance"
+        for link in world.upstream.links
         if link.again is not None
         and link.again.failures > 1
         and not link.again.draw_most_ms
-        and not _was_refused(world.upstream.links[:number], link)
+        and not _was_refused(world.upstream.links[: link.number], link)
     ]
 
 
@@ -72,11 +72,8 @@ def hasty(world: World) -> list[str]:
         refused_ms = [link.closed_ms or 0 for link in links if link.refused_with in PASSING]
         # Each function counts by its own clock, and one that is frozen hears late.
         # What a connection did not live to write down is not known.
-        slack_ms = (
-            RENEWAL_MS
-            + 2 * world.schedule.skew_ms
-            + max((f.for_ms for f in world.schedule.faults if f.kind == "freeze"), default=0)
-        )
+        frozen_ms = max((fault.for_ms for fault in world.schedule.faults if fault.kind == "freeze"), default=0)
+        slack_ms = RENEWAL_MS + 2 * world.schedule.skew_ms + frozen_ms
         since_ms = max(refused_ms) - limit_ms + slack_ms
         lived_ms = [link.closed_ms or 0 for link in links if link.marked_ms and _life_ms(link) > slack_ms]
         if min(refused_ms) > since_ms or max(lived_ms, default=0) > since_ms:
@@ -91,8 +88,8 @@ def _life_ms(link: Link) -> int:
 def too_late(world: World) -> list[str]:
     """What was begun in place when there was hardly time for more than leaving."""
     return [
-        f"link {number} was begun in place with {link.again.margins_left:.2f} margins left of its function's time"
-        for number, link in enumerate(world.upstream.links)
+        f"link {link.number} was begun in place with {link.again.margins_left:.2f} margins left of its function's time"
+        for link in world.upstream.links
         if link.again is not None and link.again.margins_left <= LEAST_MARGINS
     ]
 
@@ -167,8 +164,8 @@ def _early(world: World, failures: list[tuple[int, Link]]) -> list[str]:
     # One function writes down until when the rest lasts, another reads it: each by its own clock.
     differ_ms = 2 * world.schedule.skew_ms
     return [
-        f"link {world.upstream.links.index(link)} came {(until_ms - link.asked_ms) / 1000:.3f} s before the end of the"
-        f" rest that link {world.upstream.links.index(failed)} owed"
+        f"link {link.number} came {(until_ms - link.asked_ms) / 1000:.3f} s before the end of the"
+        f" rest that link {failed.number} owed"
         for until_ms, failed in failures
         for link in world.upstream.links
         if link.asked_ms < until_ms - differ_ms and link is not failed and _knows(link, failed)
@@ -184,6 +181,6 @@ def _together(world: World) -> list[str]:
         over_ms = earlier.took_ms + CONNECT_TIMEOUT_MS + TRY_MS - 2 * world.schedule.skew_ms
         ends = [at_ms for at_ms in (earlier.opened_ms, earlier.over_ms) if at_ms is not None]
         if earlier.client is not later.client and later.asked_ms < min([over_ms, *ends]):
-            names = " and ".join(str(world.upstream.links.index(link)) for link in (earlier, later))
+            names = " and ".join(str(link.number) for link in (earlier, later))
             texts.append(f"links {names} tried at once after a rest")
     return texts

@@ -118,7 +118,8 @@ class ChaoticUpstream:
         """A link that is answered soon, or not."""
         now_ms = self._clock.now_ms()
         goes_on = self._ways.resumes and cursor
-        link = Link(client, int(cursor) if goes_on and cursor else None, now_ms, asks=bool(cursor))
+        asked = int(cursor) if goes_on and cursor else None
+        link = Link(len(self.links), client, asked, now_ms, asks=bool(cursor))
         self.links.append(link)
         if self._holds("no listener"):
             self._clock.call_at(now_ms + 20, lambda: self._hang_up(link, "refused"))
@@ -132,7 +133,7 @@ class ChaoticUpstream:
         """Closes a link, from the client's side unless there is another reason."""
         if link.closed_ms is None:
             link.closed_ms, link.ended_by = self._clock.now_ms(), reason
-            self._say(f"  link {self.links.index(link)} closed ({reason})")
+            self._say(f"  link {link.number} closed ({reason})")
             if link in self.open_links:
                 self.open_links.remove(link)
 
@@ -145,7 +146,7 @@ class ChaoticUpstream:
             self._refuse(link, self._status, self._ways.retry_after_s)
             return
         if self._ways.memory.word == "status" and self._has_forgotten(link):
-            self._say(f"  link {self.links.index(link)} is told that {link.cursor} is too old")
+            self._say(f"  link {link.number} is told that {link.cursor} is too old")
             link.closed_ms, link.has_forgotten = now_ms, True
             link.client.arrived(link, Opened(GONE_STATUS))
             return
@@ -155,7 +156,7 @@ class ChaoticUpstream:
             return
         link.opened_ms = link.last_byte_ms = now_ms
         self.open_links.append(link)
-        self._say(f"  link {self.links.index(link)} opened" + (f" from {link.cursor}" if link.cursor else ""))
+        self._say(f"  link {link.number} opened" + (f" from {link.cursor}" if link.cursor else ""))
         link.client.arrived(link, Opened(200))
         if policy == "evicts":
             self._end(others)
@@ -214,12 +215,12 @@ class ChaoticUpstream:
             # new function too: until then there is one more for each.
             allowed += len(executions) - 1 + sum(one.function.is_lost for one in [*known, link])
         if policy != "evicts" and len(known) + 1 > allowed:
-            names = ", ".join(str(self.links.index(other)) for other in [*known, link])
+            names = ", ".join(str(other.number) for other in [*known, link])
             self.excess.append(f"links {names} at once at an upstream that {policy}")
 
     def _refuse(self, link: Link, status: int, retry_after_s: int = 0) -> None:
         asks = f" for {retry_after_s} s" if retry_after_s else ""
-        self._say(f"  link {self.links.index(link)} refused with {status}{asks}")
+        self._say(f"  link {link.number} refused with {status}{asks}")
         link.closed_ms, link.refused_with, link.retry_after_s = self._clock.now_ms(), status, retry_after_s
         link.client.arrived(link, Opened(status, {"retry-after": str(retry_after_s)} if retry_after_s else {}))
 

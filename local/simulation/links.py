@@ -40,7 +40,7 @@ class Again:
 
 @dataclass(eq=False)
 class Link:
-    """One opening, from the request to the close; `cursor` is the number it goes on from, None for the newest.
+    """One opening, from the request to the close; `cursor` is the event it goes on from, None for the newest.
 
     `asks` is whether a cursor was asked for, heeded or not. `backlog` is what it has not been sent yet of what came
     after its cursor, at the pace of a catch-up; `has_forgotten` is whether it was told that the cursor is too old.
@@ -51,6 +51,7 @@ class Link:
     events that the store has answered for. `again` is None for a function's first.
     """
 
+    number: int
     client: NotedSlot
     cursor: int | None
     asked_ms: int

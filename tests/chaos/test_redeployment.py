@@ -22,13 +22,14 @@ ALL_CHANGES = 0b111111
 LONGER_OVERLAP = 0b10101
 OUTAGE = Fault(AT_MS + 1_000, "no functions", 25_000)
 MORE_MS = 150_000
+PLAIN = Schedule(5, "evicts", False, False, 0, True, 0, 300, ())
+GROUPED = replace(PLAIN, policy="tolerates", events_every_ms=1_100, together=4)
 
 
 def redeployed(policy: str, *faults: Fault, hot: bool = False) -> World:
     """The world after a redeployment that changes all that one can, at an upstream that does not resume."""
     faults = tuple(sorted((Fault(AT_MS, "redeploy", 0, ALL_CHANGES), *faults), key=lambda fault: fault.at_ms))
-    schedule = Schedule(5, policy, False, hot, 0, True, 0, 300, faults)
-    return run_world(schedule, more_ms=MORE_MS)
+    return run_world(replace(PLAIN, policy=policy, hot=hot, faults=faults), more_ms=MORE_MS)
 
 
 @pytest.mark.parametrize(("policy", "hot"), [*((policy, False) for policy in POLICIES), ("tolerates", True)])
@@ -88,8 +89,7 @@ def test_redeployments_are_drawn_and_excuse_nothing() -> None:
     """Every eighth schedule or more holds one, and a run with nothing else is calm from its beginning."""
     drawn = [any(fault.kind == "redeploy" for fault in generate(seed).faults) for seed in range(200)]
     assert sum(drawn) > 25
-    alone = Schedule(5, "evicts", False, False, 0, True, 0, 300, (Fault(AT_MS, "redeploy", 0, ALL_CHANGES),))
-    assert quiet_ms(alone, 30) == 0
+    assert quiet_ms(replace(PLAIN, faults=(Fault(AT_MS, "redeploy", 0, ALL_CHANGES),)), 30) == 0
 
 
 @pytest.mark.parametrize("outage", [(), (OUTAGE,)], ids=["calm", "after an outage"])
@@ -121,12 +121,11 @@ def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:
     assert late_holes(run_world(schedule, machines(_says_no_wait), more_ms=MORE_MS)) != []
 
 
-def grouped(*faults: Fault, together: int, late_ms: int, has_new_profile: bool = False) -> Group:
+def grouped(*faults: Fault, late_ms: int, has_new_profile: bool = False) -> Group:
     """The groups of a stream of each policy and of one that joins late, none of which anything but `faults` meets."""
-    one = Schedule(5, "evicts", False, False, 0, True, 0, 1_100, (), together=together)
-    streams = [replace(one, policy=policy, name=f"m{number}") for number, policy in enumerate(POLICIES)]
-    late = replace(one, name="late", joins_ms=late_ms, has_new_profile=has_new_profile)
-    world = run_world(replace(one, policy="tolerates", faults=faults, group=(*streams, late)))
+    streams = [replace(GROUPED, policy=policy, name=f"m{number}") for number, policy in enumerate(POLICIES)]
+    late = replace(GROUPED, policy="evicts", name="late", joins_ms=late_ms, has_new_profile=has_new_profile)
+    world = run_world(replace(GROUPED, faults=faults, group=(*streams, late)))
     assert isinstance(world, Group)
     return world
 
@@ -138,9 +137,9 @@ def group_of(world: Group, stream: str) -> str:
 
 def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
     """Those that run stay where they are, also where a function keeps fewer now; who joins then goes elsewhere."""
-    names = changeable(Schedule(5, "tolerates", False, False, 0, True, 0, 1_100, (), together=4))
+    names = changeable(GROUPED)
     all_changes = sum(1 << at for at, name in enumerate(names) if name != SHORTER)
-    world = grouped(Fault(AT_MS, "redeploy", 0, all_changes), together=4, late_ms=AT_MS + 5_000)
+    world = grouped(Fault(AT_MS, "redeploy", 0, all_changes), late_ms=AT_MS + 5_000)
     assert violations(world) == []
     assert [group_of(world, one.stream) for one in world.members] == ["#1", "#1", "#1", "#2"]
     assert {one.task.version for one in world.functions if one.is_alive} == {2}
@@ -150,9 +149,9 @@ def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
 @pytest.mark.parametrize("late_ms", [AT_MS + 20, AT_MS + 2_500])
 def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_ms: int) -> None:
     """Within 5 s of its POST, by one that began before its profile was deployed; the others keep their connections."""
-    names = changeable(Schedule(5, "tolerates", False, False, 0, True, 0, 1_100, (), together=4))
+    names = changeable(GROUPED)
     change = Fault(AT_MS, "redeploy", 0, 1 << names.index("reconnect_tries"))
-    world = grouped(change, together=4, late_ms=late_ms, has_new_profile=True)
+    world = grouped(change, late_ms=late_ms, has_new_profile=True)
     assert violations(world) == []
     *others, late = world.members
     joined_ms = world.origin_ms + late_ms
@@ -166,7 +165,7 @@ def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_m
 
 def test_the_execution_of_a_group_is_stopped_by_somebody_and_none_of_its_streams_is_missed() -> None:
     """A POST of its streams starts another, which takes over from the functions that the first one had started."""
-    world = grouped(Fault(AT_MS, "abort and post", 0, 400), together=4, late_ms=0)
+    world = grouped(Fault(AT_MS, "abort and post", 0, 400), late_ms=0)
     assert violations(world) == []
     assert [one.status for one in world.executions[:2]] == ["ABORTED", "RUNNING"]
     for one in world.members:
@@ -184,7 +183,7 @@ def test_redeployments_and_aborted_executions_are_drawn_for_groups() -> None:
 
 def shortened(policy: str, is_hot: bool, more: tuple[Fault, ...], machine_of: Machines = DEPLOYED) -> World:
     """The world after a redeployment that shortens the limit, in which no renewal is due by count."""
-    schedule = Schedule(5, policy, False, is_hot, 0, False, 0, 300, ())
+    schedule = replace(PLAIN, policy=policy, hot=is_hot, renews=False)
     redeployment = Fault(AT_MS, "redeploy", 0, 1 << changeable(schedule).index(SHORTER))
     return run_world(replace(schedule, faults=(redeployment, *more)), machine_of, more_ms=MORE_MS)
 
