@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from handlers.connection.backoff import NO_REST, Rest, RestChange, outlived
 from handlers.connection.effects import (
@@ -95,19 +95,6 @@ def _says(value: object, rest: Rest) -> bool:
 Owes = Callable[[int, Report, Rest], Rest | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """How a connection ended: the rest as its claim `found` it, and as it is `held` now, as far as it knows.
-
-    `found` is None where no claim was granted. `is_noted` is whether `held` says how it ended.
-    """
-
-    report: Report
-    found: Rest | None
-    held: Rest
-    is_noted: bool
-
-
 def connect(
     profile: Profile,
     invocation: Invocation,
@@ -117,8 +104,8 @@ def connect(
     after_fence: int = 0,
     rest: Rest = NO_REST,
     has_rested: bool = False,
-) -> Steps[Connected | RestOwed]:
-    """Returns how the connection ended, once it has; RestOwed where none was made, for another rest is written down.
+) -> Steps[tuple[Report, RestChanges] | RestOwed]:
+    """Returns how the connection ended, and what became of the rest; RestOwed where another rest is written down.
 
     `after_fence` is the fencing token of the invocation's connection before. `rest` is what is written down as far as
     the invocation knows, `has_rested` whether it waited for it. Once the upstream has answered, others may try as well.
@@ -143,7 +130,7 @@ def connect(
         step = waiting.popleft() if waiting else Await(manager.wake_at_ms, manager.lease_due_ms)
         if isinstance(step, Finish):
             report = _report(manager, step.outcome, connect_ms)
-            return Connected(report, rests.found, rests.held, rests.is_noted)
+            return report, rests
         step = rests.beside(step, now_ms, owed)
         answer = yield step
         now_ms, value, arrived_ms, unread_ms = answer

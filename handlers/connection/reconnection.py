@@ -146,10 +146,11 @@ class _Attempts:
                 self._rest = connected.rest
                 continue
             self._has_rested = False
-            held = connected.held
-            if connected.found is not None:
-                self._rest = self._before(connected.found)
-            report = replace(connected.report, same_ends=stuck.count(self._rest, connected.report)[0])
+            report, rests = connected
+            held = rests.held
+            if rests.found is not None:
+                self._rest = self._before(rests.found)
+            report = replace(report, same_ends=stuck.count(self._rest, report)[0])
             yield from self._ask(Ended(report))
             self._fence = max(report.progress.fence, self._fence)
             is_renewal = report.outcome.http_status == UNAUTHORIZED and may_renew
@@ -160,9 +161,9 @@ class _Attempts:
                 if values != known:
                     yield from self._replace(held, self._rest)  # another key is another request: it owes no rest
                     continue
-            if connected.is_noted:
+            if rests.is_noted:
                 self._rest = held
-            elif connected.found is not None:
+            elif rests.found is not None:
                 yield from self._note(held, report)
             if references and not is_renewal:
                 values = yield from self._ask(ReadSecrets())

@@ -37,9 +37,9 @@ def sound(stream_id: str) -> dict[str, Any]:
     return item | {"started_at": {"S": "2026-01-01T00:00:00.000Z"}}
 
 
-def asked(function: ModuleType, resource: str, stream_id: str | None) -> tuple[int, Any]:
-    """Status and JSON of a GET."""
-    event: dict[str, Any] = {"httpMethod": "GET", "resource": resource, "queryStringParameters": None}
+def asked(function: ModuleType, resource: str, stream_id: str | None, method: str = "GET") -> tuple[int, Any]:
+    """Status and JSON of an answer."""
+    event: dict[str, Any] = {"httpMethod": method, "resource": resource, "queryStringParameters": None}
     event["pathParameters"] = None if stream_id is None else {"streamId": stream_id}
     answer = function.handler(event, Context())
     return answer["statusCode"], json.loads(answer["body"])

@@ -1,7 +1,7 @@
 """The profiles of a group's streams: which questions a function puts about them, and who waits for the answers."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,14 +14,15 @@ from handlers.profile.parse import parse
 from handlers.run.group_ports import ReadProfiles
 from handlers.run.group_profiles import AGAIN_MS, GroupProfiles
 from handlers.run.threads import Answered
+from local.simulation.virtual_ports import Answers
 
 
-class Thread:
+class Thread(Answers):
     """Makes what it is asked for when it is told to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: deque[tuple[str, Callable[[], Any]]] = deque()
-        self._answers: deque[tuple[str, Answered]] = deque()
         self.is_stopped = False
 
     def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
@@ -36,11 +37,6 @@ class Thread:
                 self._answers.append((whom, Answered(request())))
             except Exception as error:
                 self._answers.append((whom, Answered(error=error)))
-
-    def answered(self) -> Iterator[tuple[str, Answered]]:
-        """The answers."""
-        while self._answers:
-            yield self._answers.popleft()
 
     def stop(self, wait_s: float) -> None:
         """Nothing runs."""

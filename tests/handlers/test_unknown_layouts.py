@@ -1,6 +1,5 @@
 """What a later version wrote in another layout: every route answers by name, and nobody misreads it."""
 
-import json
 from types import ModuleType
 from typing import Any
 
@@ -13,25 +12,12 @@ from handlers.store.leases import Leases
 from handlers.store.segment_reader import SegmentReader
 from handlers.watching.lease_rounds import Rounds, Turn
 from tests.handlers.aws import CONTROL, EVENTS, Aws
-from tests.handlers.context import Context
 from tests.handlers.store.test_stored_before import SEGMENTS, bare
-from tests.handlers.test_damaged_leases import NOW_MS, sound
+from tests.handlers.test_damaged_leases import NOW_MS, asked, sound
 
 WORDS = f"The control record has layout {LAYOUT + 1}, and this version knows {LAYOUT}."
 EVENT = {"received_at_ms": {"N": "1"}, "fence": {"N": "1"}, "data": {"S": "x"}}
 POSITION = "000000000000001/000000000001/000000000001"
-
-
-def asked(function: ModuleType, resource: str, stream_id: str, method: str = "GET") -> tuple[int, Any]:
-    """Status and JSON of an answer."""
-    event = {
-        "httpMethod": method,
-        "resource": resource,
-        "queryStringParameters": None,
-        "pathParameters": {"streamId": stream_id},
-    }
-    answer = function.handler(event, Context())
-    return answer["statusCode"], json.loads(answer["body"])
 
 
 def segment() -> dict[str, Any]:

@@ -24,6 +24,12 @@ def roster(*members: str, lease: GroupLease = LEASE) -> Roster:
     return one
 
 
+def end(one: Roster, now_ms: int) -> str:
+    """The error or the status with which the function has ended; "" while it goes on."""
+    outcome = one.outcome(now_ms)
+    return "" if outcome is None else outcome.error or outcome.status
+
+
 def test_it_begins_what_is_a_member() -> None:
     """Each once; and what joins, when the version is another and the members were read."""
     one = roster("b", "a")
@@ -44,9 +50,7 @@ def test_an_older_function_begins_nothing() -> None:
     one.sees(NEWER, 5)
     assert (one.to_open(5), one.keeps("a"), one.outcome(5)) == ([], False, None)
     one.ended("a", NextStep.RELIEVED)
-    outcome = one.outcome(5)
-    assert outcome is not None
-    assert outcome.error == "StreamTakenOver"
+    assert end(one, 5) == "StreamTakenOver"
 
 
 def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
@@ -56,8 +60,7 @@ def test_a_newer_function_that_is_dead_relieves_nobody() -> None:
     one.sees(replace(NEWER, heartbeats={**ALIVE, "r2": GroupHeartbeat(2, 0, 5)}), 6)
     assert one.keeps("a")
     one.ended("a", NextStep.EXPIRED)
-    outcomes = [one.outcome(now_ms) for now_ms in (LAST_MS - 1, LAST_MS)]
-    assert [outcome and outcome.error for outcome in outcomes] == [None, "ConnectionExpired"]
+    assert [end(one, now_ms) for now_ms in (LAST_MS - 1, LAST_MS)] == ["", "ConnectionExpired"]
 
 
 def test_a_lane_with_a_hot_standby_starts_again() -> None:
@@ -66,9 +69,7 @@ def test_a_lane_with_a_hot_standby_starts_again() -> None:
     one.begins("a")
     one.ended("a", NextStep.STANDBY)
     one.sees(NEWER, 5)
-    outcome = one.outcome(5)
-    assert outcome is not None
-    assert outcome.error == "ConnectionExpired"
+    assert end(one, 5) == "ConnectionExpired"
 
 
 def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
@@ -84,9 +85,7 @@ def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
     one.listed(5, {})
     assert one.empty_version == 5
     one.sees(replace(LEASE, version=5, stop=True), 6)
-    outcome = one.outcome(6)
-    assert outcome is not None
-    assert outcome.status == "stopped"
+    assert end(one, 6) == "stopped"
 
 
 def test_who_is_over_is_begun_again_only_if_it_joins_anew() -> None:
@@ -121,8 +120,7 @@ def test_who_was_relieved_at_the_end_of_its_life_looks_for_the_newer_one() -> No
         one.ended("a", NextStep.RELIEVED)
         assert one.outcome(LAST_MS) is None
         one.sees(seen, 5)
-        outcome = one.outcome(LAST_MS)
-        ends.append(outcome and outcome.error)
+        ends.append(end(one, LAST_MS))
     assert ends == ["StreamTakenOver", "ConnectionExpired"]
 
 
@@ -133,9 +131,7 @@ def test_a_buried_function_ends() -> None:
     one.sees(replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}), 5)
     assert not one.goes_on
     one.ended("a", NextStep.AGAIN)
-    outcome = one.outcome(5)
-    assert outcome is not None
-    assert outcome.error == "ConnectionExpired"
+    assert end(one, 5) == "ConnectionExpired"
 
 
 def test_it_knows_for_how_long_a_newer_function_has_lived_beside_it() -> None:
@@ -153,9 +149,7 @@ def test_a_group_that_another_execution_has_is_left() -> None:
     """It returns, as a stream's function does."""
     one = roster("a")
     one.sees(replace(NEWER, execution="E2"), 5)
-    outcome = one.outcome(5)
-    assert outcome is not None
-    assert (outcome.error, outcome.status) == ("", "superseded")
+    assert end(one, 5) == "superseded"
 
 
 ACTS = st.one_of(
