@@ -100,7 +100,7 @@ def handler(event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     try:
         if profile is None:
             return _keep_group(invocation, lambda_context.invoked_function_arn)
-        report = run_invocation(profile, store, secrets, invocation, clock, functools.partial(_log, profile.name))
+        report = run_invocation(profile, store, secrets, invocation, clock, _log)
     except errors.StreamkeeperError as error:
         logger.info(str(error), extra={"outcome": type(error).__name__})
         raise
@@ -121,7 +121,7 @@ def _keep_group(invocation: Invocation, function_arn: str) -> dict[str, Any]:
 
     def log_one(profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:
         logger.append_keys(stream_id=who.stream_id)
-        _log(profile.name, report, blocked_ms, invocation.stream_id)
+        _log(profile, who, report, blocked_ms, invocation.stream_id)
         logger.append_keys(stream_id=invocation.stream_id)
 
     def ask_deployed(stream_id: str) -> Profile:
@@ -169,7 +169,7 @@ def read_request(event: object) -> Request:
     return Request(stream_id, lane, execution, died=died, **numbers)
 
 
-def _log(profile_name: str, report: Report, blocked_ms: int, group: str = "") -> None:
+def _log(profile: Profile, _who: Invocation, report: Report, blocked_ms: int, group: str = "") -> None:
     """Writes one log line and one metrics document about the connection."""
     outcome, progress = report.outcome, report.progress
     logger.info(
@@ -188,7 +188,7 @@ def _log(profile_name: str, report: Report, blocked_ms: int, group: str = "") ->
     if progress.conflicts:
         logger.warning("known keys came with other bodies", extra={"conflicts": progress.conflicts})
     values, outcome_name = numbers(report, blocked_ms), outcome.error or outcome.status
-    _print(document(values, outcome_name, profile=profile_name, group=group, **_metrics()))
+    _print(document(values, outcome_name, profile=profile.name, group=group, **_metrics()))
 
 
 def _metrics() -> dict[str, Any]:

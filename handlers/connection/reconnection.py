@@ -261,35 +261,25 @@ class _Attempts:
         answered: the others see that and rest on, or for what the try has come to. Whoever is answered ends it
         (`loop.py`), so that a successor that comes in time need not wait.
         """
-        while self._now_ms < self._rest.until_ms:
-            outcome = yield from self._wait()
-            if outcome is not None:
-                return outcome
-        return None
-
-    def _wait(self) -> Steps[Outcome | None]:
-        """Returns after one pause: why no connection is made after the rest, as the lease says, or None.
-
-        After the last pause nothing is read: the claim is refused for the same reasons.
-        """
-        invocation, rest, now_ms = self._invocation, self._rest, self._now_ms
+        invocation = self._invocation
         latest_ms = invocation.deadline_ms - 2 * invocation.margin_ms
-        if now_ms >= latest_ms:
-            error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
-            left_s = (rest.until_ms - now_ms) / 1000
-            return Outcome(error, "", f"the upstream is owed a rest of {left_s:.0f} s more")
-        self._has_rested = True
-        yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))
-        if self._now_ms >= rest.until_ms:
-            return None
-        read = yield from self._look()
-        self._rest, lease = read.rest, read.lease
-        if lease.stop:
-            return Outcome("", "stopped", "the stream is to be stopped")
-        if lease.ending and not lease.execution and lease.ended_at_ms >= self._began_ms:
-            return Outcome("", "superseded", "its execution has let go of the stream")
-        if superseded(lease, invocation.execution):
-            return Outcome("", "superseded", "another execution keeps the stream connected")
-        if 0 < self._fence < lease.connected_token:
-            return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
+        while (now_ms := self._now_ms) < (rest := self._rest).until_ms:
+            if now_ms >= latest_ms:
+                error = "StreamThrottled" if rest.kind == "throttled" else "StreamDropped"
+                left_s = (rest.until_ms - now_ms) / 1000
+                return Outcome(error, "", f"the upstream is owed a rest of {left_s:.0f} s more")
+            self._has_rested = True
+            yield from self._ask(Pause(min(invocation.lease_every_ms, rest.until_ms - now_ms, latest_ms - now_ms)))
+            if self._now_ms >= rest.until_ms:
+                break  # nothing is read any more: the claim is refused for the same reasons
+            read = yield from self._look()
+            self._rest, lease = read.rest, read.lease
+            if lease.stop:
+                return Outcome("", "stopped", "the stream is to be stopped")
+            if lease.ending and not lease.execution and lease.ended_at_ms >= self._began_ms:
+                return Outcome("", "superseded", "its execution has let go of the stream")
+            if superseded(lease, invocation.execution):
+                return Outcome("", "superseded", "another execution keeps the stream connected")
+            if 0 < self._fence < lease.connected_token:
+                return Outcome("StreamTakenOver", "", f"connection {lease.connected_token} has taken over")
         return None

@@ -30,28 +30,22 @@ TOLD_WITHIN_S = 10
 
 def read_profile(stream_id: str, settings: Settings) -> Profile:
     """The profile of the stream, from its file; raises InvalidRequest where there is none or it is wrong."""
+    _, profile = _own(stream_id, settings)
     try:
-        name = check_stream_id(stream_id)
-        profile = _parsed(name, _text(name, settings), settings.upstreams, settings)
         profile.address_for(stream_id)
-    except FileNotFoundError:
-        raise InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}") from None
     except ProfileError as error:
         raise InvalidRequest(str(error)) from None
     return profile
 
 
 def told(event: object, settings: Settings) -> dict[str, Any] | None:
-    """What a function is answered that asks for a profile; None of any other event."""
+    """The answer to a function that requests a profile; None for any other event."""
     name = event.get("profile") if isinstance(event, Mapping) else None
     if not isinstance(name, str):
         return None
     try:
-        text = _text(check_stream_id(name), settings)
-        _parsed(name, text, settings.upstreams, settings)
-    except FileNotFoundError:
-        return {"problem": f"there is no stream {name!r}: no profile is named {name!r}"}
-    except (ProfileError, InvalidRequest) as error:
+        text, _ = _own(name, settings)
+    except InvalidRequest as error:
         return {"problem": str(error)}
     return {"text": text, "upstreams": dict(settings.upstreams)}
 
@@ -76,11 +70,18 @@ def ask(functions: Any, function_arn: str, stream_id: str, settings: Settings) -
     raise StoreUnavailable(f"the function as it is deployed did not tell the profile {name!r}")
 
 
-def _text(name: str, settings: Settings) -> str:
+def _own(stream_id: str, settings: Settings) -> tuple[str, Profile]:
+    """The text of the stream's profile and what it says; raises InvalidRequest."""
     try:
-        return (settings.streams_dir / f"{name}.toml").read_text(encoding="utf-8")
+        name = check_stream_id(stream_id)
+        text = (settings.streams_dir / f"{name}.toml").read_text(encoding="utf-8")
+        return text, _parsed(name, text, settings.upstreams, settings)
     except UnicodeDecodeError:
         raise _not_toml(name) from None
+    except FileNotFoundError:
+        raise InvalidRequest(f"there is no stream {stream_id!r}: no profile is named {name!r}") from None
+    except ProfileError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _parsed(name: str, text: str, upstreams: Mapping[str, str], settings: Settings) -> Profile:

@@ -8,14 +8,14 @@ written once, at the function's end. Every other end is written as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from handlers.connection.steps import Invocation, Report
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.profile.behaviour import Profile
 from handlers.run.connection_metrics import numbers
+from handlers.run.ports import LogReport
 
-LogReport = Callable[[Profile, Invocation, Report, int], None]
 # Of these the longest is kept; all else adds up.
 _LONGEST = frozenset({"BlockedMs", "ConnectMs"})
 

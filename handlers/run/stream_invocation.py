@@ -6,7 +6,6 @@ thread that waits for one.
 """
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from handlers.aws.secret_values import SecretValues
@@ -15,7 +14,7 @@ from handlers.connection.reconnection import Draw, attempts
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
 from handlers.run.performer import Performer
-from handlers.run.ports import STORE, Clock, Ports, open_upstream
+from handlers.run.ports import STORE, Clock, LogReport, Ports, open_upstream
 from handlers.run.threads import Bell, Pool
 from handlers.settings import Settings
 from handlers.store.connection_store import Store
@@ -75,15 +74,11 @@ def run_invocation(
     secrets: SecretValues,
     invocation: Invocation,
     clock: Clock,
-    log_report: Callable[[Report, int], None],
+    log_report: LogReport,
 ) -> Report:
     """How the last connection ended; `log_report` is called after each. Raises what `secrets` raises."""
-
-    def log(_profile: Profile, _invocation: Invocation, report: Report, blocked_ms: int) -> None:
-        log_report(report, blocked_ms)
-
     bell = Bell()
-    ports = Ports(clock, bell, Pool(1, bell, STORE), open_upstream, secrets, log)
+    ports = Ports(clock, bell, Pool(1, bell, STORE), open_upstream, secrets, log_report)
     return perform_one(profile, store, invocation, ports, random.uniform)
 
 

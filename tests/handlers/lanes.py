@@ -1,13 +1,13 @@
 """Invocations of one stream, in the test's thread or in their own, upon real sockets and the embedded tables."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
+from handlers.run.ports import LogReport
 from handlers.run.stream_invocation import run_invocation
 from handlers.run.threads import SystemClock
 from handlers.store.connection_store import Store
@@ -62,7 +62,7 @@ def run(
     lasts_ms: int = 60_000,
     clock: SystemClock | None = None,
     secrets: SecretValues | None = None,
-    log: Callable[[Report, int], None] = lambda *_report: None,
+    log: LogReport = lambda *_report: None,
     **fields: Any,
 ) -> Report:
     """The report of an invocation that is killed after `lasts_ms`; fails if it is still running then."""
@@ -82,7 +82,7 @@ def start(
         "stream_id": stream_id, "lane": lane, "request_id": lane, "lasts_ms": lasts_ms, "margin_ms": 200,
         "lease_every_ms": progress_every_ms // 2, "progress_every_ms": progress_every_ms, "overlap_max_ms": 100,
         "secrets": SecretValues(lambda _: ONE_SECRET, SECRETS),
-        "log": lambda report, _blocked_ms: started.reports.append(report),
+        "log": lambda _profile, _who, report, _blocked_ms: started.reports.append(report),
     }  # fmt: skip
     started.thread = threading.Thread(target=run, args=(profile, aws.store()), kwargs=fields, daemon=True)
     started.thread.start()

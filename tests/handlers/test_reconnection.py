@@ -8,8 +8,9 @@ import pytest
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.backoff import KINDS, Pace, Rest, failed
-from handlers.connection.steps import Report
+from handlers.connection.steps import Invocation, Report
 from handlers.errors import StreamDropped, StreamRejected
+from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
 from tests.handlers.aws import SECRETS, Aws, Client, fails_with, put_secret
@@ -53,7 +54,7 @@ class Function:
             renew_after=cycle[1],
         )  # fmt: skip
 
-    def _log(self, report: Report, _blocked_ms: int) -> None:
+    def _log(self, _profile: Profile, _who: Invocation, report: Report, _blocked_ms: int) -> None:
         self.outcomes.append(report.outcome.error or report.outcome.status)
 
 

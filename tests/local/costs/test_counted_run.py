@@ -172,7 +172,7 @@ def test_model_and_counted_run_are_one(lease_every_ms: int, progress_every_ms: i
 
     def run(client: Any, address: str, clock: SystemClock) -> Outcome:
         store, asked = store_on(client, NAMES, ledger_keep_days=400), profile(address, order=order)
-        report = run_invocation(asked, store, NO_SECRETS, who(clock.now_ms()), clock, lambda _report, _blocked_ms: None)
+        report = run_invocation(asked, store, NO_SECRETS, who(clock.now_ms()), clock, lambda *_report: None)
         assert report.progress.stored == NUMBER + 1
         return report.outcome
 
