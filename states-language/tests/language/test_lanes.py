@@ -188,48 +188,32 @@ def test_a_killed_fork_server_is_followed_by_another_and_none_outlives_the_pool(
     assert until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in seen))
 
 
-def test_a_small_execution_has_every_other_turn() -> None:
-    """While ten large ones run, the two turns of a small execution come within four."""
-    large = load(line(("A", {"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500})))
-    small = load(line(("A", query("$sum([1..9])"))))
-
-    async def main() -> int:
-        lanes, clock = Watched(Pool(1)), RealClock()
-        begun = [large.start({}, clock=clock, perform=_nothing, lanes=lanes) for _ in range(10)]
-        while len(lanes.taken) < 40:
-            await asyncio.sleep(0)
-        before = len(lanes.taken)
-        await small.start({}, clock=clock, perform=_nothing, lanes=lanes).wait()
-        turns = len(lanes.taken) - before
-        for each in begun:
-            each.stop()
-        return turns
-
-    assert asyncio.run(main()) <= 5
-
-
-def test_an_execution_of_many_lanes_gets_no_more_turns_than_another() -> None:
-    """While Maps of forty iterations at a time run, a small execution is over within a few turns of the loop."""
-    work = {"StartAt": "B", "States": {"B": {"Type": "Pass", "End": True}}}
-    large = load(line(("A", {"Type": "Map", "ItemsPath": "$.a", "ItemProcessor": work})))
-    small = load(line(("A", query("$sum([1..9])"))))
+@pytest.mark.parametrize(
+    ("state", "count", "most"),
+    [
+        # Two turns, of entering the state and of its expression; while ten large ones run they come within four.
+        ({"Type": "Pass", "QueryLanguage": "JSONata", "Output": ["{% $sum([1..100]) %}"] * 500}, 10, 5),
+        # Each of the two is behind those of the four Maps of forty iterations at a time.
+        ({"Type": "Map", "ItemsPath": "$.a", "ItemProcessor": line(("B", {"Type": "Pass"}))}, 4, 2 * 5 + 2),
+    ],
+)
+def test_a_small_execution_is_over_within_a_few_turns(state: dict[str, Any], count: int, most: int) -> None:
+    """It has every other turn, and an execution of many lanes gets no more of them than another."""
+    large, small = load(line(("A", state))), load(line(("A", query("$sum([1..9])"))))
 
     async def main() -> tuple[int, Any]:
-        pool = Pool(1)
-        lanes = Watched(pool)
-        data, clock = {"a": list(range(2_000))}, RealClock()
-        begun = [large.start(data, clock=clock, perform=_nothing, lanes=lanes) for _ in range(4)]
+        lanes, clock = Watched(Pool(1)), RealClock()
+        data = {"a": list(range(2_000))}
+        begun = [large.start(data, clock=clock, perform=_nothing, lanes=lanes) for _ in range(count)]
         while len(lanes.taken) < 20:
             await asyncio.sleep(0)
         before = len(lanes.taken)
         execution = await small.start({}, clock=clock, perform=_nothing, lanes=lanes).wait()
         turns = len(lanes.taken) - before
-        assert [each.status for each in begun] == ["RUNNING"] * 4
+        assert [each.status for each in begun] == ["RUNNING"] * count
         for each in begun:
             each.stop()
         return turns, execution.output
 
     turns, output = asyncio.run(main())
-    assert output == 45
-    # Two turns, of entering the state and of its expression, each behind those of the four Maps.
-    assert turns <= 2 * 5 + 2
+    assert (output, turns <= most) == (45, True)

@@ -6,6 +6,7 @@ Invariant: the same definition gives the same warnings, in the order of its stat
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -126,36 +127,22 @@ def _loops(line: Definition) -> Iterator[list[str]]:
     }
     seen: set[str] = set()
     for name in following:
-        if name not in seen and (loop := _back_to(name, following)):
-            yield loop
-            seen.update(_mutual(name, following))
+        if name not in seen and name in (ways_on := _ways_on(name, following)):
+            yield ways_on[name]
+            seen.update(target for target in ways_on if name in _ways_on(target, following))
 
 
-def _back_to(start: str, following: Mapping[str, list[str]]) -> list[str]:
-    """Return the shortest way from a state back to itself, without the return; empty where there is none."""
-    ways_so_far, seen = [[start]], {start}
-    while ways_so_far:
-        way = ways_so_far.pop(0)
+def _ways_on(start: str, following: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the states that a state leads to, itself after a loop, each with the shortest way there, without it."""
+    found: dict[str, list[str]] = {}
+    ahead = deque([[start]])
+    while ahead:
+        way = ahead.popleft()
         for target in following[way[-1]]:
-            if target == start:
-                return way
-            if target not in seen:
-                seen.add(target)
-                ways_so_far.append([*way, target])
-    return []
-
-
-def _mutual(start: str, following: Mapping[str, list[str]]) -> set[str]:
-    def reached(name: str) -> set[str]:
-        names, ahead = {name}, [name]
-        while ahead:
-            for target in following[ahead.pop()]:
-                if target not in names:
-                    names.add(target)
-                    ahead.append(target)
-        return names
-
-    return {name for name in reached(start) if start in reached(name)}
+            if target not in found:
+                found[target] = way
+                ahead.append([*way, target])
+    return found
 
 
 _ORDER = re.compile(r"^(Numeric|Timestamp)")
