@@ -5,13 +5,13 @@ Invariant: outputs are in the order of the branches or items, and after the firs
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from states_language.branch import Branch, Child
 from states_language.failures import EvaluationError, Fatal, Halted, StateError
 from states_language.place import Parts, Place, Within
-from states_language.states.base import Line
+from states_language.states.base import Line, Retrying
 
 MOST_AT_ONCE = 40
 """Iterations of an inline Map at a time, whatever MaxConcurrency says (Developer Guide)."""
@@ -28,6 +28,26 @@ class ItemEnvironment:
     def context(self) -> dict[str, Any]:
         """Return the Context Object, with Map.Item."""
         return {**self._branch.context(), "Map": {"Item": self._item}}
+
+
+class Grouping(Retrying):
+    """A state that runs lines of states, or executions, within it."""
+
+    def failed(self, branch: Branch) -> None:
+        """Add the event that the state failed."""
+        branch.add(f"{self.type}StateFailed")
+
+    async def outcome(self, branch: Branch, group: Awaitable[Any]) -> Any:
+        """Return the outputs of what runs within; raises the StateError that it ends with."""
+        try:
+            outcome = await group
+        finally:
+            branch.children = []
+        if isinstance(outcome, StateError):
+            raise outcome
+        branch.group = None
+        branch.aside(f"{self.type}StateSucceeded")
+        return outcome
 
 
 class Lines:

@@ -12,15 +12,15 @@ from states_language.definition.fields import DefinitionError, Fields
 from states_language.distributed.item_reader import Batcher, Reader
 from states_language.distributed.map_run import Distribution, MapRun
 from states_language.distributed.result_writer import Writer
-from states_language.failures import EvaluationError, QueryFailure, StateError
+from states_language.failures import EvaluationError, QueryFailure
 from states_language.jsonata.evaluation import is_query
 from states_language.jsonata.query_flow import QueryFlow, Template, states_of
 from states_language.jsonpath.dataflow import Dataflow, Flow, compiled
 from states_language.jsonpath.selection import Name
 from states_language.machine import Machine
 from states_language.states.amounts import Amount, filled
-from states_language.states.base import Compile, Line, Retrying
-from states_language.states.iterations import Iterations
+from states_language.states.base import Compile, Line
+from states_language.states.iterations import Grouping, Iterations
 from states_language.values import MISSING, compact
 
 INLINE = "INLINE"
@@ -33,7 +33,7 @@ NO_CONCURRENCY = "Expected non-negative integer for {name}, got '{number}' inste
 _NO_LABEL = re.compile(r"[\s?*<>{}\[\]:;,\\|^~$#%&`\"\x00-\x1f\x7f-\x9f]")
 
 
-class Map(Retrying):
+class Map(Grouping):
     """A Map state. line: the states of an iteration. distributed: whether each is an execution of its own."""
 
     type = "Map"
@@ -106,10 +106,6 @@ class Map(Retrying):
         if self.distributed:
             yield self.line
 
-    def failed(self, branch: Branch) -> None:
-        """Add MapStateFailed (recorded)."""
-        branch.add("MapStateFailed")
-
     async def attempt(self, branch: Branch, data: Any) -> Any:
         """Run the iterations; return the array of their outputs, or the ResultWriter's result. Raises StateError."""
         narrowed = self.flow.narrowed(data, branch)
@@ -122,20 +118,11 @@ class Map(Retrying):
         if within is None:
             branch.add("MapStateStarted", {"length": len(items)})
         select = self.select(data, narrowed)
-        try:
-            if self.distributed:
-                branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once, within)
-                outcome = await run.run(items, select)
-            else:
-                branch.group = iterations = Iterations(branch, self.line, items, select, at_once, within)
-                outcome = await iterations.done
-        finally:
-            branch.children = []
-        if isinstance(outcome, StateError):
-            raise outcome
-        branch.group = None
-        branch.aside("MapStateSucceeded")
-        return outcome
+        if self.distributed:
+            branch.group = run = MapRun(self.distribution, branch, data, narrowed, at_once, within)
+            return await self.outcome(branch, run.run(items, select))
+        branch.group = iterations = Iterations(branch, self.line, items, select, at_once, within)
+        return await self.outcome(branch, iterations.done)
 
     def _find_items(self, data: Any, narrowed: Any, branch: Branch) -> list[Any]:
         if self.items is not None:

@@ -9,12 +9,11 @@ from typing import Any
 
 from states_language.branch import Branch
 from states_language.definition.fields import Fields, below
-from states_language.failures import StateError
-from states_language.states.base import Compile, Line, Retrying
-from states_language.states.iterations import Lines
+from states_language.states.base import Compile, Line
+from states_language.states.iterations import Grouping, Lines
 
 
-class Parallel(Retrying):
+class Parallel(Grouping):
     """A Parallel state."""
 
     type = "Parallel"
@@ -43,19 +42,7 @@ class Parallel(Retrying):
             group.start(child, index, self.lines[index], lambda: effective, group.parts.begin(index, child))
         if group.parts.complete:
             group.settle(group.parts.outputs)
-        try:
-            outcome = await group.done
-        finally:
-            branch.children = []
-        if isinstance(outcome, StateError):
-            raise outcome
-        branch.group = None
-        branch.aside("ParallelStateSucceeded")
-        return outcome
-
-    def failed(self, branch: Branch) -> None:
-        """Add ParallelStateFailed."""
-        branch.add("ParallelStateFailed")
+        return await self.outcome(branch, group.done)
 
     def inner(self) -> Iterator[Line]:
         """Yield the branches."""
