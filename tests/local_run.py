@@ -6,7 +6,7 @@ these profiles besides:
     scripted, scripted-exclusive, scripted-ndjson   as the demonstrations, but what `script(path, …)` plays sends them
     brief                                           as scripted; a refusal is final after three seconds
     absent                                          as scripted, at `absent_port`, where nothing listens by itself
-    pouchdb                                         as couchdb, at `pouchdb_port`
+    pouchdb                                         as couchdb, at the path `pouchdb/…` of what `script` plays
 
 `demo`, `demo-exclusive`, `demo-ndjson` and `demo-standby` are sent by `demo`, in this process; the run itself plays
 couchdb and etcd. Invariants: a file of tests has stream ids of its own; whoever had the run before leaves no stream
@@ -76,8 +76,8 @@ class LocalRun(Service):
     demo: Upstreams
 
     def __init__(self, folder: Path, project: Path, demo_port: int, scripts: Scripts, scripted: str) -> None:
-        port = free_port(5)
-        self.absent_port, self.pouchdb_port = port + 3, port + 4
+        port = free_port(4)
+        self.absent_port = port + 3
         self._scripts = scripts
         self._watches: list[Watch] = []
         self._began = 0
@@ -86,7 +86,7 @@ class LocalRun(Service):
             UPSTREAM_DEMO=f"http://127.0.0.1:{demo_port}",
             UPSTREAM_SCRIPTED=scripted,
             UPSTREAM_ABSENT=f"http://127.0.0.1:{self.absent_port}",
-            UPSTREAM_POUCHDB=f"http://127.0.0.1:{self.pouchdb_port}",
+            UPSTREAM_POUCHDB=f"{scripted}/pouchdb",
             UPSTREAM_KUBERNETES=f"{scripted}/kubernetes",
             UPSTREAM_COUCHDB=f"http://127.0.0.1:{port + 2}/couchdb",
             UPSTREAM_ETCD=f"http://127.0.0.1:{port + 2}/etcd",

@@ -6,13 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.handlers.servers import Peer, Script
 from tests.harness import Service
 from tests.local.support import PROJECT, until
 from tests.local_run import LocalRun
@@ -20,44 +20,16 @@ from tests.local_run import LocalRun
 STREAM = "pouchdb:ledger"
 
 
-class Cable:
-    """TCP connections from the function, between two ports of this machine, which can be cut."""
+def relay(port: int) -> Script:
+    """Passes a request on to the database there, and its answer back."""
 
-    def __init__(self, from_port: int, to_port: int) -> None:
-        self._to_port = to_port
-        self._listening = socket.create_server(("127.0.0.1", from_port))
-        self._ends: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+    def play(peer: Peer) -> None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as far:
+            far.sendall(peer.request.replace(b"/pouchdb/", b"/", 1))
+            while data := far.recv(65_536):
+                peer.send(data)
 
-    def cut(self) -> None:
-        """Ends every connection that is open, without a word of HTTP."""
-        ends, self._ends = self._ends, []
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Accepts no more and ends what is open."""
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self.cut()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near = self._listening.accept()[0]
-                far = socket.create_connection(("127.0.0.1", self._to_port))
-                self._ends += [near, far]
-                for source, target in ((near, far), (far, near)):
-                    threading.Thread(target=_pump, args=(source, target), daemon=True).start()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError), source, target:
-        while data := source.recv(65_536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
+    return play
 
 
 class Database:
@@ -112,28 +84,30 @@ def stored(service: Service) -> list[int]:
 def test_every_change_is_stored_once(local_run: LocalRun, database: Database) -> None:
     """Across two handovers, one SIGKILL of a function and one cut connection, each change is stored exactly once."""
     service = local_run
-    with contextlib.closing(Cable(service.pouchdb_port, database.port)) as cable:
-        database.write(5)
-        service.post(STREAM)
-        assert until(lambda: len(stored(service)) == 5, 20), service.log
+    peers = service.script("pouchdb/ledger/_changes", relay(database.port))
+    database.write(5)
+    service.post(STREAM)
+    assert until(lambda: len(stored(service)) == 5, 20), service.log
 
-        for passed in (1, 2):
-            database.write(20)
-            assert until(lambda passed=passed: handovers(service) >= passed, 30), service.log  # type: ignore[misc]
-
-        killed = service.sandboxes()
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
+    for passed in (1, 2):
         database.write(20)
-        assert until(lambda: not set(killed) & set(service.sandboxes()), 10)
-        assert until(lambda: len(stored(service)) == database.written, 20), service.log
+        assert until(lambda passed=passed: handovers(service) >= passed, 30), service.log  # type: ignore[misc]
 
-        before = {record["fence"] for record in service.connections(STREAM)}
-        cable.cut()
-        database.write(20)
-        assert until(lambda: len(stored(service)) == database.written, 20), service.log
-        assert {record["fence"] for record in service.connections(STREAM)} > before
+    killed = service.sandboxes()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    database.write(20)
+    assert until(lambda: not set(killed) & set(service.sandboxes()), 10)
+    assert until(lambda: len(stored(service)) == database.written, 20), service.log
 
-        database.write(20)
-        assert until(lambda: len(stored(service)) == database.written, 20), service.log
-        assert sorted(stored(service)) == list(range(1, database.written + 1))
+    before = {record["fence"] for record in service.connections(STREAM)}
+    for peer in peers:
+        with contextlib.suppress(OSError):
+            peer.connection.shutdown(socket.SHUT_RDWR)
+    database.write(20)
+    assert until(lambda: len(stored(service)) == database.written, 20), service.log
+    assert {record["fence"] for record in service.connections(STREAM)} > before
+
+    database.write(20)
+    assert until(lambda: len(stored(service)) == database.written, 20), service.log
+    assert sorted(stored(service)) == list(range(1, database.written + 1))
