@@ -13,24 +13,23 @@ const { dirname, join } = require('node:path');
 const VALIDATOR = 'asl-validator';
 const MOST_REMEMBERED = 1000;
 
-class CheckMachines {
+module.exports = class CheckMachines {
   constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'before:package:compileFunctions': () => this.check() };
+    this.hooks = { 'before:package:compileFunctions': () => check(serverless) };
   }
+};
+module.exports.validate = validate;
 
-  check() {
-    const machines = this.serverless.configurationInput.stepFunctions.stateMachines;
-    const ofValidator = require.resolve(`${VALIDATOR}/package.json`);
-    const folder = join(dirname(dirname(ofValidator)), '.cache', 'streamkeeper-machines');
-    for (const [name, machine] of Object.entries(machines)) {
-      const text = JSON.stringify([require(ofValidator).version, machine.definition]);
-      const mark = join(folder, createHash('sha256').update(text).digest('hex'));
-      if (existsSync(mark)) continue;
-      const { isValid, errorsText } = validate(machine.definition);
-      if (!isValid) throw new this.serverless.classes.Error(`The state machine ${name} is invalid: ${errorsText(' ')}`);
-      remember(folder, mark);
-    }
+function check({ configurationInput, classes }) {
+  const ofValidator = require.resolve(`${VALIDATOR}/package.json`);
+  const folder = join(dirname(dirname(ofValidator)), '.cache', 'streamkeeper-machines');
+  for (const [name, machine] of Object.entries(configurationInput.stepFunctions.stateMachines)) {
+    const text = JSON.stringify([require(ofValidator).version, machine.definition]);
+    const mark = join(folder, createHash('sha256').update(text).digest('hex'));
+    if (existsSync(mark)) continue;
+    const { isValid, errorsText } = validate(machine.definition);
+    if (!isValid) throw new classes.Error(`The state machine ${name} is invalid: ${errorsText(' ')}`);
+    remember(folder, mark);
   }
 }
 
@@ -63,6 +62,3 @@ function remember(folder, mark) {
     if (!problem.code) throw problem;
   }
 }
-
-module.exports = CheckMachines;
-module.exports.validate = validate;

@@ -13,31 +13,27 @@ const DELIVERY = {
   Resource: '*',
 };
 
-class MachineLogs {
+module.exports = class MachineLogs {
   constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'after:aws:package:finalize:mergeCustomProviderResources': () => this.add() };
+    this.hooks = { 'after:aws:package:finalize:mergeCustomProviderResources': () => add(serverless.service) };
   }
+};
 
-  add() {
-    const { provider, custom } = this.serverless.service;
-    const resources = provider.compiledCloudFormationTemplate.Resources;
-    const { machine_log_level: level, log_retention_days: days } = custom.settings;
-    if (level === 'OFF') return;
-    for (const [id, role] of Object.entries(ROLES)) {
-      const machine = resources[id];
-      const log = `${id}Log`;
-      // Names under this prefix need no resource policy of their own, of which an account has ten.
-      const name = `/aws/vendedlogs/states/${machine.Properties.StateMachineName}`;
-      resources[log] = { Type: 'AWS::Logs::LogGroup', Properties: { LogGroupName: name, RetentionInDays: days } };
-      machine.Properties.LoggingConfiguration = {
-        Level: level,
-        IncludeExecutionData: false,
-        Destinations: [{ CloudWatchLogsLogGroup: { LogGroupArn: { 'Fn::GetAtt': [log, 'Arn'] } } }],
-      };
-      resources[role].Properties.Policies[0].PolicyDocument.Statement.push(structuredClone(DELIVERY));
-    }
+function add({ provider, custom }) {
+  const resources = provider.compiledCloudFormationTemplate.Resources;
+  const { machine_log_level: level, log_retention_days: days } = custom.settings;
+  if (level === 'OFF') return;
+  for (const [id, role] of Object.entries(ROLES)) {
+    const machine = resources[id];
+    const log = `${id}Log`;
+    // Names under this prefix need no resource policy of their own, of which an account has ten.
+    const name = `/aws/vendedlogs/states/${machine.Properties.StateMachineName}`;
+    resources[log] = { Type: 'AWS::Logs::LogGroup', Properties: { LogGroupName: name, RetentionInDays: days } };
+    machine.Properties.LoggingConfiguration = {
+      Level: level,
+      IncludeExecutionData: false,
+      Destinations: [{ CloudWatchLogsLogGroup: { LogGroupArn: { 'Fn::GetAtt': [log, 'Arn'] } } }],
+    };
+    resources[role].Properties.Policies[0].PolicyDocument.Statement.push(structuredClone(DELIVERY));
   }
 }
-
-module.exports = MachineLogs;

@@ -4,19 +4,16 @@
 
 const STAGES = ['local', 'test'];
 
-class NeverDeployed {
+module.exports = class NeverDeployed {
   constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'before:deploy:deploy': () => this.refuse() };
+    this.hooks = {
+      'before:deploy:deploy': () => {
+        const stage = serverless.getProvider('aws').getStage();
+        throw new serverless.classes.Error(
+          `The stage ${stage} is for a laptop and cannot be deployed: deploy dev, prod, or a stage of your own (docs/deploy.md).`,
+        );
+      },
+    };
   }
-
-  refuse() {
-    const stage = this.serverless.getProvider('aws').getStage();
-    throw new this.serverless.classes.Error(
-      `The stage ${stage} is for a laptop and cannot be deployed: deploy dev, prod, or a stage of your own (docs/deploy.md).`,
-    );
-  }
-}
-
-module.exports = NeverDeployed;
+};
 Object.assign(module.exports, { STAGES });

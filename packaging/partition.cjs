@@ -10,11 +10,6 @@ const PARTITIONS = [
 ];
 const INTEGRATION = /^arn:aws:states:::/;
 
-function partitionOf(region) {
-  const found = PARTITIONS.find(([regions]) => regions.test(region));
-  return found === undefined ? null : found[1];
-}
-
 // The value with every ARN of an integration in `partition`.
 function moved(value, partition) {
   if (typeof value === 'string') return value.replace(INTEGRATION, `arn:${partition}:states:::`);
@@ -23,24 +18,21 @@ function moved(value, partition) {
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, moved(inner, partition)]));
 }
 
-class Partition {
+module.exports = class Partition {
   constructor(serverless) {
-    this.serverless = serverless;
-    this.hooks = { 'before:package:compileFunctions': () => this.write() };
+    this.hooks = { 'before:package:compileFunctions': () => write(serverless) };
   }
+};
 
-  write() {
-    const region = this.serverless.service.provider.region;
-    const partition = partitionOf(region);
-    if (partition === null) {
-      throw new this.serverless.classes.Error(
-        `Streamkeeper cannot be deployed to the region ${region}: only regions of AWS, AWS China and AWS GovCloud (US) are known.`,
-      );
-    }
-    for (const machine of Object.values(this.serverless.configurationInput.stepFunctions.stateMachines)) {
-      machine.definition = moved(machine.definition, partition);
-    }
+function write({ service, configurationInput, classes }) {
+  const { region } = service.provider;
+  const [, partition] = PARTITIONS.find(([regions]) => regions.test(region)) ?? [];
+  if (partition === undefined) {
+    throw new classes.Error(
+      `Streamkeeper cannot be deployed to the region ${region}: only regions of AWS, AWS China and AWS GovCloud (US) are known.`,
+    );
+  }
+  for (const machine of Object.values(configurationInput.stepFunctions.stateMachines)) {
+    machine.definition = moved(machine.definition, partition);
   }
 }
-
-module.exports = Partition;

@@ -31,8 +31,9 @@ PACKAGE = """
 const CheckMachines = require("./packaging/check-machines.cjs");
 const said = JSON.parse(require("fs").readFileSync(0, "utf8")).map((definition) => {
   const configurationInput = { stepFunctions: { stateMachines: { connections: { definition } } } };
-  try { new CheckMachines({ configurationInput, classes: { Error } }).check(); return ""; }
+  try { Object.values(new CheckMachines({ configurationInput, classes: { Error } }).hooks).forEach((hook) => hook()); }
   catch (problem) { return problem.message; }
+  return "";
 });
 console.log(JSON.stringify(said));
 """
