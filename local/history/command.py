@@ -94,10 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
     """Returns the object that `--json` prints; times are milliseconds from the first execution's start."""
     return {
-        "executions": [asdict(execution) for execution in found.executions],
-        "rows": [asdict(row) for row in found.rows],
-        "spans": [asdict(span) for span in found.spans],
-        "gaps": [asdict(gap) for gap in found.gaps],
+        **{name: [asdict(one) for one in getattr(found, name)] for name in ("executions", "rows", "spans", "gaps")},
         "gap_ms": gap_ms(found.gaps),
         "overlap_ms": found.overlap_ms,
         "coverage_percent": found.covered_percent,

@@ -8,7 +8,7 @@ from typing import Any
 from local import stages
 from local.simulation.shared_tasks import request
 from local.simulation.tables import MemoryDynamoDB
-from states_language import Execution, Machine, TaskCall, TaskFailure, load
+from states_language import Execution, Machine, Perform, TaskCall, TaskFailure, load
 from states_language.clock import VirtualClock
 
 ROOT = stages.ROOT
@@ -52,6 +52,16 @@ def _loaded(machine: str) -> Machine:
 def after(cycles: int, give_up_after: int = 10**6) -> Any:
     """The machine with another `renew_after`, and another `give_up_after`."""
     return definition("connections", renew_after=cycles, give_up_after=give_up_after, claim_tries=give_up_after - 1)
+
+
+def executed(machine: Machine, perform: Perform, data: Any = INPUT, seed: int = 0, **options: Any) -> Execution:
+    """An execution that has ended; `perform` answers the calls of functions, too."""
+    clock = VirtualClock(seed=seed)
+
+    async def run() -> Execution:
+        return await machine.start(data, clock=clock, perform=perform, **options).wait()
+
+    return clock.run(run())
 
 
 class Account:
@@ -110,20 +120,15 @@ class Account:
     def post(self, stream: str = "demo", most: int = 1) -> Any:
         """What the machine behind a POST answers: its output, or the name of the error with which it failed."""
         self.posts += 1
-        clock, machine = VirtualClock(seed=self.posts), definition("start", streams_per_function=most)
-
-        async def run() -> Execution:
-            execution = loaded(machine).start(
-                {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}},
-                clock=clock,
-                perform=self.perform,
-                name=f"request-{self.posts}",
-                machine_arn=f"{self.prefix}:stateMachine:{NAMES['start']}",
-                arn=f"{self.prefix}:express:{NAMES['start']}:{self.posts}",
-            )
-            return await execution.wait()
-
-        execution = clock.run(run())
+        execution = executed(
+            loaded(definition("start", streams_per_function=most)),
+            self.perform,
+            {"pathParameters": {"streamId": stream}, "queryStringParameters": {"a": "1"}},
+            self.posts,
+            name=f"request-{self.posts}",
+            machine_arn=f"{self.prefix}:stateMachine:{NAMES['start']}",
+            arn=f"{self.prefix}:express:{NAMES['start']}:{self.posts}",
+        )
         return execution.output if execution.status == "SUCCEEDED" else execution.error
 
 

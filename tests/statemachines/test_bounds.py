@@ -11,8 +11,7 @@ import pytest
 
 from local import bounds, settings_schema, stages
 from states_language import Execution, TaskCall, TaskFailure, load
-from states_language.clock import VirtualClock
-from tests.statemachines.connections import INPUT, after, definition
+from tests.statemachines.connections import after, definition, executed
 
 LANES = ("A", "B")
 
@@ -89,13 +88,7 @@ class Worst:
 
 def run(renew_after: int, refusals: int = 2, give_up_after: int = 10**6, tries: int = 0) -> Execution:
     """An execution whose lanes meet the worst in each cycle until a renewal was refused for so many cycles."""
-    machine = after(renew_after, give_up_after)
-    clock = VirtualClock()
-
-    async def main() -> Execution:
-        return await load(machine).start(INPUT, clock=clock, perform=Worst(refusals, tries).perform).wait()
-
-    return clock.run(main())
+    return executed(load(after(renew_after, give_up_after)), Worst(refusals, tries).perform)
 
 
 def by_lane(execution: Execution, lane: str) -> list[list[str]]:

@@ -12,8 +12,8 @@ from handlers.connection.effects import Outcome
 from handlers.connection.ends import renewal_due
 from local import stages
 from states_language import Execution, TaskCall, TaskFailure, load
-from states_language.clock import VirtualClock
-from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after
+from tests.statemachines.connections import INPUT, MINE, NAMES, OTHER, Aws, after, executed
+from tests.statemachines.test_definitions import raised
 from timeline import spans
 from timeline.spans import transitions
 
@@ -194,24 +194,10 @@ def test_an_outage_ends_no_execution(aws: Aws) -> None:
     assert {2000} == {*rests_ms(execution, "A")[1:], *rests_ms(execution, "B")}
 
 
+OF_AWS = ("Sandbox.Timedout", "Runtime.ExitError", "States.Timeout", "States.TaskFailed", "States.DataLimitExceeded")
+OF_LAMBDA = ("TooManyRequestsException", "ServiceException", "ResourceNotFoundException", "Unknown")
 errors_of_aws = st.sampled_from(
-    [
-        "Lambda.TooManyRequestsException",
-        "Lambda.ServiceException",
-        "Lambda.ResourceNotFoundException",
-        "Lambda.Unknown",
-        "Sandbox.Timedout",
-        "Runtime.ExitError",
-        "States.Timeout",
-        "States.TaskFailed",
-        "States.DataLimitExceeded",
-        "StreamDropped",
-        "StreamThrottled",
-        "StreamTakenOver",
-        "StoreUnavailable",
-        "ConnectionExpired",
-        "RenewalDue",
-    ]
+    [*OF_AWS, *(f"Lambda.{name}" for name in OF_LAMBDA), *sorted(raised() - {"StreamRejected", "InvalidRequest"})]
 )
 
 
@@ -229,13 +215,7 @@ def test_no_failure_of_a_lane_ends_an_execution(names: list[str], renew_after: i
             raise TaskFailure(left[0] if left else "StepFunctions.SdkClientException", "generated")
         return {"status": "ended"}
 
-    machine = after(renew_after)
-    clock = VirtualClock()
-
-    async def main() -> Execution:
-        return await load(machine).start(INPUT, clock=clock, perform=perform).wait()
-
-    execution = clock.run(main())
+    execution = executed(load(after(renew_after)), perform)
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
 
 

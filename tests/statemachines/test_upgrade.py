@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from handlers.upgrade.upgrade_steps import WHOLE
-from states_language import TaskCall, TaskFailure, load
-from states_language.clock import VirtualClock
-from tests.statemachines.connections import NAMES, definition
+from states_language import TaskCall, TaskFailure
+from tests.statemachines.connections import NAMES, definition, executed, loaded
 
 ARN = f"arn:aws:states:us-east-1:111111111111:stateMachine:{NAMES['upgrade']}"
 STEPS = ("check", "plan", "ask", "look", "promote", "back", "look back")
@@ -70,14 +69,7 @@ class Account:
 
     def run(self) -> tuple[str, str, str]:
         """The name of the state in which an upgrade ends, its cause or "", and its last step."""
-        machine, clock = load(definition("upgrade")), VirtualClock(seed=1)
-
-        async def run() -> Any:
-            execution = machine.start({}, clock=clock, perform=self.perform, name="mine", machine_arn=ARN)
-            await execution.wait()
-            return execution
-
-        execution = clock.run(run())
+        execution = executed(loaded(definition("upgrade")), self.perform, {}, 1, name="mine", machine_arn=ARN)
         end = execution.error or execution.output["status"]
         return end, execution.cause or "", self.steps[-1] if self.steps else ""
 
