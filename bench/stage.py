@@ -108,14 +108,15 @@ class Stage:
         self._logs = logs
         self._upstreams = upstreams
         self._upstream_port = upstream_port
-        self._endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
+        endpoints = Endpoints({}, f"http://{HOST}:{port_of(service.sockets.aws)}")
+        self._states, self._tables = endpoints.client("stepfunctions"), endpoints.client("dynamodb")
 
     async def start(self, stream: Stream) -> None:
         """Start an execution of the stream's machine."""
-        arn = self._machine(stream)
+        name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
+        arn = next(described.arn for described in self._service.stack.machines if described.name == name)
         text = json.dumps({"pathParameters": {"streamId": stream.stream_id}, "queryStringParameters": {}})
-        client = self._endpoints.client("stepfunctions")
-        await asyncio.to_thread(client.start_execution, stateMachineArn=arn, input=text)
+        await asyncio.to_thread(self._states.start_execution, stateMachineArn=arn, input=text)
 
     def drop(self, stream: Stream) -> None:
         """Reset the newest connection of the stream."""
@@ -124,18 +125,25 @@ class Stage:
     def kill(self, stream: Stream) -> None:
         """Kill the function that has the newest connection of the stream, with SIGKILL."""
         for _, port in self._upstreams.presence.clients(stream.upstream_id)[-1:]:
-            for pid in _owners(set(_inodes(port, self._upstream_port))):
+            for pid in _owners(port, self._upstream_port):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     async def stored(self, stream: Stream) -> list[int]:
         """Return the numbers of the stored events, in order."""
-        bodies = await asyncio.to_thread(self._bodies, stream.stream_id)
-        return sorted(json.loads(body)["n"] for body in bodies)
+        reader = EventReader(self._tables, f"{stages.SERVICE}-{self._stage}-events", lambda _: None)
+        entries = await asyncio.to_thread(
+            lambda: list(reader.entries(stream.stream_id, partitions=1, now_ms=0, after="", limit=sys.maxsize))
+        )
+        return sorted(json.loads(one.event.data)["n"] for one in entries if one.event is not None and one.event.data)
 
     async def duplicates(self, stream: Stream) -> int:
         """Return how many deliveries were duplicates, as the connections count them."""
-        items = await asyncio.to_thread(self._records, stream.stream_id)
+        pages = self._tables.get_paginator("query").paginate(
+            TableName=f"{stages.SERVICE}-{self._stage}-control", ConsistentRead=True,
+            KeyConditionExpression="PK = :stream", ExpressionAttributeValues={":stream": {"S": stream.stream_id}},
+        )  # fmt: skip
+        items = await asyncio.to_thread(lambda: [item for page in pages for item in page["Items"]])
         return sum(int(item["duplicates"]["N"]) for item in items if "duplicates" in item)
 
     def connects(self, stream: Stream) -> list[float]:
@@ -149,23 +157,6 @@ class Stage:
                     if record.get("stream_id") == stream.stream_id and record.get("connect_ms") is not None:
                         found.append(float(record["connect_ms"]))
         return found
-
-    def _machine(self, stream: Stream) -> str:
-        name = f"{stages.SERVICE}-{self._stage}-{stream.machine}"
-        return next(described.arn for described in self._service.stack.machines if described.name == name)
-
-    def _bodies(self, stream_id: str) -> list[str | bytes]:
-        client = self._endpoints.client("dynamodb")
-        reader = EventReader(client, f"{stages.SERVICE}-{self._stage}-events", lambda _: None)
-        entries = reader.entries(stream_id, partitions=1, now_ms=0, after="", limit=sys.maxsize)
-        return [entry.event.data for entry in entries if entry.event is not None and entry.event.data is not None]
-
-    def _records(self, stream_id: str) -> list[dict[str, Any]]:
-        pages = self._endpoints.client("dynamodb").get_paginator("query").paginate(
-            TableName=f"{stages.SERVICE}-{self._stage}-control", ConsistentRead=True,
-            KeyConditionExpression="PK = :stream", ExpressionAttributeValues={":stream": {"S": stream_id}},
-        )  # fmt: skip
-        return [item for page in pages for item in page["Items"]]
 
 
 @contextlib.asynccontextmanager
@@ -201,10 +192,13 @@ def _write_profiles(source: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def service_of(folder: Path, template: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[Service]:
-    """Yields a service of the template that keeps all in the folder; it is neither started nor stopped."""
+    """Yields a service of the template that keeps all in the folder; it is neither started nor stopped.
+
+    The figures show where its child processes fail: nothing is stored any more.
+    """
     with lock(folder) as held:
         sockets = Sockets(*(bind(0, "the benchmark") for _ in range(4)))
-        yield Service(folder, template, sockets, held, variables, _Silence(), _fail)
+        yield Service(folder, template, sockets, held, variables, _Silence(), lambda: None)
 
 
 class _Silence(Screen):
@@ -236,23 +230,14 @@ def _changed(template: dict[str, Any], stage: str, environment: Mapping[str, str
     return changed
 
 
-def _fail() -> None:
-    # The figures show the failure: nothing is stored any more.
-    return
+def _owners(port: int, remote_port: int) -> Iterator[int]:
+    """Yield the processes, but not this one, that have the socket on 127.0.0.1 from `port` to `remote_port`.
 
-
-def _inodes(port: int, remote_port: int) -> Iterator[int]:
-    """Yield the socket on 127.0.0.1 from `port` to `remote_port`. Source: proc(5), /proc/net/tcp."""
+    Source: proc(5), /proc/net/tcp.
+    """
     ends = [f"0100007F:{port:04X}", f"0100007F:{remote_port:04X}"]
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1:3] == ends:
-            yield int(fields[9])
-
-
-def _owners(inodes: set[int]) -> Iterator[int]:
-    """Yield the processes that have one of the sockets, but not this one, which has the other ends."""
-    wanted = {f"socket:[{inode}]" for inode in inodes if inode}
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    wanted = {f"socket:[{fields[9]}]" for fields in sockets if fields[1:3] == ends and fields[9] != "0"}
     for folder in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):
             pid = int(folder.parent.name)
