@@ -41,7 +41,7 @@ async def measure(fault: str, calm: int, seconds: float, plan: Plan, beside_ms: 
             "times": round(p99_ms / (beside_ms or p99_ms or 1), 2),
             "silent": sum(not watch.lags_ms[name] for name in names),
             "stored": sum(watch.items[name] for name in plan.ids if name not in names),
-            "requests": round(function.requests / seconds, 1),
+            "requests": round(function.tables.requests / seconds, 1),
             "cores": round((function.cpu_s - cpu_s) / seconds, 2),
             "most_mb": round(function.most_mb, 1),
         }

@@ -113,15 +113,15 @@ class Watch:
         return [one for one, found in self.numbers.items() if sorted(found) != [*range(1, len(found) + 1)]]
 
 
+@dataclass
 class Running:
-    """One function at work."""
+    """One function at work: its process, its answer, what it stored, and the tables and the upstream beside it."""
 
-    def __init__(
-        self, watch: Watch, tables: Tables, sandbox: Sandbox, answer: "asyncio.Task[Any]",
-        source: "subprocess.Popen[str]",
-    ) -> None:  # fmt: skip
-        self.watch, self._tables, self._sandbox, self._source = watch, tables, sandbox, source
-        self.answer = answer
+    pid: int
+    answer: "asyncio.Task[Any]"
+    watch: Watch
+    tables: Tables
+    source: "subprocess.Popen[str]"
 
     async def until_all_stored(self, streams: list[str]) -> None:
         """Returns once each of the streams has stored an event."""
@@ -137,32 +137,25 @@ class Running:
 
     async def report(self) -> dict[str, Any]:
         """The next line that the upstream prints."""
-        assert self._source.stdout is not None
-        found: dict[str, Any] = json.loads(await asyncio.to_thread(self._source.stdout.readline))
+        assert self.source.stdout is not None
+        found: dict[str, Any] = json.loads(await asyncio.to_thread(self.source.stdout.readline))
         return found
 
     def forget(self) -> None:
         """Begins to measure anew; the numbers stay."""
         self.watch.lags_ms.clear()
         self.watch.items.clear()
-        self._tables.requests = 0
-
-    @property
-    def requests(self) -> int:
-        """How many requests the tables have answered."""
-        return self._tables.requests
+        self.tables.requests = 0
 
     @property
     def cpu_s(self) -> float:
         """What the function has used of a processor."""
-        assert self._sandbox.pid is not None
-        return spent_s(self._sandbox.pid)
+        return spent_s(self.pid)
 
     @property
     def most_mb(self) -> float:
         """The most memory that the function ever had resident."""
-        assert self._sandbox.pid is not None
-        return resident_mb(self._sandbox.pid)
+        return resident_mb(self.pid)
 
 
 @contextlib.asynccontextmanager
@@ -204,11 +197,12 @@ async def running(plan: Plan, share_mb: int = 0) -> AsyncIterator[Running]:
         function = Function("bench", "handlers.connection_manager.handler", 900, share_mb or 128, variables)
         sandbox = Sandbox(function, {}, ROOT, lines.append)
         await sandbox.start()
+        assert sandbox.pid is not None
         if procs is not None:
             procs.write_text(str(sandbox.pid))
         answer = asyncio.create_task(sandbox.invoke(json.dumps(event).encode()))
         try:
-            yield Running(watch, tables, sandbox, answer, source)
+            yield Running(sandbox.pid, answer, watch, tables, source)
         finally:
             await sandbox.close()
             await answer
