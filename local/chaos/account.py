@@ -1,7 +1,7 @@
 """What all streams of a run share: clock, tables, Lambda, Step Functions, and the faults that meet every stream.
 
 It knows no stream but by its id. Invariant: a change of an item reaches the stream that the item belongs to and no
-other; what is asked for in the name of a stream and names another is in `crossed`, once for each sentence.
+other; a request in the name of a stream that names another is in `crossed`, once for each sentence.
 """
 
 from collections import Counter

@@ -43,7 +43,7 @@ RETRIES = Retries(60_000, 60_000)
 
 
 class ApiReader:
-    """Of one stream; its world is told what was wrong."""
+    """Of one stream; its world takes what was wrong."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -64,7 +64,7 @@ class ApiReader:
         self._clock.call_at(self._clock.now_ms() + self._draws.randrange(LEAST_MS, MOST_MS), self._ask)
 
     def end(self) -> None:
-        """Asks for the last time, and reads on to the end of the stream."""
+        """Requests both for the last time, and reads on to the end of the stream."""
         while self.page(MOST):
             pass
         self.status()
@@ -197,7 +197,7 @@ class ApiReader:
         past = [(at_ms, method) for at_ms, method in asked if at_ms < now_ms]
         is_stop = past[-1][1] == "DELETE" and asked[-1][0] < now_ms
         if is_stop and word not in {"stopping", "stopped", *ends}:
-            yield f"the status is {word}, and a stop was asked for last"
+            yield f"the status is {word}, and a stop was requested last"
         expected = self._expected(past[-1][1], ends)
         if expected and word not in expected and self._is_settled():
             yield f"the status is {word} and not {' or '.join(sorted(expected))}, though nothing changed of late"

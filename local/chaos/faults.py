@@ -20,7 +20,7 @@ from local.chaos.schedule import Fault, requests_of
 from local.chaos.world import MACHINE_ARN, World
 
 # How often the deployed watch checks for executions that somebody stopped.
-LOOK_EVERY_MS = 60_000
+CHECK_EVERY_MS = 60_000
 
 
 def strike(world: World, fault: Fault) -> None:
@@ -99,7 +99,7 @@ def _strike_execution(world: World, fault: Fault) -> None:
             execution.stop("Aborted", "somebody stopped the execution")
     if fault.kind == "abort" and isinstance(world, Group):
         OrphanWatch(world).begin(fault.value)
-    # Each stream of a group whose execution somebody has stopped is asked for anew, or none is.
+    # Each stream of a group whose execution somebody has stopped is requested anew, or none is.
     for one in world.members if isinstance(world, Group) else (world,):
         for at_ms, method in requests_of(fault):
             world.clock.call_at(world.origin_ms + at_ms, functools.partial(one.ask, method))
@@ -116,16 +116,16 @@ class OrphanWatch:
         self._orphans = Orphans(states, leases.read, states.youngest, may_start=lambda _group: True)
 
     def begin(self, after_ms: int) -> None:
-        """It looks so much later for the first time, and then until the run is over."""
+        """It checks so much later for the first time, and then until the run is over."""
         clock = self._group.clock
-        clock.call_at(clock.now_ms() + after_ms, self._look)
+        clock.call_at(clock.now_ms() + after_ms, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for name in sorted(self._group.all):
             orphan = self._orphans.check(name, self._read_lease(name), self._group.clock.now_ms())
             if orphan is not None:
                 self._group.say(f"the watch: {orphan.sentence}")
-        self.begin(LOOK_EVERY_MS)
+        self.begin(CHECK_EVERY_MS)
 
 
 class _States:

@@ -47,7 +47,7 @@ def invented(world: World) -> list[str]:
 def unrecorded(world: World) -> list[str]:
     """The gaps of which the table has no item, or another than follows from the records, though somebody is connected.
 
-    The last of them are not known for a while: who was silent before may not be dead.
+    The last of them are not known for a while: a connection that was silent may not be dead.
     """
     if not world.upstream.open_links:
         return []
@@ -55,7 +55,7 @@ def unrecorded(world: World) -> list[str]:
     now_ms = world.clock.now_ms()
     records = ledger(world)
     if any(record.opened_ms > now_ms - RECORDED_AFTER_MS for record in records):
-        return []  # it may be what closes a gap of long before, and has not looked back yet
+        return []  # it may close a gap of long before, and has not checked that yet
     texts = []
     for gap in gaps(records, now_ms, lease_ttl_ms(world)):
         item = ledger_records.gap_item(world.stream, gap)
@@ -86,7 +86,7 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     for link in world.upstream.links:
         if link.opened_ms is not None and _stayed(world, records, link, gap):
             return f"link {link.number} stayed for long enough to have brought what came in it"
-    return "" if _asked_in_vain(world, gap, parts, slack_ms) else "the upstream was asked for it in time"
+    return "" if _asked_in_vain(world, gap, parts, slack_ms) else "it was requested of the upstream in time"
 
 
 def _is_kept(world: World, gap: Gap) -> bool:
@@ -111,14 +111,14 @@ def _asked_before_ms(world: World) -> int:
 
 
 def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> bool:
-    """Whether whoever ended the gap could not get what came in it, or nobody has."""
+    """Whether the connections that ended the gap could not get what came in it, or none has ended it."""
     schedule = world.schedule
     reach_ms = schedule.memory.reach_ms(schedule.skew_ms) if schedule.resumes else 0
     if reach_ms == 0:
         return True
     if reach_ms is not None and gap.to_ms - gap.from_ms + _asked_before_ms(world) + slack_ms > reach_ms:
         return True
-    # Who is told by a status that its cursor is too old is never connected.
+    # A connection whose cursor a status calls too old is never open.
     answered = [
         (link, link.closed_ms if link.opened_ms is None and link.has_forgotten else link.opened_ms)
         for link in world.upstream.links
@@ -167,7 +167,7 @@ def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> lis
 
 
 def _heard_ms(world: World, opened_ms: int) -> int:
-    """When the function can have heard that its upstream answered: one that is frozen hears of it afterwards."""
+    """When the function can have noticed that its upstream answered: one that is frozen notices it afterwards."""
     freezes = [fault for fault in world.schedule.faults if fault.kind == "freeze"]
     spans = [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in freezes]
     return max([opened_ms, *(to_ms for from_ms, to_ms in spans if from_ms <= opened_ms < to_ms)])

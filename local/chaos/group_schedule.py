@@ -38,12 +38,12 @@ OWN = [kind for kind in KINDS if kind not in OF_FUNCTIONS | SHARED and "abort" n
 FLOOD, FLOOD_EVERY_MS = 15, 100
 # How often one is drawn in place of another fault, and a leave or a return.
 FLOODS, LEAVES = 0.08, 0.25
-# How often there are redeployments, how often somebody stops the executions, and how often nobody asks for the streams
+# How often there are redeployments, how often somebody stops the executions, and how often nobody requests the streams
 # again for long: for less than a function lives, for more, until all have long been over.
 REDEPLOYED, ABORTED, ABANDONED = 0.3, 0.2, 0.4
 ABANDONED_MS = (15_000, 60_000, 150_000)
-# How often executions are stopped and nobody asks for all streams again, where nobody has stopped them otherwise: the
-# watch has to find that, and comes round within `WATCHED_MS`. In half of these somebody asks for one stream again.
+# How often executions are stopped and nobody requests all streams again, where nobody has stopped them otherwise: the
+# watch has to find that, and comes round within `WATCHED_MS`. In half of these somebody requests one stream again.
 FORSAKEN, WATCHED_MS = 0.06, 60_000
 # How often the profile of a stream that joins after a redeployment has come with that.
 NEW_PROFILES = 0.5
@@ -51,7 +51,7 @@ RETURNS_MS = (400, 3_000, 15_000, 60_000)
 
 
 def generate(seed: int, store: str = "", *, groups: bool = False) -> Schedule:
-    """The schedule of a seed; one of groups for each tenth of them, or for all where those alone are asked for."""
+    """The schedule of a seed; one of groups for each tenth of them, or for all where those alone are wanted."""
     if groups or seed % GROUP_EVERY == GROUP_REST:
         return generate_groups(seed, store)
     return schedule.generate(seed, store)
@@ -90,7 +90,7 @@ def _people(schedule: Schedule) -> Schedule:
 def _profiled(schedule: Schedule) -> Schedule:
     """The schedule, perhaps with streams whose profile was deployed after the functions began that are to connect them.
 
-    Drawn apart, so that all else of a seed is as it was without. Nobody asks for a stream before it has a profile.
+    Drawn apart, so that all else of a seed is as it was without. Nobody requests a stream before it has a profile.
     """
     drawn = random.Random(f"new profiles of groups {schedule.seed}")
     deployed_ms = min((fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"), default=LAST_MS)

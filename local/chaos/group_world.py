@@ -86,7 +86,7 @@ class Group(World):
         return [one for one in self.beside if isinstance(one, Member)]
 
     def named(self, group: str) -> Group:
-        """The group of that id, which is made where it is asked for first."""
+        """The group of that id, which is made where it is needed first."""
         if group not in self.all:
             self.all[group] = beside = copy.copy(self)
             beside.stream = group

@@ -159,7 +159,7 @@ def _unlettered(world: World) -> list[str]:
 
 
 def end_word(execution: Execution) -> str:
-    """What became of the stream as it ended: one of LAST_WORDS, or "broken"; "" where it let go of nothing."""
+    """The result of the stream as it ended: one of LAST_WORDS, or "broken"; "" where it let go of nothing."""
     if execution.status == "FAILED":
         return "broken"
     word = execution.output.get("status", "") if isinstance(execution.output, dict) else ""
@@ -167,7 +167,7 @@ def end_word(execution: Execution) -> str:
 
 
 def over_as(world: World) -> str:
-    """What the upstream, by its answer, made of a stream that nobody has asked for since: a status; "" for none.
+    """What the upstream, by its answer, made of a stream that nobody has requested since: a status; "" for none.
 
     Not where it has answered a successor of that execution since, which a renewal had started before.
     """

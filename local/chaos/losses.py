@@ -25,10 +25,10 @@ LET_GO = ("closed_here", "ended_by_upstream")
 OF_THE_STORE = ("throttles", "unknown outcomes", "slow store")
 # The excuses.
 PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
-CAME_LATE = "it came late, or never, and nobody heard of the connection's end"
+CAME_LATE = "it came late, or never, and the connection's end is not known"
 CLOCKS_DIFFER = "in a gap that is shorter than two clocks differ"
 TO_COME = "still to come on the connection that catches up"
-NEXT_ONES = "after the cursor, for the next connection to ask for"
+NEXT_ONES = "after the cursor, for the next connection to request"
 
 
 def missing(world: World) -> dict[int, str]:
@@ -50,7 +50,7 @@ def missing(world: World) -> dict[int, str]:
     if not lost:
         return {}
     excuses = dict(_excuses(world, records))
-    # Whoever has not had the notice knows nothing of the loss that it announces.
+    # A connection that has not had the notice knows nothing of the loss that it announces.
     announced = {
         n: excuses.get(n + 1, "") or _told_late(world, records, n, slack_ms) for n in lost if n in world.upstream.lost
     }
@@ -177,7 +177,7 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
         cursor = _cursor(world)
         if cursor >= 0 or not world.schedule.memory.forgets:
             yield from ((number, NEXT_ONES) for number in range(cursor + 1, len(world.upstream.emitted_ms)))
-    # What an upstream has forgotten is asked for in vain, as of one that never resumes.
+    # What an upstream has forgotten is requested in vain, as of one that never resumes.
     if world.schedule.resumes and not world.schedule.memory.forgets:
         # Until there is a cursor nobody can go on from one: those before the last that began without.
         until_ms = max((link.opened_ms or 0 for link in links if link.cursor is None), default=0)

@@ -28,7 +28,7 @@ class MemberReader(ApiReader):
         yield from self._unfounded(word, ())
         if not self._is_settled() or not member.answered:
             return
-        # Who was let go of late may have been connected again meanwhile.
+        # A stream that was let go of late may have been connected again meanwhile.
         since_ms = max([member.answered[-1], *(link.asked_ms for link in member.upstream.links)])
         is_over = [error for at_ms, error in member.watch.endings if at_ms >= since_ms]
         is_open = any(link.function.is_alive for link in member.upstream.open_links)

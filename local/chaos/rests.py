@@ -1,7 +1,7 @@
 """Decides which connections of a run came before a rest was over, without a pause drawn by chance, or too late to last.
 
 What an upstream refused, or did not answer, owes it a rest, by its own clock. Invariant: a connection is blamed only
-where its function looked after the failed one's function had written that down, or should have.
+where its function checked after the failed one's had written that down, or should have.
 """
 
 import itertools
@@ -70,7 +70,7 @@ def hasty(world: World) -> list[str]:
     for name, ended_ms in world.rejections if limit_ms else ():
         links = [link for link in world.upstream.links if link.closed_ms is not None and link.closed_ms <= ended_ms]
         refused_ms = [link.closed_ms or 0 for link in links if link.refused_with in PASSING]
-        # Each function counts by its own clock, and one that is frozen hears late.
+        # Each function counts by its own clock, and one that is frozen is notified late.
         # What a connection did not live to write down is not known.
         frozen_ms = max((fault.for_ms for fault in world.schedule.faults if fault.kind == "freeze"), default=0)
         slack_ms = RENEWAL_MS + 2 * world.schedule.skew_ms + frozen_ms
@@ -142,7 +142,7 @@ def _kind(world: World, link: Link) -> FailureKind | None:
         return "throttled" if link.refused_with in (420, 429) else "http" if link.refused_with >= 500 else None
     if link.opened_ms is not None or link.ended_by not in UNANSWERED:
         return None
-    # Who was relieved while nobody answered it ends for that: the upstream answers others.
+    # A connection that was relieved before it was answered ended for that: the upstream answers others.
     return None if _was_another_answered(world, link) else "network"
 
 
@@ -157,7 +157,7 @@ def _knows(link: Link, failed: Link) -> bool:
     """Whether the function that opened `link` must have known how `failed` ended."""
     assert failed.settled_ms is not None
     is_same = link.client is failed.client and link.asked_ms > failed.settled_ms
-    return is_same or link.looked_ms > failed.settled_ms
+    return is_same or link.checked_ms > failed.settled_ms
 
 
 def _early(world: World, failures: list[tuple[int, Link]]) -> list[str]:

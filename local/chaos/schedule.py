@@ -46,7 +46,7 @@ class Schedule:
 
     `resumes`: the upstream goes on from a cursor. `renews`: the execution starts its successor after few cycles.
     `skew_ms`: how far a function's clock may be wrong. `pace` names the profile's rests after failures, "" for none;
-    `retry_after_s` is what the upstream asks for where it refuses, 0 for nothing. `key` is what the profile makes of an
+    `retry_after_s` is what the upstream requests where it refuses, 0 for nothing. `key` is what the profile makes of an
     event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
     "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie,
     `order` whether items are in the index of it, and `flush_s` how long events wait for a log. `beside` are the other
@@ -258,7 +258,7 @@ def stored(schedule: Schedule, number: int, store: str) -> Schedule:
     if store == "items" or not (is_log or store == "log"):
         is_unordered = random.Random(f"order {schedule.seed} {number}").random() < UNORDERED
         return replace(schedule, order="none") if is_unordered else schedule
-    # A successor asks for what came after the newest segment: an upstream that forgot that already is asked too late.
+    # A successor requests what came after the newest segment: an upstream that forgot that is asked too late.
     flushes = (0, 0.3) if schedule.resumes and schedule.memory.forgets else (0, 0.3, 1, 3)
     return replace(schedule, store="log", partitions=1, flush_s=drawn.choice(flushes))
 

@@ -12,7 +12,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_record, typed_values
 from local.chaos import delivery_rules
-from local.chaos.faults import LOOK_EVERY_MS
+from local.chaos.faults import CHECK_EVERY_MS
 from local.chaos.gap_rules import invented, unrecorded
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
 from local.chaos.rests import hasty, impatient, in_step, most_ms, too_late
@@ -61,7 +61,7 @@ CALM_MS = 30_000
 SPARE_MS = 6_000
 # How long after its last function an execution is known to be over: where that was killed, its heartbeat has to run
 # out (`progress_every_s` is 2 at most), then nobody has been connected for long, and then the watch comes round.
-ORPHANED_MS = LEASE_TTL_READS * 2_000 + GRACE_MS + LOOK_EVERY_MS
+ORPHANED_MS = LEASE_TTL_READS * 2_000 + GRACE_MS + CHECK_EVERY_MS
 # Openings in the calm: each lane hands over at most twice, and a renewal begins again.
 CALM_OPENINGS = 6
 
@@ -103,7 +103,7 @@ def _lasts_ms(fault: Fault, task_timeout_s: int) -> int:
         "kill": fault.value,
         "kill in the store": 6_000,
         "kill between steps": 6_000,
-        # Nobody hears of its end, so the machine waits for its answer.
+        # Its end is not notified, so the machine waits for its answer.
         "vanish": task_timeout_s * 1000,
         # Nobody ends it: it lives to its deadline.
         "orphan": task_timeout_s * 1000,
@@ -191,7 +191,7 @@ def is_stopped(world: World) -> bool:
 
 
 def asked_last(schedule: Schedule) -> set[str]:
-    """What the last request asked for; both where two came in the same millisecond."""
+    """What was requested last; both where two came in the same millisecond."""
     asked = requests(schedule)
     return {method for at_ms, method in asked if at_ms == asked[-1][0]}
 

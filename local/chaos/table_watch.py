@@ -35,7 +35,7 @@ class Holder:
         self._arn = ""
 
     def held_by(self, arn: str) -> str:
-        """What is wrong: whoever takes it from one that runs is its successor, or goes on with its claim."""
+        """What is wrong: what takes it from one that runs must be its successor, or go on with its claim."""
         if arn == self._arn:
             return ""
         before, self._arn = self._executions.get(self._arn), arn
@@ -101,21 +101,21 @@ class Watch:
         fence, is_dead = int(item["fence"]["N"]), "dead_letter" in item
         number = self._stored(fence, key[1], body, is_dead=is_dead)
         if self._partitions == LOG or key[0] not in partition_keys(stream_of(item), self._partitions):
-            self._blame("torn", f"event {number} was stored as {key[0]}, where nobody looks")
+            self._blame("torn", f"event {number} was stored as {key[0]}, where it is never read")
         self._place(place_of(item), number, int(item["received_at_ms"]["N"]))
         bisect.insort(self.keys, (key[1], number))
         is_indexed, first = PLACES["index"] in item, self._unordered_from
         if not is_indexed and first is None:
-            self._blame("misplaced", f"event {number} is not in the index, and it is looked for there")
+            self._blame("misplaced", f"event {number} is not in the index, and it is read there")
         if is_indexed and first is not None and fence >= first:
-            self._blame("misplaced", f"event {number} is in the index, and nobody looks for it there")
+            self._blame("misplaced", f"event {number} is in the index, and it is not read there")
 
     def _segment(self, item: Item) -> None:
         """Its events lie behind all that were there, and its cursor passes none that is not."""
         if not is_segment(item):
             return
         if self._partitions != LOG:
-            self._blame("torn", "a segment was written, and nobody looks for one")
+            self._blame("torn", "a segment was written, and none is ever read")
         for event in stored_events(item, lambda _key: None):
             body = event.data if isinstance(event.data, str) else ""
             number = self._stored(event.fence, event.key, body, is_dead=event.dead_letter is not None)
@@ -215,7 +215,7 @@ class Watch:
         cursor = int(text) if text.isdigit() else -1
         link = self._link_of(fence)
         if not text:
-            # The cursor stays that of the connection that saved it, whoever was told that it is too old.
+            # The cursor stays that of the connection that saved it, whichever connection was told that it is too old.
             if not self._forgotten:
                 self._blame("cursor-ahead", "the cursor was given up before the ledger said that it is too old")
             return

@@ -144,7 +144,7 @@ class World:
 
     @property
     def rejections(self) -> list[tuple[str, int]]:
-        """Who was rejected by the upstream, and when."""
+        """What was rejected by the upstream, and when."""
         return [
             (execution.name, execution.stopped_ms or 0)
             for execution in self.executions
@@ -159,7 +159,7 @@ class World:
             return await self._invoke(call)
         if call.service == "dynamodb":
             if call.parameters["Key"]["PK"]["S"] != self.stream:
-                self.account.cross(f"the machine of {self.stream} asks for {call.parameters['Key']}")
+                self.account.cross(f"the machine of {self.stream} requests {call.parameters['Key']}")
             return await self._requested(call)
         if call.action == "startExecution":
             return self._start_successor(call)
@@ -280,7 +280,7 @@ class World:
         self.deployed.append(self.version)
 
     def kill(self, function: VirtualFunction, linger_ms: int, error: str) -> None:
-        """Ends a function as SIGKILL does; the machine hears of it as `error`."""
+        """Ends a function as SIGKILL does; the machine is notified of `error`."""
         if function.is_alive:
             function.kill(linger_ms)
             self.say(f"{self.name(function)} is killed")

@@ -198,7 +198,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         print(json.dumps(result.as_json()) if args.json else _shown(result, args.width), flush=True)
     except BrokenPipeError:
-        # Whoever read it has seen enough; the interpreter must not try to flush the rest at its end.
+        # The reader has seen enough; the interpreter must not try to flush the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -1,4 +1,4 @@
-"""An upstream of numbered events in virtual time that misbehaves on demand: what it sends, to whom, and when it stops.
+"""An upstream of numbered events in virtual time that misbehaves on demand: what it sends, and when it stops.
 
 Events are real frames, cut into chunks anywhere. Invariant: a link that is closed brings nothing more.
 """
@@ -26,7 +26,7 @@ LATE_MS = 40
 class Ways:
     """How an upstream behaves where nothing goes wrong; `resumes` is whether it goes on from a cursor.
 
-    Where it refuses it asks for a pause of `retry_after_s`, 0 for none. Where it `reorders` it sends again what lies a
+    Where it refuses it requests a pause of `retry_after_s`, 0 for none. Where it `reorders` it sends again what lies a
     little before the cursor.
     """
 

@@ -42,11 +42,11 @@ class Again:
 class Link:
     """One opening, from the request to the close; `cursor` is the event it goes on from, None for the newest.
 
-    `asks` is whether a cursor was asked for, heeded or not. `backlog` is what it has not been sent yet of what came
+    `asks` is whether a cursor was sent, heeded or not. `backlog` is what it has not been sent yet of what came
     after its cursor, at the pace of a catch-up; `has_forgotten` is whether it was told that the cursor is too old.
     `sent` are the events whose whole frame was handed to the client, `delayed` those that came late or never, `came_ms`
     when those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know it as connected.
-    `looked_ms` is when its function looked last for a rest, `took_ms` when it took the try after one; `settled_ms` when
+    `checked_ms` is when its function last checked a rest, `took_ms` when it took the try after it; `settled_ms` when
     all could know how it ended. `notices` are the sent events that announce a loss, in order. `written` counts the
     events that the store has answered for. `again` is None for a function's first.
     """
@@ -58,7 +58,7 @@ class Link:
     fence: int = 0
     asks: bool = False
     claimed_ms: int = 0
-    looked_ms: int = 0
+    checked_ms: int = 0
     took_ms: int | None = None
     again: Again | None = None
     settled_ms: int | None = None
@@ -106,7 +106,7 @@ class NotedSlot(Slot):
         super().__init__(function, upstream)
         self._clock = clock
         self._invocation = invocation
-        self._claimed_ms = self._looked_ms = 0
+        self._claimed_ms = self._checked_ms = 0
         self._took_ms: int | None = None
         self._fence = 0
         self._failed: Link | None = None  # the one whose outcome not all can know yet
@@ -141,7 +141,7 @@ class NotedSlot(Slot):
             case Claim():
                 self._claimed_ms = now_ms
                 # Another rest than it knows of refuses the claim, and of a rest that is over it takes the try.
-                self._looked_ms, self._took_ms = now_ms, now_ms if step.try_until_ms else None
+                self._checked_ms, self._took_ms = now_ms, now_ms if step.try_until_ms else None
             case Ended(report):
                 self._ended(report)
 
@@ -156,7 +156,7 @@ class NotedSlot(Slot):
             self._link.marked_ms = self._clock.now_ms()
 
     def _settle(self) -> None:
-        """From now on whoever reads the tables knows how the connection that failed last ended."""
+        """From now on the tables tell how the connection that failed last ended."""
         if self._failed is not None and self._failed.settled_ms is None:
             self._failed.settled_ms = self._clock.now_ms()
         self._failed = None
@@ -178,7 +178,7 @@ class NotedSlot(Slot):
         """Opens the stream's upstream."""
         reader = super().open(cursor, heard)
         self._link = link = reader.link
-        link.claimed_ms, link.looked_ms, link.took_ms = self._claimed_ms, self._looked_ms, self._took_ms
+        link.claimed_ms, link.checked_ms, link.took_ms = self._claimed_ms, self._checked_ms, self._took_ms
         if self._again is not None:
             paused_ms = self._clock.now_ms() - self._ended_ms
             most_ms = max((most for drawn, most in self._drawn.items() if drawn <= paused_ms), default=0.0)

@@ -76,7 +76,7 @@ LATENCIES = ("start", "wait_overshoot", "wait_to_task", "connect")
 def read(path: Path, stage: str, root: Path = ROOT) -> Scenario:
     """Returns the scenario in the file; UserError naming the file and the field where it is not sound.
 
-    Its settings lie over those of `stage`; `root` is where a machine's file is looked for after the scenario's folder.
+    Its settings lie over those of `stage`; `root` is searched for a machine's file after the scenario's folder.
     """
     fields = _Fields(str(path), _data(path))
     scenario = Scenario(

@@ -1,4 +1,4 @@
-"""An upstream that follows a script in virtual time: who is answered, evicted, refused, dropped or left in silence.
+"""An upstream that follows a script in virtual time: openings are answered, evicted, refused, dropped or silenced.
 
 It sends no bytes but the end of the stream: events are counted from the intervals that its links covered
 (`timeline/coverage.py`), so a day costs nothing. Invariant: after a Closed or `close` a client is never called again.
@@ -54,7 +54,7 @@ class ScriptedUpstream:
         return link
 
     def close(self, link: Link) -> None:
-        """Closes a link from the client's side; the client hears nothing of it."""
+        """Closes a link from the client's side; the client is not called."""
         if link.closed_ms is None:
             link.closed_ms = self._clock.now_ms()
         self._links = [other for other in self._links if other is not link]

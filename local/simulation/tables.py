@@ -131,7 +131,7 @@ class MemoryDynamoDB:
         else:
             sorts = self._partitions.get((TableName, partition), [])
             if (bound := _BOUND.search(KeyConditionExpression)) is not None:
-                # A log is asked for what came since a number, or before one; events for what is behind a key.
+                # A log is read since a number, or before one; events behind a key.
                 find = bisect.bisect_right if bound[1] == ">" else bisect.bisect_left
                 at = find(sorts, values[bound[2]]["S"])
                 sorts = sorts[:at] if bound[1] == "<" else sorts[at:]

@@ -44,7 +44,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the invocation is asked for, for how long it is to live, and how far its clock is wrong.
+    """What the invocation is to do, for how long it is to live, and how far its clock is wrong.
 
     `version` is the deployed one's. Tasks are numbered from 1.
     """
@@ -102,7 +102,7 @@ class VirtualFunction:
         self.frozen_until_ms = 0
         self.dies_after: int | None = None  # so many more steps
         self.is_alive = True
-        self.is_lost = False  # the machine hears no more of it
+        self.is_lost = False  # the machine is not notified of its end
         self.died_ms: int | None = None
         self.was_frozen = self.timed_out = False
         self.on_kill: Callable[[], None] = self.kill

@@ -1,7 +1,7 @@
 """The ports of the performer in virtual time: a bell that wakes the function, requests, and an upstream that is read.
 
 As `handlers/run/threads.py` and `handlers/upstream/reader.py` have them, without a thread. They decide nothing.
-Invariants: what was asked for first is begun first; a reader that is closed brings what had come before, then `Closed`.
+Invariants: what was requested first is begun first; a reader that is closed brings what had come before, then `Closed`.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ CLOSED_HERE = Closed("closed_here")
 
 
 class Client(Protocol):
-    """Whoever opened a link of an upstream."""
+    """What opens a link of an upstream."""
 
     def arrived(self, link: Any, arrival: Arrival) -> None:
         """Takes what the link brings; the reason of a Closed is as `handlers/upstream/reader.py` names it."""
@@ -35,7 +35,7 @@ class VirtualBell(Bell):
         self._heard()
 
     def wait(self, for_s: float) -> set[str]:  # noqa: ARG002  # the function waits
-        """For whom it was rung since it was asked last."""
+        """The names for which it was rung since it was asked last."""
         rung, self._rung = self._rung, set()
         return rung
 
@@ -95,7 +95,7 @@ class PromptPool(Answers):
 class VirtualReader:
     """One opening: what has come and was not taken. `heard` is called when something comes, `close` once it is left.
 
-    Whoever opens it sets `link`.
+    What opens it sets `link`.
     """
 
     def __init__(self, now_ms: Callable[[], int], heard: Callable[[], None], close: Callable[[Any], None]) -> None:

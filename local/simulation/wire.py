@@ -1,4 +1,4 @@
-"""How the numbered events of one stream look on the wire, and which event it is that stands in the table.
+"""How the numbered events of one stream look on the wire, and which event stands in the table.
 
     id: 7                                    id: 7
     data: event 7 of chaos                   data: {"seq":7,"of":"chaos","note":""}

@@ -3,7 +3,7 @@
 import pytest
 
 from handlers.connection.orphans import GRACE_MS
-from local.chaos.faults import LOOK_EVERY_MS
+from local.chaos.faults import CHECK_EVERY_MS
 from local.chaos.group_schedule import generate_groups
 from local.chaos.group_world import Group
 from local.chaos.invariants import violations
@@ -63,7 +63,7 @@ def test_a_group_that_nobody_asks_for_again_is_started_by_the_watch(words: Words
     assert [one.status for one in world.executions] == ["ABORTED", "RUNNING"]
     holes = long_holes(world)
     assert len(holes) == len(POLICIES)
-    assert all(GRACE_MS < end - start < GRACE_MS + LOOK_EVERY_MS + FORBIDDEN_HANDOVER_MS for start, end in holes)
+    assert all(GRACE_MS < end - start < GRACE_MS + CHECK_EVERY_MS + FORBIDDEN_HANDOVER_MS for start, end in holes)
     from_ms, to_ms = max(start for start, _ in holes), min(end for _, end in holes)
     assert {word for at_ms, word in words if from_ms <= at_ms < to_ms} == {"reconnecting"}
     assert {word for _, word in words[-len(POLICIES) :]} == {"running"}
