@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from handlers.connection.backoff import Rest
+from handlers.connection.effects import Progress
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED, Gap
 
@@ -30,39 +31,16 @@ OVER = ("stopped", "ended")
 LONGEST_MS = 900_000
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """A connection's record; `opened_ms` is None where it was never answered, `ended_by` "" until its end.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection(Progress):
+    """A connection's record, with the function that wrote it; `opened_ms` is None where it was never answered."""
 
-    `seen_ms` is until when it is known good, `saved_ms` when it last wrote, `deadline_ms` when its function is killed.
-    """
-
-    fence: int
     lane: str
     execution: str
     request_id: str
-    claimed_ms: int
-    opened_ms: int | None
-    seen_ms: int
-    closed_ms: int | None
-    ended_by: str
-    resumed: bool
-    stored: int
-    duplicates: int
-    dead_lettered: int
-    reach_ms: int | None = None
-    since_ms: int | None = None
-    live_ms: int | None = None
-    forgot_ms: int | None = None
-    conflicts: int = 0
-    saved_ms: int | None = None
-    deadline_ms: int | None = None
-    error: str = ""
-    http_status: int | None = None
-    detail: str = ""
 
     @property
-    def heard_ms(self) -> int:
+    def wrote_ms(self) -> int:
         """When its function last wrote something."""
         return max(self.seen_ms, self.saved_ms or 0)
 
@@ -149,7 +127,7 @@ class Connections:
         # The holder renews its lease as well, and what it wrote since shows its life no less.
         is_holder = self.lease.released_token < one.fence == self.lease.connected_token
         is_renewed = is_holder and self.now_ms < self.lease.expires_at_ms
-        return is_renewed or self.now_ms - one.heard_ms <= self.dead_after_ms
+        return is_renewed or self.now_ms - one.wrote_ms <= self.dead_after_ms
 
     def _is_over(self, one: Connection) -> bool:
         """Whether it has surely ended: its function has connected again, or Lambda has ended it, by any clock."""

@@ -74,7 +74,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     return {
         "message": f"{phrase}; {words}" if words else phrase,
         "cause": cause,
-        "http_status": one.http_status,
+        "http_status": one.http_status or None,
         "detail": status_words.detail(one) or None,
         "at": at(_failed_ms(one)),
         "since": at(_failed_ms(row[0])),
@@ -114,7 +114,7 @@ def _next_try(
 
 def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:
     """From when on a refusal that goes on ends the stream; None where it has passed, or this is no such refusal."""
-    is_passing = one.http_status is not None and not one.is_rejected and rest.kind == "refused"
+    is_passing = one.http_status > 0 and not one.is_rejected and rest.kind == "refused"
     is_wanted = status in status_words.CLAIMED and status != "stopping"
     # A POST ends a row of refusals, and the next one begins with the next refusal.
     is_known = rest.refused_since_ms >= connections.lease.started_at_ms and rest.final_ms > connections.now_ms
@@ -135,7 +135,7 @@ def _failed_ms(one: Connection) -> int:
     """When it ended: one that was never answered when it wrote that down."""
     if one.closed_ms is not None:
         return one.closed_ms
-    return one.heard_ms if one.opened_ms is None else one.seen_ms
+    return one.wrote_ms if one.opened_ms is None else one.seen_ms
 
 
 def _answered_ms(one: Connection) -> int | None:

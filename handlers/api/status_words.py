@@ -73,7 +73,7 @@ def ending(lease: Lease) -> str:
 def status(connections: Connections) -> str:
     """The status that the records show."""
     lease, newest = connections.lease, connections.newest
-    heard_ms = max((max(one.last_ms, one.heard_ms) for one in connections.all), default=0)
+    heard_ms = max((max(one.last_ms, one.wrote_ms) for one in connections.all), default=0)
     heard_ms = max(heard_ms, lease.started_at_ms)
     return word(
         lease,
@@ -120,16 +120,16 @@ def _broken(connections: Connections) -> str:
 def of_connection(cause: str, one: Connection) -> str:
     """How a connection ended, as in "refused: 401 Unauthorized"; `cause` is what `Connections.cause` returns."""
     if cause == UNHEARD:
-        return f"lane {one.lane} has not been heard of since {at(one.heard_ms)}: its function is slow, paused or gone"
+        return f"lane {one.lane} has not been heard of since {at(one.wrote_ms)}: its function is slow, paused or gone"
     if cause == UNRECORDED:
-        return f"lane {one.lane} was last heard of at {at(one.heard_ms)}, and nobody recorded how its connection ended"
+        return f"lane {one.lane} was last heard of at {at(one.wrote_ms)}, and nobody recorded how its connection ended"
     words, more = cause.replace("_", " "), detail(one)
     return f"{words}: {more}" if more else words
 
 
 def detail(one: Connection) -> str:
     """More about the end than its one word: the answer's status with its usual name, or our own words."""
-    if one.http_status is None:
+    if not one.http_status:
         return bounded(one.detail)
     # The name that RFC 9110 gives it, for the upstream's own may be any text.
     known = one.http_status in HTTPStatus._value2member_map_

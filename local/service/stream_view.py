@@ -37,7 +37,7 @@ def _came(connection: Connection) -> str:
 
 
 def _unheard_of(connection: Connection) -> str:
-    return f"not heard of since {at(connection.heard_ms)}: its function is slow, paused or gone"
+    return f"not heard of since {at(connection.wrote_ms)}: its function is slow, paused or gone"
 
 
 def _within(connection: Connection, failure: Failure) -> bool:

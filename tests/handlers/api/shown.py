@@ -27,9 +27,6 @@ def connection(fence: int, lane: str, opened_ms: int | None, closed_ms: int | No
         "seen_ms": NOW if closed_ms is None else closed_ms,
         "ended_by": "" if closed_ms is None else "taken_over",
         "resumed": True,
-        "stored": 0,
-        "duplicates": 0,
-        "dead_lettered": 0,
     }
     return Connection(fence=fence, lane=lane, opened_ms=opened_ms, closed_ms=closed_ms, **(fields | more))
 

@@ -119,7 +119,7 @@ def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_
 
 def test_our_own_words_are_bounded_and_visible() -> None:
     """A detail that would move a terminal's cursor, or fill the screen, does neither."""
-    shown_error = error(refused(1, NOW - 1, http_status=None, detail="a\x1b[2J\n\ud800" + "x" * 400))
+    shown_error = error(refused(1, NOW - 1, http_status=0, detail="a\x1b[2J\n\ud800" + "x" * 400))
     assert shown_error["detail"] == "a\\x1b[2J\\n\\ud800" + "x" * 283 + "…"
     assert len(shown_error["detail"]) == 300
 
@@ -191,7 +191,7 @@ def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
     others = [
         error(forbidden, rest=replace(row, final_ms=NOW)),
         error(forbidden, rest=replace(row, kind="network")),
-        error(refused(1, NOW - 1_000, http_status=None), rest=row),
+        error(refused(1, NOW - 1_000, http_status=0), rest=row),
         error(forbidden, rest=row, stop=True),
         error(forbidden, rest=row, started_at_ms=NOW - 500),
         error(forbidden, connection(2, "A", NOW - 500), rest=row),

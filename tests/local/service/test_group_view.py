@@ -12,7 +12,7 @@ LATE_MS, WINDOW_MS = 60_000, 100_000
 
 def records(good_until_ms: int, opened_ms: int = 0) -> Records:
     """Those of a stream whose holder counts as alive until then."""
-    opened = Connection(1, "B", "arn:1", "r1", opened_ms, opened_ms, opened_ms, None, "", False, 0, 0, 0)
+    opened = Connection(1, opened_ms, opened_ms, opened_ms, lane="B", execution="arn:1", request_id="r1")
     lease = Lease(execution="arn:1", started_at_ms=1, expires_at_ms=good_until_ms)
     return Records(lease, None, None, [opened])
 
