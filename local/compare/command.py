@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, cast
@@ -47,14 +46,6 @@ COLUMNS = (
     ("transitions", "transitions", "{:,}"),
     ("$ a month", "usd_month", "{:,.2f}"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked: the scenario that all strategies have, and how its faults are called."""
-
-    source: Scenario
-    faults: str
 
 
 def add(subparsers: Any) -> None:
@@ -117,22 +108,22 @@ def _backoff(arguments: argparse.Namespace) -> int:
 def _strategies(arguments: argparse.Namespace) -> int:
     if arguments.lanes and not arguments.json:
         raise UserError("--lanes is a part of what --json prints, so it needs --json.")
-    asked, listed, path = question(arguments), prices.read(), checked(arguments.picture)
+    source, listed, path = scenario(arguments), prices.read(), checked(arguments.picture)
     chosen = _chosen(arguments.strategy)
     results = []
     with collection.paused():
         for strategy in chosen:
             if sys.stderr.isatty():
                 print(f"running {strategy.name} …", file=sys.stderr)
-            results.append(strategy.run(asked.source))
-    memory_mb, title = asked.source.settings["memory_mb"], heading(asked)
+            results.append(strategy.run(source))
+    memory_mb, title = source.settings["memory_mb"], heading(source, arguments.faults)
     found = [result.as_json(memory_mb, listed) for result in results]
     if path is not None:
         groups = [group(result, listed, memory_mb) for result in results]
-        write(path, svg.draw(groups, asked.source.run_for_ms, title), title, _html(rows(found)))
+        write(path, svg.draw(groups, source.run_for_ms, title), title, _html(rows(found)))
     if arguments.json:
         lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
-        print(json.dumps({**as_json(asked, found), **lanes}, indent=1))
+        print(json.dumps({**as_json(source, arguments.faults, found), **lanes}, indent=1))
     else:
         print("\n".join([title, "", *_aligned(rows(found))]))
     return 0
@@ -152,8 +143,8 @@ def _chosen(names: list[str] | None) -> list[Strategy]:
     return [one for one in chosen if not one.missing]
 
 
-def question(arguments: argparse.Namespace) -> Question:
-    """Returns what is asked; raises UserError that names the option."""
+def scenario(arguments: argparse.Namespace) -> Scenario:
+    """Returns the scenario that all strategies have; raises UserError that names the option."""
     hours = number("--hours", arguments.hours, 0.001, MOST_HOURS)
     limit_s, wait_s = whole("--limit", arguments.limit, 10, 900), whole("--wait", arguments.wait, 1, 900)
     upstream = Upstream(
@@ -175,14 +166,14 @@ def question(arguments: argparse.Namespace) -> Question:
         upstream=upstream,
         seed=whole("--seed", arguments.seed, 0, 2**53),
     )
-    return Question(fault_kinds.with_faults(source, arguments.faults), arguments.faults)
+    return fault_kinds.with_faults(source, arguments.faults)
 
 
-def heading(asked: Question) -> str:
+def heading(source: Scenario, faults: str) -> str:
     """Returns the question in a line."""
-    settings, upstream = asked.source.settings, asked.source.upstream
-    named = "no faults" if asked.faults == "none" else f"faults: {asked.faults}"
-    seconds = (asked.source.run_for_ms / 1000, settings["function_timeout_s"], settings["wait_s"])
+    settings, upstream = source.settings, source.upstream
+    named = "no faults" if faults == "none" else f"faults: {faults}"
+    seconds = (source.run_for_ms / 1000, settings["function_timeout_s"], settings["wait_s"])
     length, limit, wait = map(canvas.duration, seconds)
     policy = f"an upstream that {upstream.policy} a second connection"
     return f"{length}, functions of {limit}, waits of {wait}, {policy}, {named}"
@@ -198,16 +189,16 @@ def group(result: Result, listed: Prices, memory_mb: int) -> svg.Group:
     return svg.Group(result.strategy, note, result.spans, result.connections, result.gaps)
 
 
-def as_json(asked: Question, found: list[dict[str, Any]]) -> dict[str, Any]:
+def as_json(source: Scenario, faults: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the object that `--json` prints."""
-    settings, upstream = asked.source.settings, asked.source.upstream
+    settings, upstream = source.settings, source.upstream
     return {
-        "hours": asked.source.run_for_ms / 3_600_000,
+        "hours": source.run_for_ms / 3_600_000,
         "limit_s": settings["function_timeout_s"],
         "wait_s": settings["wait_s"],
         "upstream": upstream.policy,
-        "faults": asked.faults,
-        "seed": asked.source.seed,
+        "faults": faults,
+        "seed": source.seed,
         "strategies": found,
     }
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from local.checkout import ROOT
 from local.compare import backoff_kinds, command
-from local.compare.command import Question, group, heading
+from local.compare.command import group, heading
 from local.compare.result import Result
 from local.compare.strategies import STRATEGIES
 from local.costs import prices
 from local.generated_pages import run, table, with_tables
+from local.simulation.scenario import Scenario
 from timeline import svg
 
 PAGE, PICTURE, BACKOFF, README = "docs/strategies.md", "docs/strategies.svg", "docs/backoff.svg", "README.md"
@@ -30,17 +31,17 @@ QUESTIONS = {
 DRAWN, DRAWN_HOURS = "rough", "6"
 
 
-def asked(options: list[str]) -> Question:
-    """Returns what `streamkeeper compare` with these options is asked."""
+def asked(options: list[str]) -> Scenario:
+    """Returns what `streamkeeper compare` with these options runs."""
     parser = argparse.ArgumentParser()
     command.add(parser.add_subparsers())
-    return command.question(parser.parse_args(["compare", *options]))
+    return command.scenario(parser.parse_args(["compare", *options]))
 
 
-def answered(options: list[str]) -> tuple[Question, list[Result]]:
-    """Returns what it is asked, and what each strategy comes to."""
-    question = asked(options)
-    return question, [strategy.run(question.source) for strategy in STRATEGIES]
+def answered(options: list[str]) -> tuple[Scenario, list[Result]]:
+    """Returns what it runs, and what each strategy comes to."""
+    source = asked(options)
+    return source, [strategy.run(source) for strategy in STRATEGIES]
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
@@ -48,16 +49,16 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     listed, text = prices.read(), (root / PAGE).read_text(encoding="utf-8")
     tables = {}
     for name, options in QUESTIONS.items():
-        question, results = answered(options)
-        memory_mb = question.source.settings["memory_mb"]
+        source, results = answered(options)
+        memory_mb = source.settings["memory_mb"]
         tables[name] = command.rows([result.as_json(memory_mb, listed) for result in results])
     readme = with_tables((root / README).read_text(encoding="utf-8"), "compare", {"short": lines(_short(tables))})
     recovered = backoff_kinds.simulated()
     tables["backoff"] = backoff_kinds.rows(recovered)
     text = with_tables(text, "compare", {name: lines(rows) for name, rows in tables.items()})
-    question, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
-    groups = [group(result, listed, question.source.settings["memory_mb"]) for result in results]
-    picture = svg.draw(groups, question.source.run_for_ms, heading(question))
+    source, results = answered(["--faults", DRAWN, "--hours", DRAWN_HOURS])
+    groups = [group(result, listed, source.settings["memory_mb"]) for result in results]
+    picture = svg.draw(groups, source.run_for_ms, heading(source, DRAWN))
     drawn = {root / PICTURE: picture, root / BACKOFF: backoff_kinds.picture(recovered)}
     return {root / PAGE: text, root / README: readme, **drawn}
 

@@ -114,10 +114,10 @@ def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str
     options = ["--hours", "0.3", "--faults", kind, "--seed", str(seed), "--upstream", policy]
     asked = page.asked(options)
     strategies = [FEW if one.name == GROUP else one for one in STRATEGIES]
-    first, second = ([one.run(asked.source) for one in strategies] for _ in range(2))
+    first, second = ([one.run(asked) for one in strategies] for _ in range(2))
     assert first == second
     for result in first:
-        assert 0 <= result.gap_ms <= result.until_ms == asked.source.run_for_ms
+        assert 0 <= result.gap_ms <= result.until_ms == asked.run_for_ms
         assert 0 <= result.coverage_percent <= 100
         assert result.deliveries.lost <= result.gap_ms // 1000 + len(result.gaps)
         billed_ms = result.billed_ms * (5 if result.strategy == GROUP else 1)
@@ -143,9 +143,9 @@ def test_the_picture_and_its_table(
 def test_the_page_says_what_the_command_says(measured: tuple[dict[str, Any], str]) -> None:
     """What is cheap to run again: the measured experiment, the back-off, and a rough day of two strategies."""
     text, question = (PROJECT / page.PAGE).read_text(encoding="utf-8"), page.asked(page.QUESTIONS["rough"])
-    memory_mb, listed = question.source.settings["memory_mb"], prices.read()
+    memory_mb, listed = question.settings["memory_mb"], prices.read()
     cheap = [one for one in STRATEGIES if one.name in ("retry", "streamkeeper")]
-    day = [one.run(question.source).as_json(memory_mb, listed) for one in cheap]
+    day = [one.run(question).as_json(memory_mb, listed) for one in cheap]
     for name, table in (("rough", rows(day)), ("backoff", backoff_kinds.rows(backoff_kinds.simulated()))):
         said = text[text.index(f"<!-- compare: {name} -->") :].partition("<!-- /compare -->")[0]
         assert [line for line in page.lines(table)[2:] if line not in said] == []
@@ -193,5 +193,5 @@ def test_faults_are_written_as_in_a_replay(tmp_path: Path) -> None:
 
 def test_the_question_is_that_of_the_stage() -> None:
     """Functions of minutes have the margins of prod, short ones those of a laptop."""
-    margins = [page.asked(["--hours", "0.01", "--limit", s, "--wait", "30"]).source.settings for s in ("45", "900")]
+    margins = [page.asked(["--hours", "0.01", "--limit", s, "--wait", "30"]).settings for s in ("45", "900")]
     assert [one["margin_s"] for one in margins] == [5, 20]

@@ -15,7 +15,7 @@ from tests.examples import examples
 
 def scenario(*options: str) -> Scenario:
     """What `streamkeeper compare` with these options runs."""
-    return page.asked(list(options)).source
+    return page.asked(list(options))
 
 
 SHORT = ("--limit", "45", "--wait", "35")

@@ -18,12 +18,12 @@ SHORT = ["--hours", "0.05", "--limit", "45", "--wait", "35"]
 
 def compared(streams: int, *options: str) -> Result:
     """What a stream of so many comes to."""
-    return by_group("group", MACHINE, page.asked([*SHORT, *options]).source, streams)
+    return by_group("group", MACHINE, page.asked([*SHORT, *options]), streams)
 
 
 def test_a_group_of_one_is_the_machine() -> None:
     """As many functions, transitions and connections as of the stream alone, and no gap."""
-    alone, group = by_machine("alone", MACHINE, page.asked(SHORT).source), compared(1)
+    alone, group = by_machine("alone", MACHINE, page.asked(SHORT)), compared(1)
     for one in (alone, group):
         assert one.gaps == []
     assert group.transitions == alone.transitions
