@@ -1,13 +1,12 @@
 """Stop requests and the machine's claim: which claim clears a request."""
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
+from local.simulation.shared_tasks import request
 from states_language import TaskCall, TaskFailure
-from tests.statemachines.connections import LEASE, MINE, NAMES, OTHER, START, STOPPED_UNBEGUN, Aws
+from tests.statemachines.connections import MINE, OTHER, START, STOPPED_UNBEGUN, Aws
 
 
 def never(_payload: Any, _lambda_context: Any) -> Any:
@@ -103,69 +102,43 @@ def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, A
     assert [sorted(item) for item in seen] == [["execution", "generation", "started_at"]]
 
 
-class LosesTheFirstAnswer(Aws):
-    """The first update is made, its answer is lost, and the stop is requested before it is repeated."""
-
-    lost = False
-
-    async def perform(self, call: TaskCall) -> Any:
-        answer = await super().perform(call)
-        if call.action == "updateItem" and not self.lost:
-            self.lost = True
-            self.dynamodb.update_item(
-                TableName=NAMES["control_table"],
-                Key=LEASE,
-                UpdateExpression="SET #stop = :yes",
-                ExpressionAttributeNames={"#stop": "stop"},
-                ExpressionAttributeValues={":yes": {"BOOL": True}},
-            )
-            raise TaskFailure("DynamoDB.SdkClientException", "the answer was lost")
-        return answer
-
-
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
-def test_a_claim_that_is_repeated_leaves_a_new_stop_request(holder: dict[str, Any]) -> None:
-    """The repeated request is refused, the lease names this execution, and its first connection reads the request."""
-    loses = LosesTheFirstAnswer()
-    loses.put(generation={"N": "3"}, fence={"N": "7"}, **holder)
+def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: dict[str, Any]) -> None:
+    """The first update is made, its answer is lost, and the stop is requested before it is repeated.
+
+    That is refused, the lease names this execution, and its first connection reads the request.
+    """
+
+    def loses_the_answer(call: TaskCall) -> None:
+        request(aws.dynamodb, call)  # raises where the condition does not hold
+        del aws.before["updateItem"]
+        aws.put(**aws.lease(), stop={"BOOL": True})
+        raise TaskFailure("DynamoDB.SdkClientException", "the answer was lost")
+
+    aws.before["updateItem"] = loses_the_answer
+    aws.put(generation={"N": "3"}, fence={"N": "7"}, **holder)
     seen: list[Any] = []
-    execution = loses.run(loses.looking(seen, "stopped"))
-    assert seen == [
-        {
-            "execution": {"S": MINE},
-            "generation": {"N": "4"},
-            "fence": {"N": "7"},
-            "started_at": {"S": START},
-            "stop": {"BOOL": True},
-        }
-    ]
+    execution = aws.run(aws.looking(seen, "stopped"))
+    claimed = {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
+    assert seen == [claimed | {"stop": {"BOOL": True}}]
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
-    assert loses.holder() is None
+    assert aws.holder() is None
 
 
-class LandsLate(Aws):
-    """The first update has no answer and is made only when `land` is called."""
-
-    sent: Any = None
-
-    async def perform(self, call: TaskCall) -> Any:
-        if call.action == "updateItem" and self.sent is None:
-            self.sent = call.parameters
-            raise TaskFailure("DynamoDB.SdkClientException", "no answer")
-        return await super().perform(call)
-
-    def land(self) -> None:
-        """Makes the update, or finds its condition broken."""
-        with suppress(ClientError):
-            self.dynamodb.update_item(**self.sent)
-
-
-def test_a_claim_that_lands_after_its_execution_gave_up_is_refused() -> None:
+def test_a_claim_that_lands_after_its_execution_gave_up_is_refused(aws: Aws) -> None:
     """Its answer was about the execution that ran, which has let go since: the stream stays nobody's."""
-    late = LandsLate()
-    late.put(execution={"S": OTHER})
-    assert late.run(never).output == {"status": "AlreadyRunning", "execution": OTHER}
-    late.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"})
-    before = late.lease()
-    late.land()
-    assert late.lease() == before
+    sent: list[TaskCall] = []
+
+    def lands_late(call: TaskCall) -> None:
+        del aws.before["updateItem"]
+        sent.append(call)
+        raise TaskFailure("DynamoDB.SdkClientException", "no answer")
+
+    aws.before["updateItem"] = lands_late
+    aws.put(execution={"S": OTHER})
+    assert aws.run(never).output == {"status": "AlreadyRunning", "execution": OTHER}
+    aws.put(ending={"S": "StreamEnded"}, ended_at={"S": "2026-01-01T00:00:05.000Z"})
+    before = aws.lease()
+    with pytest.raises(TaskFailure, match=r"^DynamoDB.ConditionalCheckFailedException"):
+        request(aws.dynamodb, sent[0])
+    assert aws.lease() == before
