@@ -13,7 +13,6 @@ from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Arrival, Closed
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
-from handlers.group.keeping import Kept, kept
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
@@ -206,46 +205,3 @@ class _Clock:
 
     def now_ms(self) -> int:
         return self._world.now_ms
-
-
-class Group(World):
-    """Keeps streams for one function; what each came to is in `ended`, who is kept until when in `kept_until`."""
-
-    lot = 0.5
-
-    def __init__(self, store: Store, openings: dict[str, list[Script]]) -> None:
-        scripts = {stream: iter(one) for stream, one in openings.items()}
-        super().__init__(store, lambda stream: next(scripts[stream], None) or _defect())
-        self.ended: dict[str, Kept | Exception] = {}
-        self.kept_until: dict[str, int] = {}
-        self.count = 0
-        self._performer: Performer[Kept] = Performer(self.ports(), openings.__len__)
-
-    def begin(self, profile: Profile, invocation: Invocation) -> None:
-        """Begins to keep a stream."""
-        stream = invocation.stream_id
-
-        def keeps(now_ms: int) -> bool:
-            return now_ms < self.kept_until.get(stream, 10**12)
-
-        steps = kept(profile, invocation, self.now_ms, DELAYS, keeps, self.draw)
-        self._performer.begin(profile, invocation, noted(steps, self.steps), self.requests(profile, invocation))
-        self.count += 1
-
-    def keep(self, until_ms: int) -> None:
-        """Performs all that is asked for until then."""
-        rung: set[str] = set()
-        while self.count:
-            is_busy = self._performer.turn(rung)
-            for stream, end in self._performer.ended():
-                self.ended[stream] = end
-                self.count -= 1
-            due_ms = self._performer.due_ms
-            rung = self.bell.wait(0 if is_busy or due_ms is None else (min(due_ms, until_ms) - self.now_ms) / 1000)
-            if not is_busy and not rung and self.now_ms >= until_ms and (due_ms or 0) > until_ms:
-                return
-        self.now_ms = until_ms
-
-
-def _defect() -> Script:
-    raise RuntimeError("a defect of the performer")

@@ -4,6 +4,8 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from handlers.settings import Settings
 from local.costs import stage_costs
 from tests.handlers.aws import CONTROL, EVENTS, Aws, put_secret
 from tests.handlers.context import cold_start
-from tests.handlers.servers import UNTIL_CLOSE, Peer, certificate, serving
+from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, certificate, serving
 from tests.handlers.test_settings import environment
 
 MANAGER = "handlers.connection_manager"
@@ -117,6 +119,14 @@ MALFORMED = (
 )
 
 
+@contextmanager
+def upstream(monkeypatch: pytest.MonkeyPatch, *scripts: Script) -> Iterator[Server]:
+    """A server that plays scripts, at the address that the profile names."""
+    with serving(*scripts) as server:
+        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+        yield server
+
+
 def end_after(*bodies: bytes) -> Any:
     return lambda peer: [peer.send(part) for part in (UNTIL_CLOSE, *bodies)]
 
@@ -126,8 +136,7 @@ def test_a_key_with_two_bodies_is_reported(
 ) -> None:
     """A warning and a metric, with how many and without what they were; the first body is what is stored."""
     body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-other\n\nevent: end\ndata: x\n\n"
-    with serving(end_after(body)) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+    with upstream(monkeypatch, end_after(body)):
         answer = call(an_event(lane="A", execution="arn:1"))
     assert (answer["stored"], answer["duplicates"], answer["conflicts"]) == (2, 1, 1)
     out = capsys.readouterr().out
@@ -146,8 +155,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
 ) -> None:
     """Status and counts come back; one metrics document and log lines in JSON come out, without a secret."""
     body = b"id: 1\ndata: secret-data\n\nid: 1\ndata: secret-data\n\nevent: end\ndata: x\n\n"
-    with serving(end_after(body)) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+    with upstream(monkeypatch, end_after(body)) as server:
         answer = call(an_event(lane="A", execution="arn:1"))
         assert server.peers[0].request.startswith(b"GET /demo?q=secret-query HTTP/1.1\r\n")
     assert answer == {
@@ -195,8 +203,7 @@ def test_events_end_when_the_stage_says_or_the_profile(
 ) -> None:
     """So many days after they came; 0 is for ever."""
     (sandbox / "demo.toml").write_text(own + PROFILE)
-    with serving(end_after(b"id: 1\ndata: a\n\nevent: end\ndata: x\n\n")) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+    with upstream(monkeypatch, end_after(b"id: 1\ndata: a\n\nevent: end\ndata: x\n\n")):
         call(an_event())
     item = aws.items(EVENTS, "demo")["1"]
     expires_s = None if days is None else item["received_at_ms"] // 1000 + days * 86_400
@@ -208,10 +215,9 @@ def test_a_connection_logs_no_more_than_is_priced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`streamkeeper cost` has its lines, those of the platform and the error of handlers/errors.py that is raised."""
-    with serving(end_after(b"data: a\n\n")) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$") as raised:
-            call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
+    closed = pytest.raises(errors.StreamDropped, match=r"^the stream was closed \(ended_by_upstream\)$")
+    with upstream(monkeypatch, end_after(b"data: a\n\n")), closed as raised:
+        call(an_event(lane="A", execution="arn:aws:states:us-east-1:1:execution:sk-prod-connections:" + "0" * 36))
     error = "".join(traceback.format_exception(raised.value))
     out = capsys.readouterr().out
     documents = [json.loads(line) for line in out.splitlines() if "_aws" in line]
@@ -273,10 +279,9 @@ def test_the_wait_and_the_limit_of_the_execution_decide(case: str, tmp_path: Pat
 def test_a_throttled_connection_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry-After stands in the sentence."""
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
-    with serving(lambda peer: peer.send(head)) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 \(Retry-After: 7 s\)$"):
-            call(an_event())
+    throttled = pytest.raises(errors.StreamThrottled, match=r"^the upstream answered 429 \(Retry-After: 7 s\)$")
+    with upstream(monkeypatch, lambda peer: peer.send(head)), throttled:
+        call(an_event())
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -284,12 +289,10 @@ def test_a_warm_sandbox_serves_one_invocation_after_the_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing of one invocation is in the next one's logs, metrics or counts."""
-    with serving(end_after(b"data: a\n\nevent: end\ndata: x\n\n")) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
-        with cold_start(MANAGER) as module:
-            first = module.handler(an_event("demo:a", lane="A"), LambdaContext("r1"))
-            capsys.readouterr()
-            second = module.handler(an_event("demo:b"), LambdaContext("r2"))
+    with upstream(monkeypatch, end_after(b"data: a\n\nevent: end\ndata: x\n\n")), cold_start(MANAGER) as module:
+        first = module.handler(an_event("demo:a", lane="A"), LambdaContext("r1"))
+        capsys.readouterr()
+        second = module.handler(an_event("demo:b"), LambdaContext("r2"))
     assert first == second
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert "fence" not in lines[0]
@@ -388,8 +391,7 @@ def test_no_failure_reveals_a_secret(
 ) -> None:
     """The upstream has them all and repeats them where it can: none stands in an error, a log, a table or a message."""
     answer = FAILURES[failure] % (ECHO, ECHO)
-    with serving(lambda peer: peer.send(answer)) as server:
-        monkeypatch.setenv("UPSTREAM_TEST", server.address)
+    with upstream(monkeypatch, lambda peer: peer.send(answer)) as server:
         with pytest.raises(errors.StreamkeeperError) as caught:
             call(an_event(lane="A", execution="arn:1"))
         assert b"Authorization: Bearer planted-header\r\n" in server.peers[0].request.replace(
