@@ -5,13 +5,14 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from local.aws_endpoints import needs_embedded
 from local.cli import main
 from local.listener import bind
 from local.service import embedded_dynamodb, osls
@@ -170,8 +171,24 @@ def test_a_killed_function_and_a_killed_database_lose_nothing(service: Run) -> N
     assert service.end(signal.SIGINT) == 0
 
 
+@pytest.fixture
+def welcomed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, str]], list[str]]:
+    """What a start prints at last, by its template and the user's variables."""
+
+    def lines(template: Any, variables: dict[str, str]) -> list[str]:
+        with contextlib.ExitStack() as stack:
+            api, aws, upstreams, embedded = (stack.enter_context(bind(0, "a test")) for _ in range(4))
+            sockets = Sockets(api, aws, upstreams, embedded if needs_embedded(variables) else None)
+            held = stack.enter_context(lock(tmp_path))
+            service = Service(tmp_path, template, sockets, held, variables, Screen(), lambda: None)
+            welcome(Options("test", 3000, tmp_path), service, Screen())
+        return capsys.readouterr().out.splitlines()
+
+    return lines
+
+
 def test_without_the_database_the_start_says_what_may_be_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    welcomed: Callable[[Any, dict[str, str]], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where npm has no build of it, the embedded AWS keeps the tables; where somebody's own endpoint does, nothing."""
     warning = "  The tables are saved about once a second: kill -9 may cost the writes since the last save."
@@ -179,21 +196,14 @@ def test_without_the_database_the_start_says_what_may_be_lost(
     said = []
     for program, variables in ((PROJECT / "dynoxide", {}), (None, {}), (None, own)):
         monkeypatch.setattr(embedded_dynamodb, "program", lambda _, program=program: program)
-        sockets = Sockets(*(bind(0, "a test") for _ in range(4)))
-        with lock(tmp_path) as held:
-            service = Service(tmp_path, osls.template("test"), sockets, held, variables, Screen(), lambda: None)
-        welcome(Options("test", 3000, tmp_path), service, Screen())
-        lines = capsys.readouterr().out.splitlines()
+        lines = welcomed(osls.template("test"), variables)
         said.append(warning in lines)
         assert lines[1] == "  Open first     http://127.0.0.1:3000/console  (in a browser: see, start and stop streams)"
-        for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
-            assert listening is not None
-            listening.close()
     assert said == [False, True, False]
 
 
 def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    welcomed: Callable[[Any, dict[str, str]], list[str]],
 ) -> None:
     """With the keys of the run where they are its own; another secret is not printed."""
     template = json.loads(json.dumps(osls.template("test")))
@@ -202,21 +212,13 @@ def test_the_start_says_how_to_call_a_stage_that_asks_for_signatures(
             resource["Properties"]["AuthorizationType"] = "AWS_IAM"
     secret = {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "hidden"}
     for variables in ({}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:8000"} | secret):
-        api, aws, upstreams = (bind(0, "a test") for _ in range(3))
-        sockets = Sockets(api, aws, upstreams, None if variables else bind(0, "a test"))
-        with lock(tmp_path) as held:
-            service = Service(tmp_path, template, sockets, held, variables, Screen(), lambda: None)
-        welcome(Options("prod", 3000, tmp_path), service, Screen())
-        said = capsys.readouterr().out.splitlines()
+        said = welcomed(template, variables)
         assert "  HTTP API       http://127.0.0.1:3000  (asks its callers for a signature)" in said
         assert not any("/console" in line for line in said)
         assert "  .venv/bin/streamkeeper request --sign POST /connections/demo" in said
         assert "  export STREAMKEEPER_URL=http://127.0.0.1:3000 AWS_REGION=us-east-1" in said
         assert ("  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local" in said) == (not variables)
         assert not [line for line in said if "hidden" in line or "curl" in line]
-        for listening in (sockets.api, sockets.aws, sockets.upstreams, sockets.embedded_aws):
-            if listening is not None:
-                listening.close()
 
 
 def test_a_taken_port_stops_the_start(
