@@ -1,7 +1,7 @@
-"""When the interpreter looks for garbage: not while virtual time runs.
+"""Pauses the collection of garbage while virtual time runs.
 
-A replay keeps nearly all that it makes, so looking for garbage costs a fifth of it and finds none. Invariant: whoever
-runs one in its own process has what it had before afterwards; else nothing there would ever be collected again.
+A replay keeps nearly all that it makes, so collecting costs a fifth of it and finds none. Invariant: afterwards the
+process collects as before, or nothing there would ever be collected again.
 """
 
 import gc
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Nobody looks for garbage within; what was so before holds again afterwards."""
+    """Collects no garbage within; afterwards it is as before."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,10 +1,8 @@
 """Refuses requests that were not meant for this machine's service: another `Host`, or a page of another `Origin`.
 
-A page in the user's browser can send requests to the loopback. Of its own it sends an Origin. One whose name was bound
-anew to 127.0.0.1 (DNS rebinding) counts as of the same origin to the browser, but its name stands in Host. Neither
-reaches the application. An image or a link of a page sends no Origin; a browser says in Sec-Fetch-Site that it comes
-from another site, which no address that a person typed does. SDKs, curl and functions send the Host that they were
-given, and neither of the others.
+A page in the user's browser can send requests to the loopback. It sends its Origin; one whose name was bound anew to
+127.0.0.1 (DNS rebinding) has that name in Host; with an image or a link a browser says in Sec-Fetch-Site that it comes
+from another site. SDKs, curl and functions send the Host that they were given, and neither of the others.
 
     for port 3000: localhost:3000, 127.0.0.1:3000 and [::1]:3000, whatever their case, with a dot at the end or without
 

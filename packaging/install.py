@@ -24,7 +24,7 @@ _REASON = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) (?!code|A complete log|err
 _NO_WHEEL = re.compile(r"No matching distribution found")
 _ENOUGH = 3
 PIPS = 2
-"""How many share the packages; none of them looks at what another installs."""
+"""How many share the packages."""
 # A module is compiled when it is first imported: of most packages that is a small part.
 _PIP = [
     *("-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10"),

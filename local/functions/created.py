@@ -1,10 +1,9 @@
 """Keeps the functions that somebody has created at the AWS endpoint: each a zip of Python, unpacked.
 
     functions/resize/function.json             what it is, and which code is its newest
-    functions/resize/3f1c…/index.py            that code; what an update replaces lies beside it until the next start
+    functions/resize/3f1c…/index.py            that code; replaced code stays beside it until the next start
 
-Invariants: what runs from a folder of code never sees another's files, so an update is for those that start from then
-on; a function is whole on disk before it is known.
+Invariant: a function is whole on disk before it is known.
 """
 
 import hashlib
@@ -63,6 +62,7 @@ class Created:
         """Keeps the function with the code of this zip, in place of one of its name; raises BadPackage."""
         digest = hashlib.sha256(package).hexdigest()
         whole = replace(created, size=len(package), code=digest)
+        # Each code has a folder of its own: what runs goes on with its files, an update is for those that start later.
         place = self.task_root(whole)
         if not place.is_dir():
             new = place.with_suffix(".new")
@@ -81,7 +81,7 @@ class Created:
         return self._known.pop(name, None) is not None
 
     def _read(self) -> Iterator[CreatedFunction]:
-        """What an earlier run has kept; nobody runs what was replaced, so that goes."""
+        """The functions of an earlier run; code that was replaced is deleted."""
         for file in self._folder.glob(f"*/{_FILE}"):
             try:
                 table = json.loads(file.read_text(encoding="utf-8"))

@@ -100,7 +100,7 @@ class Sandbox:
         return self._process.returncode is None
 
     def runs(self) -> bool:
-        """Whether it is alive at this moment: the event loop may not have been told yet of a process that ended."""
+        """Whether it is alive at this moment: the event loop may not know yet that the process has ended."""
         if not self.alive or self._process is None:
             return False
         if sys.platform != "linux":
@@ -152,7 +152,7 @@ class Sandbox:
     async def invoke(self, payload: bytes, qualifier: str = "") -> Answer:
         """Returns the function's answer to `payload` (JSON); whatever the function does, this does not raise.
 
-        `qualifier` is the version or alias by which it was invoked, "" for none: the function is told that.
+        `qualifier` is the version or alias by which it was invoked, "" for none; the function gets its ARN with that.
         """
         request_id = str(uuid.uuid4())
         arn = f"{self._function.arn}:{qualifier}" if qualifier else self._function.arn

@@ -113,7 +113,7 @@ class Room:
 
     @property
     def refusal(self) -> str:
-        """The sentence for who is refused."""
+        """The sentence with which a stream is refused."""
         return (
             f"This machine holds {self.capacity.most} streams ({self.capacity.because}), and {self.running()} run;"
             f" stop one, or set {SETTING} to a higher number and start the service again."

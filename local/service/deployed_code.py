@@ -1,8 +1,7 @@
 """Keeps a copy of what the functions run, handlers/ and env/streams/, and makes a new one when the project has changed.
 
-A deployment copies too: what somebody is just typing reaches no function. Invariants: no later copy has Python that
-does not compile, or from which a function does not start; a broken profile leaves its former version there; every
-refusal is told once, with its reason.
+Invariants: no later copy has Python that does not compile, or from which a function does not start; a broken profile
+leaves its former version there; every refusal is reported once, with its reason.
 """
 
 import ast

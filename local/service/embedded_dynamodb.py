@@ -1,11 +1,8 @@
 """Runs DynamoDB as a child process that loses no write: dynoxide, one binary that writes to SQLite.
 
-Every write that was answered is on disk, so a SIGKILL of this process, of the service or of both loses nothing. The
-binary comes with npm as an optional dependency; where a machine has no build, `program` returns None and the
-embedded AWS holds the tables. Invariants: the address stays the same when the child is restarted; only one child uses
-a data folder, because it holds the folder's lock; the address is one of 16 million of the loopback, drawn at each
-start. dynoxide answers whatever `Host` it is asked for and allows every origin, so a page of the user's browser must
-not be able to find it; the AWS endpoint, which checks both, is there for people.
+Every answered write is on disk, so no SIGKILL loses one. npm brings the binary as an optional dependency; where a
+machine has no build, `program` returns None and the embedded AWS holds the tables. Invariants: the address stays the
+same when the child is restarted; only one child uses a data folder, because it holds the folder's lock.
 """
 
 import asyncio
@@ -74,6 +71,8 @@ class EmbeddedDynamoDB(Supervisor):
         self._folder = folder
         self._binary = binary
         self._lock_file = lock_file
+        # It answers whatever `Host` is asked for and allows every origin, so a page of the user's browser must not find
+        # it: the address is one of 16 million of the loopback. For people there is the AWS endpoint, which checks both.
         self._host = "127." + ".".join(str(random.SystemRandom().randint(1, 254)) for _ in range(3))
         # It cannot use an open socket, so a free port is chosen and released.
         with socket.create_server((self._host, 0)) as free:

@@ -1,12 +1,9 @@
 """Calls functions with the records of a table's stream, as Lambda's event source mappings do.
 
-A batch is called again, after a rest, from the record that the function reported, or from its first where the function
-failed. So a function that is killed is called again from the same place. Where the stream no longer has that place, it
-goes on with the oldest record there is, and an alert says so. Sources: AWS Lambda Developer Guide, "Using AWS Lambda
-with Amazon DynamoDB", "Configuring partial batch response"; Amazon DynamoDB Developer Guide, "Reading and processing a
-stream". Invariants: a place is on disk before a record behind it is read; records of one shard are handled one batch
-after the other, in their order, and those of a shard that came of a split behind all of the one that was split;
-whatever goes wrong, it is said, and tried again.
+Sources: AWS Lambda Developer Guide, "Using AWS Lambda with Amazon DynamoDB", "Configuring partial batch response";
+Amazon DynamoDB Developer Guide, "Reading and processing a stream". Invariants: a place is on disk before a record
+behind it is read; the records of one shard are handled in their order, and a child's behind all of its parent's;
+whatever goes wrong is reported, and tried again.
 """
 
 import asyncio
@@ -28,8 +25,8 @@ from states_language.server import TooManyRequests, UnknownFunction
 
 # Lambda polls a shard four times a second.
 POLL_S = 0.25
-FIRST_REST_S, LONGEST_REST_S = 0.25, 30.0
-# A sink that is away for so long is told.
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
+# A sink that is away for so long is reported.
 ALERT_AFTER_S = 60.0
 # botocore asks for sequence numbers of this length, which AWS's have.
 _DIGITS = 21
@@ -150,31 +147,31 @@ class EventSourceMapping:
                 except Exception as problem:
                     self._failed(problem)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._has_ended.wait(), LONGEST_REST_S if pumps else POLL_S)
+                    await asyncio.wait_for(self._has_ended.wait(), LONGEST_BACKOFF_S if pumps else POLL_S)
         finally:
             for pump in pumps.values():
                 pump.cancel()
 
     async def _pump(self, shard: Shard) -> None:
         """Returns when the shard has ended and all of it is done."""
-        rest_s = waited_s = 0.0
+        backoff_s = waited_s = 0.0
         while shard.of_stream not in self._ended:
             before = self._places.get(shard)
             done = await self._step(shard)
             if done is None:
                 if self._places.get(shard) != before:
                     # It is another record that failed: nothing has waited for that yet.
-                    rest_s, waited_s = 0.0, waited_s if waited_s >= ALERT_AFTER_S else 0.0
-                rest_s = min(max(rest_s * 2, FIRST_REST_S), LONGEST_REST_S)
-                if waited_s < ALERT_AFTER_S <= waited_s + rest_s:
+                    backoff_s, waited_s = 0.0, waited_s if waited_s >= ALERT_AFTER_S else 0.0
+                backoff_s = min(max(backoff_s * 2, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
+                if waited_s < ALERT_AFTER_S <= waited_s + backoff_s:
                     self._say(f"ALERT: {self._source.function} reports events that wait; its log says of each why")
-                waited_s += rest_s
-                await asyncio.sleep(rest_s)
+                waited_s += backoff_s
+                await asyncio.sleep(backoff_s)
                 continue
             if waited_s >= ALERT_AFTER_S or self._said:
                 self._said = ""
                 self._say(f"{self._source.function} goes on: what waited is done")
-            rest_s = waited_s = 0.0
+            backoff_s = waited_s = 0.0
             if not done and shard.of_stream not in self._ended:
                 await asyncio.sleep(POLL_S)
 
@@ -182,6 +179,7 @@ class EventSourceMapping:
         """How many records are done now; None where a call failed, at all or in part."""
         try:
             records, is_last = await self._read(shard)
+            # A function that is killed is called again from the place that is kept.
             done = await self._handle(shard, records) if records else 0
         except Exception as problem:
             self._failed(problem)

@@ -1,7 +1,7 @@
 """Follows the streams that share a function of the local run: who of them is away, and the gaps that came of it.
 
 It reads the streams' leases, a hundred in a request, and no record of a connection that is well. Invariants: a stream
-that goes away and comes back is told once each way, however often it is checked; what has left is forgotten.
+that goes away and comes back is reported once each way; a stream that has left the group is forgotten.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupView:
 
     def update(self, streams: Mapping[str, Records], now_ms: int, since_ms: int, alert_after_ms: int) -> list[str]:
         """Returns the news that follow from the records of all that are in the group now."""
-        # Who is to stop, or has ended, leaves: nobody need be connected to it, and nobody is told that it is.
+        # A stream that is to stop, or has ended, leaves the group: it needs no connection.
         streams = {one: each for one, each in streams.items() if each.lease.execution and not each.lease.stop}
         self.members = len(streams)
         lengths_ms = {one: unconnected_ms(records.lease, now_ms) for one, records in streams.items()}

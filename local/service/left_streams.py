@@ -1,10 +1,8 @@
-"""Starts streams again that nobody asks for anew: what an earlier run left, and orphans.
+"""Starts streams again that no request starts: those an earlier run left, and orphans.
 
-Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py). That checks once a minute,
-this one every few seconds; it knows the executions of a stream by their inputs, so also those that a POST started.
-Invariants: a stream whose stop was requested meanwhile stays stopped; a stream for which an execution runs is left
-alone, whatever its lease names; no more are started than the machine has room for, and the others are named; one alert
-says of one orphan what was done; what does not answer ends nothing.
+Orphans are found by the rule of the deployed watch (handlers/watching/orphan_recovery.py), here every few seconds and
+with the executions that this service knows. Invariants: a stream whose stop was requested meanwhile stays stopped; a
+stream for which an execution runs is left alone, whatever its lease names; no more are started than the machine holds.
 """
 
 import asyncio
@@ -25,9 +23,9 @@ from local.service.capacity import Room
 from states_language.server import Executions, KnownExecution
 
 CHECK_EVERY_S = 5.0
-# Of so many streams without a connection a check asks; of the rest the next ones.
+# A check handles so many streams without a connection; the next check goes on behind them.
 ASKED = 1000
-# Another part of this service says who is away (local/service/live_view.py).
+# local/service/live_view.py reports streams without a connection.
 NEVER_MS = 2**62
 
 

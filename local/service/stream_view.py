@@ -26,7 +26,7 @@ _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 
 
 def _came(connection: Connection) -> str:
-    """What became of its events, as in "3 stored, 1 dead-lettered, 2 duplicates turned away"."""
+    """Its counts, as in "3 stored, 1 dead-lettered, 2 duplicates turned away"."""
     words = [f"{connection.stored} stored"]
     if connection.dead_lettered:
         words.append(f"{connection.dead_lettered} dead-lettered")

@@ -21,7 +21,7 @@ from local.redrive.stage import connect
 from local.user_error import UserError
 
 SUCCESS, CLEAN, DIRTY = 0, 1, 3
-LOOK_EVERY_S = 2.0
+CHECK_EVERY_S = 2.0
 _CODES = {"SUCCEEDED": SUCCESS, "FailureClean": CLEAN}
 
 
@@ -68,7 +68,7 @@ class Upgrades:
                 say(last)
             if described["status"] != "RUNNING":
                 break
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(CHECK_EVERY_S)
         end = "Success" if described["status"] == "SUCCEEDED" else described.get("error") or described["status"]
         cause = described.get("cause") or ""
         say(f"{end}{f': {cause}' if cause else ''}")

@@ -127,9 +127,9 @@ def test_a_batch_goes_on_from_the_record_that_failed(world: World) -> None:
     assert world.calls == [["a/1", "a/2", "a/3"], ["a/2", "a/3"], ["a/2", "a/3"]]
 
 
-def test_a_batch_that_fails_further_on_each_time_rests_shortly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest doubles where one record fails again and again, not where each fails once: these were 190 s of rests."""
-    monkeypatch.setattr("local.service.event_sources.FIRST_REST_S", 0.01)
+def test_a_batch_that_fails_further_on_each_time_is_soon_resent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The back-off doubles where one record fails again and again, not where each fails once: that was 190 s."""
+    monkeypatch.setattr("local.service.event_sources.FIRST_BACKOFF_S", 0.01)
     keys = [f"a/{number:02}" for number in range(18)]
     world.put(*keys)
     failed: set[str] = set()

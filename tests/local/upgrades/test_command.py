@@ -47,7 +47,7 @@ class States:
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> Tables:
     """The control table; nobody waits."""
-    monkeypatch.setattr(command, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(command, "CHECK_EVERY_S", 0)
     tables = Tables()
     monkeypatch.setitem(tables._tables, NAMES["control_table"], {})
     return tables
