@@ -3,7 +3,7 @@
 It loads the machine's file once. Invariant: the same schedule and machine give the same answer.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -36,23 +36,17 @@ class Result:
     executions: int
 
 
-def machine(stage_settings: Mapping[str, Any], edit: Edit | None = None) -> Machine:
-    """The deployed machine under the settings, changed by `edit` before it is loaded."""
-    path = stages.ROOT / "statemachines" / "connections.asl.yml"
-    definition = stages.definition(path)
-    if edit is not None:
-        edit(definition)
-    return load(stages.resolve(definition, stage_settings, stages.names(STAGE)))
-
-
 def machines(edit: Edit | None = None) -> Machines:
-    """The machine of each version, loaded once."""
+    """The deployed machine of each version, changed by `edit` and loaded once."""
     loaded: dict[tuple[Any, ...], Machine] = {}
 
     def machine_of(version: Version) -> Machine:
         key = tuple(version.settings.items())
         if key not in loaded:
-            loaded[key] = machine(version.settings, edit)
+            definition = stages.definition(stages.ROOT / "statemachines" / "connections.asl.yml")
+            if edit is not None:
+                edit(definition)
+            loaded[key] = load(stages.resolve(definition, version.settings, stages.names(STAGE)))
         return loaded[key]
 
     return machine_of
@@ -66,34 +60,23 @@ def run_world(schedule: Schedule, machine_of: Machines = DEPLOYED, more_ms: int 
 
     It goes on for a while after the last fault, and `more_ms` longer.
     """
-    if schedule.group:
-        group = _group(schedule, machine_of)
-        return _run(group, [MemberReader(member) for member in group.members], more_ms)
     account = Account(schedule.seed, stages.names(STAGE), machine_of)
-    faults = (schedule.faults, *(one.faults for one in schedule.beside))
-    world, *world_beside = (
-        World(account, one, own, number) for number, (one, own) in enumerate(zip(schedule.all, faults, strict=True))
-    )
-    world.beside = world_beside
-    return _run(world, [ApiReader(one) for one in (world, *world.beside)], more_ms)
-
-
-def _group(schedule: Schedule, machine_of: Machines) -> Group:
-    group = Group(Account(schedule.seed, stages.names(STAGE), machine_of), schedule)
-    group.beside = [
-        Member(group, one, own.faults, number)
-        for number, (one, own) in enumerate(zip(schedule.all, schedule.group, strict=True))
-    ]
-    return group
-
-
-def _run(world: World, readers: Sequence[ApiReader], more_ms: int) -> World:
+    streams = enumerate(zip(schedule.all, schedule.group or (schedule, *schedule.beside), strict=True))
+    world: World
+    readers: list[ApiReader]
+    if schedule.group:
+        world = group = Group(account, schedule)
+        world.beside = [Member(group, one, own.faults, number) for number, (one, own) in streams]
+        readers = [MemberReader(member) for member in group.members]
+    else:
+        world, *beside = (World(account, one, own.faults, number) for number, (one, own) in streams)
+        world.beside = beside
+        readers = [ApiReader(one) for one in (world, *beside)]
     for reader in readers:
         reader.begin()
     world.clock.run(world.run(invariants.end_ms(world) + more_ms, strike))
     for reader in readers:
         reader.end()
-    schedule, account = world.schedule, world.account
     if schedule.delivery is not None:
         redeployed_ms = [account.origin_ms + fault.at_ms for fault in schedule.faults if fault.kind == "redeploy"]
         account.delivery = delivery_run.run(schedule.delivery, account.stream, account.origin_ms, redeployed_ms)
