@@ -44,6 +44,14 @@ def read(states: Callable[[], Any], arn: str, most_events: int) -> Execution | N
     return Execution(description, json.loads(machine["definition"]), history["events"])
 
 
+def runs(states: Any, arn: str) -> bool:
+    """Whether the execution runs; one that Step Functions has forgotten does not. `states` is boto3's client."""
+    try:
+        return bool(states.describe_execution(executionArn=arn)["status"] == "RUNNING")
+    except states.exceptions.ExecutionDoesNotExist:
+        return False
+
+
 class Pace:
     """A bucket that is full at first; `monotonic` is a clock in seconds, `sleep` waits for seconds."""
 

@@ -17,6 +17,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from handlers.aws.error_translation import translate_errors
+from handlers.aws.executions import runs
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.redrive.letters import Letter, Message, Reader
@@ -82,13 +83,6 @@ class Stage:
     def lease(self, stream_id: str) -> Lease:
         """The stream's lease; an empty one where it was never started."""
         return Leases(self.dynamodb, self.control_table).read(stream_id)
-
-    def is_running(self, execution: str) -> bool:
-        """Whether the execution runs; one that Step Functions has forgotten does not."""
-        try:
-            return bool(self.states.describe_execution(executionArn=execution)["status"] == "RUNNING")
-        except self.states.exceptions.ExecutionDoesNotExist:
-            return False
 
     def start(self, stream_id: str) -> str:
         """The ARN of an execution that keeps the stream connected, started now."""
@@ -178,7 +172,7 @@ class Redrive:
         if stream_id in self._started:
             return Outcome(letter, STARTED, self._started[stream_id])
         lease = self.stage.lease(stream_id)
-        if lease.execution and not lease.stop and self.stage.is_running(lease.execution):
+        if lease.execution and not lease.stop and runs(self.stage.states, lease.execution):
             return Outcome(letter, RUNS, lease.execution)
         if not self.restart:
             return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")

@@ -55,14 +55,6 @@ class Deployed:
         """The version of what is deployed of the function; a new one only where that differs from the newest."""
         return str(self._clients.functions.publish_version(FunctionName=self._clients.function)["Version"])
 
-    def runs(self, execution: str) -> bool:
-        """Whether the execution runs; one that Step Functions has forgotten does not."""
-        try:
-            status: str = self._states.describe_execution(executionArn=execution)["status"]
-        except self._states.exceptions.ExecutionDoesNotExist:
-            return False
-        return status == "RUNNING"
-
     def start(self, version: str) -> None:
         """Calls the version without a stream: it must be able to start, else UpgradeRefused."""
         name = f"{self._clients.function}:{version}"

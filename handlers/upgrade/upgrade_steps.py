@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.aws.executions import runs
 from handlers.connection.orphans import start_input
 from handlers.store.typed_values import Item
 from handlers.upgrade import health
@@ -51,7 +52,7 @@ class Work:
         """Which version streams go over to, from which, and which definition; raises UpgradeRefused."""
         last = self.records.read()
         before = last.execution
-        if before and before != self.execution and self._deployed.runs(before):
+        if before and before != self.execution and runs(self.clients.states, before):
             raise UpgradeRefused(f"another upgrade runs: {before.rpartition(':')[2]}")
         if not self.records.begin(self.execution, before):
             raise UpgradeRefused("another upgrade has begun at this moment")
