@@ -14,7 +14,7 @@ from handlers.store.requests import Requests
 from handlers.store.segment_reader import SegmentReader
 from handlers.store.segment_writer import SegmentWriter
 from local.simulation.tables import MemoryDynamoDB
-from tests.handlers.aws import is_sent_twice
+from tests.handlers.aws import Client, is_sent_twice
 from tests.handlers.connection.managers import profile
 from tests.handlers.store.events import noise
 
@@ -65,18 +65,6 @@ class World:
         reader = SegmentReader(self.tables, "events", lambda _key: None)
         entries = reader.entries(STREAM, self.now_ms, after, limit)
         return [event for _, event in entries if event is not None]
-
-
-class Twice:
-    """A client that sends each PutItem again, as after a lost answer."""
-
-    def __init__(self, tables: MemoryDynamoDB) -> None:
-        self._tables = tables
-
-    def __getattr__(self, name: str) -> Any:
-        """The table's own, but for PutItem."""
-        call = getattr(self._tables, name)
-        return call if name != "put_item" else lambda **parameters: is_sent_twice(call, **parameters)
 
 
 def events(*numbers: int, data: str | bytes = "a") -> list[StreamEvent]:
@@ -132,7 +120,7 @@ def test_two_writers_number_their_segments_without_a_hole() -> None:
 def test_a_segment_that_is_there_twice_by_one_write_counts_as_stored() -> None:
     """The client sent it again, and it met its own."""
     world = World()
-    assert world.log(1, Twice(world.tables)).write(0, events(1, 2)) == Written(2, 0)
+    assert world.log(1, Client(world.tables, "put_item", is_sent_twice)).write(0, events(1, 2)) == Written(2, 0)
 
 
 def test_an_older_connection_carries_a_newer_ones_cursor_on() -> None:

@@ -1,10 +1,10 @@
 """What a group's function owes the store after a refusal, and what its heartbeats answer for: on tables in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from botocore.exceptions import ReadTimeoutError
 
 from handlers.connection.ledger import Gap, Record, gaps
 from handlers.errors import StoreUnavailable
@@ -16,42 +16,32 @@ from handlers.store.group_store import heartbeat_name, heartbeat_value, live_of_
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
+from tests.handlers.aws import Client, answer_is_lost, never_arrives, passes
 
 CONTROL, GROUP, STREAM, EXECUTION, REQUEST = "control", "#1", "prices", "E1", "r1"
 NOW_MS = 1_000_000
 
 
-class Refusing:
-    """The tables, whose updates are refused while `refuses`; of those that `loses` the answer is lost."""
-
-    def __init__(self, tables: MemoryDynamoDB) -> None:
-        self.tables = tables
-        self.refuses = self.loses = False
-
-    def update_item(self, **request: Any) -> dict[str, Any]:
-        """As boto3's."""
-        answer = {} if self.refuses else self.tables.update_item(**request)
-        if self.refuses or self.loses:
-            raise ReadTimeoutError(endpoint_url="https://dynamodb.invalid")
-        return answer
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """The other methods."""
-        method: Callable[..., Any] = getattr(self.tables, name)
-        return method
+@contextmanager
+def unanswered(client: Client, way: Callable[..., Any]) -> Iterator[None]:
+    """What is done inside is refused, or carried out and its answer lost: the store is unavailable."""
+    client.way = way
+    with pytest.raises(StoreUnavailable):
+        yield
+    client.way = passes
 
 
 @pytest.fixture
-def client() -> Refusing:
+def client() -> Client:
     """A stream that has joined a group, of which an execution has the lease."""
     tables = MemoryDynamoDB("events", CONTROL)
     for key, attributes in ((GROUP, {"execution": EXECUTION}), (STREAM, {"group": GROUP, "joined": "1"})):
         texts = {name: {"S": value} for name, value in attributes.items()}
         tables.put_item(TableName=CONTROL, Item=typed_values.key(key, "lease") | texts)
-    return Refusing(tables)
+    return Client(tables, "update_item")
 
 
-def store_of(client: Refusing, now_ms: int = NOW_MS) -> GroupedStore:
+def store_of(client: Client, now_ms: int = NOW_MS) -> GroupedStore:
     """The store of a function that heartbeats."""
     who = GroupFunction(GROUP, 1, REQUEST, EXECUTION, NOW_MS + 60_000, 8_000)
     names = {"events_table": "events", "control_table": CONTROL, "dead_letter_queue_url": ""}
@@ -72,13 +62,13 @@ def shown() -> typed_values.Item:
     return {"live": {"M": live}}
 
 
-def record(client: Refusing) -> typed_values.Item:
+def record(client: Client) -> typed_values.Item:
     """The stream's record."""
-    item: typed_values.Item = client.tables.get_item(TableName=CONTROL, Key=typed_values.key(STREAM, "lease"))["Item"]
+    item: typed_values.Item = client.get_item(TableName=CONTROL, Key=typed_values.key(STREAM, "lease"))["Item"]
     return item
 
 
-def connected(client: Refusing) -> GroupedStore:
+def connected(client: Client) -> GroupedStore:
     """A store whose function is connected to the stream, and answers for it by its heartbeats."""
     store = store_of(client)
     store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
@@ -86,30 +76,28 @@ def connected(client: Refusing) -> GroupedStore:
     return store
 
 
-def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Refusing) -> None:
+def test_a_second_claim_of_a_function_is_not_answered_by_its_first(client: Client) -> None:
     """Its name is the same; where the answer was lost the claim that stands there is the older one."""
     store = connected(client)
-    client.refuses = True
-    with pytest.raises(StoreUnavailable):
+    with unanswered(client, never_arrives):
         claim(store)
-    client.refuses = False
     assert claim(store) == 2
 
 
-def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Refusing) -> None:
+def test_a_release_that_was_refused_is_made_with_a_later_heartbeat(client: Client) -> None:
     """Else the function's own heartbeats say for as long as it lives that the stream is connected."""
     store = connected(client)
-    client.refuses = True
+    client.way = never_arrives
     with pytest.raises(StoreUnavailable):
         store.release(STREAM, 1, shown())
     store.releases_again()
-    client.refuses = False
+    client.way = passes
     assert "released" not in record(client)
     store.releases_again()
     assert record(client)["released"] == {"N": "1"}
 
 
-def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(client: Refusing) -> None:
+def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(client: Client) -> None:
     """Nothing was asked for that could fail: its record is left open, and no heartbeat answers for it any more."""
     store = connected(client)
     store.over(STREAM)
@@ -118,39 +106,35 @@ def test_a_connection_that_the_store_ended_is_released_with_a_later_heartbeat(cl
     assert set(record(client)["live"]["M"]) == {"fence", "request_id", "seen_ms"}
 
 
-def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: Refusing) -> None:
+def test_no_heartbeat_answers_for_a_connection_whose_mark_had_no_answer(client: Client) -> None:
     """It ends by that, and the mark may stand in its record: later heartbeats of the function would call it good."""
     store = store_of(client)
     fence = claim(store)
-    client.loses = True
-    with pytest.raises(StoreUnavailable):
+    with unanswered(client, answer_is_lost):
         store.mark_connected(STREAM, fence, NOW_MS + 60_000, request_id=REQUEST, shown=shown())
-    client.loses = False
     assert record(client)["live"]["M"]["lag_ms"] == {"N": "8000"}
     store.over(STREAM)
     store.releases_again()
     assert (record(client)["released"], record(client)["live"]) == ({"N": "1"}, shown()["live"])
 
 
-def test_each_connection_of_a_stream_owes_its_own_release(client: Refusing) -> None:
+def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> None:
     """A turn whose answer was lost behind a refused release: else nobody would get it while the function lives."""
     store = connected(client)
-    client.refuses = True
-    with pytest.raises(StoreUnavailable):
+    with unanswered(client, never_arrives):
         store.release(STREAM, 1, shown())
-    client.refuses = False
     assert claim(store) == 2
-    client.loses = True
+    client.way = answer_is_lost
     with pytest.raises(StoreUnavailable):
         store.take_turn(STREAM, 2, NOW_MS + 60_000, NOW_MS, request_id=REQUEST, over=1)
     store.over(STREAM)
-    client.loses = False
+    client.way = passes
     store.releases_again()
     taken = record(client)
     assert (taken["connected"], taken["released"]) == ({"N": "2"}, {"N": "2"})
 
 
-def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(client: Refusing) -> None:
+def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(client: Client) -> None:
     """Nobody can go back to the older connection where the upstream has forgotten the cursor of the newer."""
     store = connected(client)
     store.evicting.add(STREAM)
@@ -162,12 +146,12 @@ def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(clien
     assert record(client)["cursor"] == {"S": "3"}
 
 
-def test_one_that_was_released_owes_nothing(client: Refusing) -> None:
+def test_one_that_was_released_owes_nothing(client: Client) -> None:
     """Its record is written once."""
     store = connected(client)
     store.release(STREAM, 1, shown())
     store.over(STREAM)
-    client.refuses = True
+    client.way = never_arrives
     store.releases_again()
     assert record(client)["released"] == {"N": "1"}
 
@@ -216,7 +200,7 @@ def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
 
 
 @pytest.mark.parametrize(("died_s", "status"), [(2, "stopping"), (8, "stopped")])
-def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Refusing, died_s: int, status: str) -> None:
+def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Client, died_s: int, status: str) -> None:
     """In no group no heartbeat says that its function is dead; the function's own limit is minutes away."""
     store = connected(client)
     client.update_item(
