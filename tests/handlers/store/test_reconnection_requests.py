@@ -14,6 +14,7 @@ from handlers.connection.steps import Invocation
 from handlers.profile.parse import parse
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
+from tests.handlers.aws import Counted
 from tests.handlers.connection.managers import event
 from tests.handlers.scripted import Script, World
 
@@ -31,25 +32,6 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-class Client:
-    """The tables in memory behind a client that notes which record each request is about, and when it was sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, str, str]] = []
-        self.performer: World | None = None
-        self._tables = MemoryDynamoDB("events", "control")
-
-    def __getattr__(self, name: str) -> Any:
-        def request(**asked: Any) -> Any:
-            now_ms = 0 if self.performer is None else self.performer.now_ms
-            self.sent.append(
-                (now_ms, asked.get("TableName", "events"), asked.get("Key", {}).get("SK", {}).get("S", ""))
-            )
-            return getattr(self._tables, name)(**asked)
-
-        return request
-
-
 def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
     """The records of the control table that were asked for, in order, with the openings of the upstream.
 
@@ -60,13 +42,18 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
         *tries,
         [(0, Opened(200)), (0, Chunk(event(2))), (20, Chunk(b"event: end\ndata: x\n\n"))],
     ]
-    client = Client()
+    sent: list[tuple[int, str, str]] = []
+
+    def note(_name: str, asked: dict[str, Any]) -> None:
+        sent.append(
+            (performer.now_ms, asked.get("TableName", "events"), asked.get("Key", {}).get("SK", {}).get("S", ""))
+        )
 
     def opens(_stream: str) -> Script:
-        client.sent.append((performer.now_ms, UPSTREAM, UPSTREAM))
+        sent.append((performer.now_ms, UPSTREAM, UPSTREAM))
         return scripts.pop(0)
 
-    performer = client.performer = World(store_on(client, NAMES), opens)
+    performer = World(store_on(Counted(MemoryDynamoDB("events", "control"), note), NAMES), opens)
     profile = parse(
         "demo",
         {"address": "https://upstream.invalid", "framing": "sse", "end": {"event": "end"}, "reconnect_tries": 5}
@@ -74,7 +61,7 @@ def requested(*tries: Script, retry: bytes = b"", **fields: Any) -> list[str]:
         {},
     )
     performer.run(profile, Invocation("demo", "A", "", "r1", 900_000, 20_000, 2_000, 5_000, 28_000))
-    after = [(table, record) for at_ms, table, record in client.sent if at_ms >= LOST_MS - 20]
+    after = [(table, record) for at_ms, table, record in sent if at_ms >= LOST_MS - 20]
     tables = [table for table, _ in after]
     opened = max(at for at, table in enumerate(tables) if table == UPSTREAM)
     stored = tables.index("events", opened)
