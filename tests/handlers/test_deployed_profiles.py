@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from botocore.exceptions import ClientError
@@ -39,19 +40,6 @@ class Functions:
         """Its answer."""
         self.invoked.append(FunctionName)
         return answer(told(json.loads(Payload), self._settings))
-
-
-class Answering:
-    """Lambda, which gives one answer or raises it."""
-
-    def __init__(self, said: Any) -> None:
-        self._said = said
-
-    def invoke(self, **_request: Any) -> Any:
-        """The answer."""
-        if isinstance(self._said, Exception):
-            raise self._said
-        return self._said
 
 
 def answer(said: object, **more: str) -> dict[str, Any]:
@@ -153,5 +141,5 @@ def test_a_stream_that_has_no_sound_profile_is_told_why(
 def test_what_is_not_told_rejects_nobody(older: Settings, said: Any) -> None:
     """A function of another version, or none that answers: the stream waits, and nothing of the answer is quoted."""
     with pytest.raises(StoreUnavailable) as caught:
-        ask(Answering(said), ARN, "prices:eur", older)
+        ask(mock.Mock(**{"invoke.side_effect": [said]}), ARN, "prices:eur", older)
     assert "secret-value" not in str(caught.value)
