@@ -109,19 +109,22 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
 ) -> None:
     """Of all framings beside each other, in pieces, with answers of the store that come late.
 
-    A frame within the sure part always comes whole. One that does not is left with its size and its hash, says that its
-    function had no room, and what follows it comes.
+    A frame within what the sure part leaves beside its stream's unstored bytes always comes whole. One that does not is
+    left with its size and its hash, says that its function had no room, and what follows it comes.
     """
     shared = SharedBufferBudget(TOTAL // 4, lambda: 4)
     streams = [Stream(shared, f"{at}", framing) for at, framing in enumerate(framings)]
     wires = [b""] * 4
     expected: list[list[bytes]] = [[], [], [], []]
+    unstored: list[list[int]] = [[], [], [], []]
     for at, size, is_long, is_answered in steps:
         if not wires[at]:
             # What a block of server-sent events has besides, and a length's line, counts as well.
             body = b"%d" % (size % 10) * (5 * size if is_long else min(size, shared.sure_bytes // 2 - 16))
             wires[at] = framed(framings[at], body) + (b"\x1e" if framings[at] == "json-seq" else b"")
             expected[at].append(body)
+            unstored[at].append(0)
+        unstored[at][-1] = max(unstored[at][-1], streams[at].intake._unstored_bytes)
         streams[at].feed(wires[at][:1_000])
         wires[at] = wires[at][1_000:]
         assert shared.held_bytes <= TOTAL // 4
@@ -134,10 +137,10 @@ def test_decoders_hold_no_more_than_the_room_and_skip_by_name(
     for at, stream in enumerate(streams):
         whole = expected[at][: len(expected[at]) - bool(wires[at])]
         assert len(stream.bodies) == len(whole)
-        for body, stored in zip(whole, stream.bodies, strict=True):
+        for body, unstored_bytes, stored in zip(whole, unstored[at][: len(whole)], stream.bodies, strict=True):
             if isinstance(stored, Oversize):
                 left = what_is_left(body)
-                assert len(body) > shared.sure_bytes // 2 - 16
+                assert len(body) + 16 + unstored_bytes > shared.sure_bytes
                 assert (stored.size_bytes, stored.sha256) == (left.size_bytes, left.sha256)
                 assert stored.head
                 assert body.startswith(stored.head)
