@@ -46,9 +46,8 @@ def test_a_claim_that_cannot_be_made_for_hours_is_delegated(aws: Aws) -> None:
     assert started["Name"].endswith("-claim")
     delegated = {"renews": "", "asked_at": "2026-01-01T00:00:00.000Z", "after": MINE}
     assert started["Input"] == {**INPUT, **delegated, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID": MINE}
-    assert [(message["MessageBody"]["stream"], message["MessageBody"]["error"]) for message in aws.dead_letters] == [
-        ("demo", "ClaimFailed")
-    ]
+    (body,) = (message["MessageBody"] for message in aws.dead_letters)
+    assert (body["stream"], body["error"]) == ("demo", "ClaimFailed")
 
 
 def test_a_claim_that_nobody_can_be_started_for_ends_dirty(aws: Aws) -> None:

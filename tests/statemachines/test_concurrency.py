@@ -5,6 +5,8 @@ stream: no execution ends, nobody is orphaned, and whoever found no room connect
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,6 @@ from tests.statemachines.outages import HOUR_MS, LIFE_MS, World
 
 # How long two are connected at a handover: the older reads the lease and drains.
 OVERLAP_MS = 4_000
-# A connection that has expired is called anew by its machine at once.
-AT_ONCE_MS = 100
 
 
 class Lambda:
@@ -94,11 +94,18 @@ class Crowd:
         self.streams = [Stream(self.clock, self.account) for _ in range(streams)]
         self.begins_ms = self.clock.now_ms()
 
-    async def begin(self) -> None:
-        """Posts all streams."""
-        for number, stream in enumerate(self.streams):
-            await self.clock.sleep_until(self.begins_ms + number * self.apart_ms)
-            stream.post()
+    def live(self, hours: float, meanwhile: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Posts all streams, has something happen meanwhile, and lets so many hours pass."""
+
+        async def story() -> None:
+            for number, stream in enumerate(self.streams):
+                await self.clock.sleep_until(self.begins_ms + number * self.apart_ms)
+                stream.post()
+            if meanwhile is not None:
+                await meanwhile()
+            await self.hours(hours)
+
+        self.clock.run(story())
 
     async def hours(self, hours: float) -> None:
         """Lets so many hours pass; no execution has ended but for a successor, and each stream is held by one."""
@@ -124,27 +131,20 @@ def test_streams_beyond_the_bound_connect_once_there_is_room() -> None:
     """Of 130 streams 100 are connected; two minutes after the bound is raised all are."""
     crowd = Crowd(130, 100)
 
-    async def story() -> None:
-        await crowd.begin()
+    async def room_comes() -> None:
         await crowd.hours(0.1)
         assert (crowd.connected, crowd.account.busy) == (100, 100)
         crowd.account.most = 1_000
-        await crowd.hours(1 / 30)
-        assert crowd.connected == 130
 
-    crowd.clock.run(story())
+    crowd.live(1 / 30, room_comes)
+    assert crowd.connected == 130
     assert crowd.account.refused > 0
 
 
 def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
     """A place for each stream and none for an overlap: each handover is a break, and nobody stays away for long."""
     crowd = Crowd(30, 30, apart_s=5)
-
-    async def story() -> None:
-        await crowd.begin()
-        await crowd.hours(0.5)
-
-    crowd.clock.run(story())
+    crowd.live(0.5)
     assert crowd.account.peak == 30
     assert 0 < max(crowd.gaps_ms) <= 120_000
     assert crowd.connected >= 28
@@ -154,10 +154,5 @@ def test_two_lanes_at_a_full_bound_do_not_block_each_other() -> None:
 def test_a_tenth_more_places_than_streams_is_enough(apart_s: float) -> None:
     """Also where all hand over at once: who finds no room tries again before the older leaves."""
     crowd = Crowd(100, 110, apart_s)
-
-    async def story() -> None:
-        await crowd.begin()
-        await crowd.hours(0.5)
-
-    crowd.clock.run(story())
+    crowd.live(0.5)
     assert (crowd.connected, crowd.gaps_ms) == (100, [])

@@ -107,16 +107,14 @@ def test_every_name_that_is_caught_exists(name: str) -> None:
     assert {error for error in caught if not AWS_ERRORS.fullmatch(error)} <= known
 
 
-@pytest.mark.parametrize("name", DEPLOYED)
-def test_a_deployed_machine_deserves_no_warning(name: str) -> None:
-    """Every loop is counted, every error caught, every Retrier bounded: what `streamkeeper asl check` looks for."""
-    assert practices.warnings(definition(name)) == []
-
-
 @pytest.mark.parametrize("name", MACHINES)
-def test_no_machine_leaves_an_error_unhandled(name: str) -> None:
-    """Those kept for comparison are warned of their loops and of retries without end, which are what is compared."""
-    assert {advice.practice for advice in practices.warnings(definition(name))} <= {"endless-loop", "history"}
+def test_a_deployed_machine_deserves_no_warning(name: str) -> None:
+    """Every loop is counted, every error caught, every Retrier bounded: what `streamkeeper asl check` looks for.
+
+    Those kept for comparison are warned of their loops and of retries without end, which are what is compared.
+    """
+    allowed = set() if name in DEPLOYED else {"endless-loop", "history"}
+    assert {advice.practice for advice in practices.warnings(definition(name))} <= allowed
 
 
 @pytest.mark.parametrize("lane", ["A", "B"])
