@@ -135,5 +135,4 @@ class Connections:
         return self._went_on(one) or self.now_ms > deadline_ms + self.dead_after_ms
 
     def _went_on(self, one: Connection) -> bool:
-        """Whether its function has connected again."""
         return self._last[one.request_id] > one.fence

@@ -20,7 +20,7 @@ from handlers.api import dead_letter_pages, gaps, status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.aws import executions
-from handlers.connection.inputs import LOG, Order
+from handlers.connection.inputs import LOG
 from handlers.store import event_reader
 from handlers.store.control_table import Table
 from handlers.store.stream_records import Layout, StreamRecords
@@ -52,15 +52,17 @@ class Views:
     def by_name(self) -> dict[str, Callable[[str, Records, int], dict[str, Any]]]:
         """Each view, by its name."""
         return {
-            "timeline": self._timeline,
+            "timeline": lambda stream_id, records, now_ms: timeline(stream_id, records, now_ms, self.dead_after_ms),
             "machine": self._machine,
-            "cost": self._cost,
+            "cost": lambda stream_id, records, now_ms: cost(
+                stream_id, self._layout(stream_id), records, now_ms, self.dead_after_ms
+            ),
             "dead-letters": self._dead_letters,
             "latest": self._latest,
         }
 
-    def _timeline(self, stream_id: str, records: Records, now_ms: int) -> dict[str, Any]:
-        return timeline(stream_id, records, now_ms, self.dead_after_ms)
+    def _layout(self, stream_id: str) -> Layout:
+        return self.store.layout(stream_id) or Layout()
 
     def _machine(self, stream_id: str, records: Records, _: int) -> dict[str, Any]:
         """Of the execution that holds the stream, else of the last one that connected it."""
@@ -72,15 +74,10 @@ class Views:
         answer: dict[str, Any] = machine(stream_id, found.description, found.definition, found.newest)
         return answer
 
-    def _cost(self, stream_id: str, records: Records, now_ms: int) -> dict[str, Any]:
-        partitions, order = self.store.layout(stream_id) or Layout()
-        return cost(stream_id, records, partitions, order, now_ms, self.dead_after_ms)
-
     def _latest(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
         """The position behind which `GET …/events` has the newest events; null for the beginning."""
-        partitions, order = self.store.layout(stream_id) or Layout()
         table = Table(self.store.dynamodb, self.events_table)
-        place = event_reader.newest_place(table, stream_id, partitions, order, LATEST)
+        place = event_reader.newest_place(table, stream_id, *self._layout(stream_id), LATEST)
         return {"stream": stream_id, "after": place or None}
 
     def _dead_letters(self, stream_id: str, _: Records, __: int) -> dict[str, Any]:
@@ -195,9 +192,7 @@ def rates() -> dict[str, Any]:
     return read
 
 
-def cost(
-    stream_id: str, records: Records, partitions: int, order: Order, now_ms: int, dead_after_ms: int
-) -> dict[str, Any]:
+def cost(stream_id: str, layout: Layout, records: Records, now_ms: int, dead_after_ms: int) -> dict[str, Any]:
     """About what a stream has cost since it was last started, in US dollars; 0 where it was never connected.
 
     Where the records do not reach back to the start, the events before them are taken to have come as often as those
@@ -211,7 +206,7 @@ def cost(
     if run and not gaps.reaches_start(connections, records):
         shown_ms = max(1, to_ms - run[0].claimed_ms)
         events = round(events * max(1.0, (to_ms - lease.started_at_ms) / shown_ms))
-    stored = "log" if partitions == LOG else "items without an order" if order == "none" else "items"
+    stored = "log" if layout.partitions == LOG else "items without an order" if layout.order == "none" else "items"
     table = rates()
     connected_usd = hours * table["stream_hour_usd"]
     events_usd = events / MILLION * table["million_events_usd"][stored]

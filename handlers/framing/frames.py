@@ -143,7 +143,6 @@ class Decoder:
 
     @property
     def _skipped_bytes(self) -> int:
-        """How much has come of the frame that is being skipped."""
         return 0 if self._skipped is None else self._skipped.seen_bytes
 
     def _skipping(self, trailing: bytes = b"") -> Skipping:
@@ -151,7 +150,6 @@ class Decoder:
         return Skipping(trailing, self._head_bytes, is_crowded=self._is_crowded)
 
     def _too_long(self, frames: Decoded) -> FrameTooLong:
-        """The error of a frame that is too long."""
         bound = "there is room for beside its function's other streams" if self._is_crowded else "max_frame_bytes"
         return FrameTooLong(f"a frame is longer than {bound} ({self._max_frame_bytes})", frames)
 

@@ -116,7 +116,6 @@ class NdjsonDecoder(Decoder):
             raise self._too_long(lines)
 
     def _skip(self, piece: bytes | bytearray) -> None:
-        """Takes the next bytes of a line that is skipped."""
         assert self._skipped is not None
         self._is_blank = self._is_blank and not piece.strip(BLANK)
         self._skipped.add(piece)

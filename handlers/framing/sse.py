@@ -118,7 +118,6 @@ class SseDecoder(Decoder):
         self._grow(tail, frames)
 
     def _grow(self, piece: bytes | bytearray, frames: list[Frame]) -> None:
-        """Takes the next bytes of the line."""
         if self._in_data or self._gone_bytes:
             self._gone_bytes += len(piece)
             if self._in_data and self._skipped is not None:

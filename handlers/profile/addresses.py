@@ -104,7 +104,6 @@ def check_stream_id(stream_id: str) -> str:
 
 
 def _stream_id_problem(stream_id: str) -> str:
-    """What is wrong with the id, "" where nothing is."""
     if len(stream_id) > STREAM_ID_LENGTH:
         return f"it has {len(stream_id)} characters, and the most is {STREAM_ID_LENGTH}"
     if _REFUSED.search(stream_id):

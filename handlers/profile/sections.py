@@ -152,7 +152,6 @@ def _check_bare(fields: Fields, field: str, pairs: Iterable[tuple[str, str]]) ->
 
 
 def _texts(value: Any) -> Iterator[tuple[str, str]]:
-    """Each text within, with the name that it has."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if isinstance(inner, str):

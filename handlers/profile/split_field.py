@@ -56,7 +56,6 @@ def _kept(inner: Fields, path: JsonPath) -> tuple[JsonPath, ...]:
 
 
 def _is_within(one: JsonPath, other: JsonPath) -> bool:
-    """Whether one of the two places holds the other."""
     length = min(len(one.steps), len(other.steps))
     return one.steps[:length] == other.steps[:length]
 

@@ -61,7 +61,6 @@ class StrictResponse(http.client.HTTPResponse):
             raise BadAnswer("the answer has a transfer coding that was not asked for")
 
     def _begin(self) -> None:
-        """Reads one head."""
         try:
             super().begin()
         except http.client.HTTPException as error:
@@ -174,7 +173,6 @@ class _Timed(io.RawIOBase):
         self._since = None
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
@@ -191,6 +189,5 @@ class _Timed(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Closes the socket's reader with it."""
         self._raw.close()
         super().close()

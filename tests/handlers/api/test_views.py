@@ -15,6 +15,7 @@ from handlers.connection.lease import Lease
 from handlers.deliver import delivery_records
 from handlers.deliver.delivery_records import Count, Place
 from handlers.framing.events import StreamEvent
+from handlers.store.stream_records import Layout
 from local.service import osls
 from local.stack import read
 from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection
@@ -85,17 +86,14 @@ def test_the_cost_is_that_of_the_rates(aws: Aws, function: ModuleType) -> None:
     known = rates()
     run = [connection(number, "A", NOW - 1_000, stored=500, claimed_ms=NOW - 1_000) for number in (1, 2)]
     given = records(*run, started_at_ms=NOW - 1_000)
-    for partitions, order, stored in (
-        (1, "index", "items"),
-        (1, "none", "items without an order"),
-        (LOG, "index", "log"),
-    ):
-        body = cost("demo", given, partitions, order, NOW, DEAD_AFTER_MS)  # type: ignore[arg-type]
+    layouts = ((1, "index", "items"), (1, "none", "items without an order"), (LOG, "index", "log"))
+    for partitions, order, stored in layouts:
+        body = cost("demo", Layout(partitions, order), given, NOW, DEAD_AFTER_MS)  # type: ignore[arg-type]
         usd = 1_000 / HOUR_MS * known["stream_hour_usd"] + known["million_events_usd"][stored] / 1000
         assert (body["about_usd"], body["events"], body["stored_as"]) == (round(usd, 6), 1000, stored)
     half = Records(Lease(execution="x", started_at_ms=NOW - 2_000), None, None, run, is_all=False)
-    assert cost("demo", half, 1, "index", NOW, DEAD_AFTER_MS)["events"] == 2000
-    assert cost("demo", records(), 1, "index", NOW, DEAD_AFTER_MS)["about_usd"] == 0
+    assert cost("demo", Layout(), half, NOW, DEAD_AFTER_MS)["events"] == 2000
+    assert cost("demo", Layout(), records(), NOW, DEAD_AFTER_MS)["about_usd"] == 0
     connected(aws)
     code, body = view(function, "cost")
     assert (code, body["events"]) == (200, 5)
