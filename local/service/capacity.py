@@ -130,29 +130,21 @@ def most_places(definitions: Iterable[str]) -> int:
     return 1
 
 
-class GroupPlaces:
-    """Which group a POST of a stream would join, by the control table; a group has `most` streams at most.
+def group_joined(stream_id: str, dynamodb: Callable[[], Any], control_table: str, most: int) -> str:
+    """Returns the group that the stream is in, or that a POST of it would join; a group has `most` streams at most.
 
-    Invariant: of groups with a free place it is the one that the machine fills next, the oldest.
+    Of groups with a free place it is the one that the machine fills next, the oldest. "" where that is a new one, none,
+    or not known.
     """
-
-    def __init__(self, dynamodb: Callable[[], Any], control_table: str, most: Callable[[], int]) -> None:
-        self._dynamodb = dynamodb
-        self._control_table = control_table
-        self._most = most
-
-    def joins(self, stream_id: str) -> str:
-        """Returns the group that the stream is in, or would join; "" where that is a new one, none, or not known."""
-        most = self._most()
-        if most == 1 or is_group(stream_id):
-            return ""
-        try:
-            table = Table(self._dynamodb(), self._control_table)
-            own = text(table.get(stream_id, "lease") or {}, "group")
-            if own is not None:
-                return own
-            names = [name.removeprefix(OPEN) for name in table.get(GROUP, "groups") or {} if name.startswith(OPEN)]
-            groups = sorted((name for name in names if name[1:].isdecimal()), key=lambda name: int(name[1:]))
-            return next((one for one in groups if group_lease(table.get(one, "lease")).size < most), "")
-        except (BotoCoreError, ClientError, StoreUnavailable):
-            return ""
+    if most == 1 or is_group(stream_id):
+        return ""
+    try:
+        table = Table(dynamodb(), control_table)
+        own = text(table.get(stream_id, "lease") or {}, "group")
+        if own is not None:
+            return own
+        names = [name.removeprefix(OPEN) for name in table.get(GROUP, "groups") or {} if name.startswith(OPEN)]
+        groups = sorted((name for name in names if name[1:].isdecimal()), key=lambda name: int(name[1:]))
+        return next((one for one in groups if group_lease(table.get(one, "lease")).size < most), "")
+    except (BotoCoreError, ClientError, StoreUnavailable):
+        return ""

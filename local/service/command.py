@@ -127,7 +127,9 @@ async def _serve(
         if starting.done():
             starting.result()
             welcome(options, service, screen)
-            following = asyncio.create_task(Redeploy(service, options.stage, screen.say).run())
+            following = asyncio.create_task(
+                Redeploy(service.use_code, service.use_template, options.stage, screen.say).run()
+            )
         else:
             starting.cancel()
         status = await end

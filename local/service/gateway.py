@@ -106,7 +106,7 @@ class Gateway:
                 context = _context(route.path, request)
                 content = await request.body()
                 if route.needs_signature and (problem := self._signature.problem(_signed(request, content), _now())):
-                    return self._own.answer(problem.kind, context, problem.message)
+                    return self._own.answer(problem[0], context, problem[1])
                 body = content.decode("utf-8", "replace")
                 if isinstance(route, Route):
                     return await self._start(route, values, request, body, context)

@@ -28,7 +28,7 @@ from local.profiles import profile_files
 from local.service import capacity
 from local.service.aws_server import AwsServer
 from local.service.backend import Backend
-from local.service.capacity import GroupPlaces, most_places
+from local.service.capacity import group_joined, most_places
 from local.service.deployed_code import STREAMS, DeployedCode, by_upgrade
 from local.service.event_sources import Mappings
 from local.service.gateway import Gateway
@@ -219,11 +219,12 @@ class Service:
         return Metrics(collector, export.read(self._environment), self._screen.say)
 
     def _room(self, executions: Executions) -> capacity.Room:
-        places = GroupPlaces(
-            lambda: self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE"),
-            lambda: most_places(machine.definition for machine in self.stack.machines),
-        )  # fmt: skip
-        return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), places.joins)
+        def joins(stream_id: str) -> str:
+            most = most_places(machine.definition for machine in self.stack.machines)
+            control_table = self._variable("CONTROL_TABLE")
+            return group_joined(stream_id, lambda: self._endpoints.client("dynamodb"), control_table, most)
+
+        return capacity.Room(self.capacity, lambda: filter(None, map(stream_of, executions.running())), joins)
 
     def _check_stream(self, stream_id: str) -> Problem | None:
         return profile_files.check(stream_id, self._streams_folder, self._addresses.upstreams)

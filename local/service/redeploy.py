@@ -10,10 +10,10 @@ import contextlib
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from local.observers import harmless
 from local.service import osls
@@ -29,16 +29,6 @@ DELIVER = re.compile(rb"^\s*\[*\s*[\"']?deliver[\"']?\s*[=.\]]", re.MULTILINE)
 _NO_SOURCE = ("__pycache__",)
 
 Stamp = frozenset[tuple[str, int, int]]
-
-
-class Deployed(Protocol):
-    """A service that accepts changes; `local.service.lifecycle.Service` does."""
-
-    async def use_code(self) -> list[str]:
-        """Gives every function that starts from now on the new code and profiles; returns what there is to say."""
-
-    async def use_template(self, template: dict[str, Any]) -> list[str]:
-        """Applies the template and returns the names of what changed; raises UserError."""
 
 
 def stamp(root: Path, sources: Iterable[str], besides: str = "") -> Stamp:
@@ -75,10 +65,18 @@ def _delivery(path: str, _size: int, _changed_ns: int) -> int | None:
 
 
 class Redeploy:
-    """Watches the project at `root` for the service of one stage; `say` prints a line."""
+    """Watches the project at `root` for one stage; `say` prints a line.
 
-    def __init__(self, service: Deployed, stage: str, say: Callable[[str], None], root: Path = ROOT) -> None:
-        self._service = service
+    `use_code` gives functions the new code and profiles and returns what there is to say, `use_template` applies a
+    template and returns the names of what changed, or raises UserError.
+    """
+
+    def __init__(
+        self, use_code: Callable[[], Awaitable[list[str]]],
+        use_template: Callable[[dict[str, Any]], Awaitable[list[str]]], stage: str, say: Callable[[str], None],
+        root: Path = ROOT,
+    ) -> None:  # fmt: skip
+        self._use_code, self._use_template = use_code, use_template
         self._stage = stage
         self._say = say
         self._root = root
@@ -111,7 +109,7 @@ class Redeploy:
             self._template = template
             try:
                 compiled = await asyncio.to_thread(osls.template, self._stage, self._root)
-                changed = await self._service.use_template(compiled)
+                changed = await self._use_template(compiled)
             except (UserError, OSError) as problem:
                 self._refused = True
                 self._say(f"not redeployed, nothing changed: {problem}")
@@ -127,5 +125,5 @@ class Redeploy:
         if has_new_template or code != self._code:
             self._code = code
             with harmless("the redeployment of the code"):
-                for line in await self._service.use_code():
+                for line in await self._use_code():
                     self._say(line)

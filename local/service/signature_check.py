@@ -37,27 +37,19 @@ class Signed:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Why a request is refused; `kind` is the type of the gateway response."""
-
-    kind: str
-    message: str
-
-
-@dataclass(frozen=True)
 class SignatureCheck:
     """The one pair of keys that may sign."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
-    def problem(self, request: Signed, now: datetime) -> Problem | None:
-        """Returns why the request is refused, as API Gateway says it; None for one that is signed."""
+    def problem(self, request: Signed, now: datetime) -> tuple[str, str] | None:
+        """Returns the type of the gateway response and the sentence of a refusal; None for a request that is signed."""
         match = _AUTHORIZATION.fullmatch(request.headers.get("authorization", ""))
         if match is None:
-            return Problem("MISSING_AUTHENTICATION_TOKEN", "Missing Authentication Token")
+            return "MISSING_AUTHENTICATION_TOKEN", "Missing Authentication Token"
         sentence = self._mistake(request, match, now)
-        return Problem("INVALID_SIGNATURE", sentence) if sentence else None
+        return ("INVALID_SIGNATURE", sentence) if sentence else None
 
     def _mistake(self, request: Signed, match: re.Match[str], now: datetime) -> str:
         stamp = request.headers.get("x-amz-date", "")

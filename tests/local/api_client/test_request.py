@@ -61,7 +61,7 @@ def signed(
 def problem(request: Signed, now: datetime | None = None) -> str:
     """Why it is refused."""
     found = SignatureCheck(KEY, SECRET).problem(request, now or datetime.now(UTC))
-    return "" if found is None else found.message
+    return "" if found is None else found[1]
 
 
 @given(st.sampled_from(["GET", "POST", "DELETE"]), PATHS, QUERIES, st.binary(max_size=20))

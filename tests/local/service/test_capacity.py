@@ -10,7 +10,7 @@ from handlers.store import typed_values
 from handlers.store.typed_values import Item
 from local import stages
 from local.chaos.deployments import STAGE
-from local.service.capacity import Capacity, GroupPlaces, Room, computed, cores, free_mb, most_places, read
+from local.service.capacity import Capacity, Room, computed, cores, free_mb, group_joined, most_places, read
 from local.simulation.tables import MemoryDynamoDB
 from local.user_error import UserError
 
@@ -96,8 +96,9 @@ def room(sizes: dict[str, int], *running: str, most: int = 2, members: tuple[str
         put(group, "lease", {"size": {"N": str(size)}})
     for stream in members:
         put(stream, "lease", {"group": {"S": "#1"}})
-    places = GroupPlaces(lambda: tables, CONTROL, lambda: most)
-    return Room(Capacity(1, "a test"), lambda: running, places.joins)
+    return Room(
+        Capacity(1, "a test"), lambda: running, lambda stream_id: group_joined(stream_id, lambda: tables, CONTROL, most)
+    )
 
 
 def test_who_joins_a_group_that_runs_is_let_in() -> None:
@@ -118,6 +119,5 @@ def test_the_oldest_group_with_a_place_is_filled_first() -> None:
 
 def test_where_each_stream_has_its_own_function_no_table_is_asked() -> None:
     """Nothing is read, and a machine that is full is full."""
-    places = GroupPlaces(pytest.fail, CONTROL, lambda: 1)
-    assert not Room(Capacity(1, "a test"), lambda: ["b"], places.joins).admits("a")
-    assert GroupPlaces(pytest.fail, CONTROL, lambda: 2).joins("#1") == ""
+    assert group_joined("a", pytest.fail, CONTROL, 1) == group_joined("#1", pytest.fail, CONTROL, 2) == ""
+    assert not Room(Capacity(1, "a test"), lambda: ["b"]).admits("a")

@@ -134,21 +134,14 @@ def test_the_request_template_gets_the_names_of_the_profiles() -> None:
     assert with_names(more, names) == template
 
 
-class Said:
-    """A service that accepts every template, and says that nothing changed."""
-
-    async def use_code(self) -> list[str]:
-        """Nothing to say."""
-        return []
-
-    async def use_template(self, _: dict[str, object]) -> list[str]:
-        """Nothing changed."""
-        return []
+async def changes_nothing(*_: object) -> list[str]:
+    """Accepts what is new, and says that nothing changed."""
+    return []
 
 
 def test_a_profile_is_no_reason_to_compile_the_template(project: Path) -> None:
     """That takes seconds; the settings beside it are one."""
-    watch = Redeploy(Said(), "test", print, project)
+    watch = Redeploy(changes_nothing, changes_nothing, "test", print, project)
     before = watch.stamps()
     profile(project, SOUND, "two")
     after = watch.stamps()
