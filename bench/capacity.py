@@ -27,49 +27,38 @@ def holds(row: Row) -> bool:
     return is_quick and row["gaps"] == 0 and row["handovers"] >= row["streams"]
 
 
-class Streams:
-    """The streams of a run and what their upstream saw of each."""
+async def measure(
+    stage: Stage, gauges: dict[str, Gauge], opened_ms: dict[str, float], most: int, seconds: float
+) -> Row:
+    """Add streams until there are `most`, watch them for `seconds`, and return the row.
 
-    def __init__(self) -> None:
-        self.gauges: dict[str, Gauge] = {}
-        self.opened_ms: dict[str, float] = {}
-
-    def seen(self, upstream_id: str, connected: int) -> None:
-        """Record how many connections a stream has from now on."""
-        now_ms = time.monotonic() * 1000
-        self.opened_ms.setdefault(upstream_id, now_ms)
-        self.gauges[upstream_id].changed(now_ms, connected)
-
-    async def measure(self, stage: Stage, most: int, seconds: float) -> Row:
-        """Add streams until there are `most`, watch them for `seconds`, and return the row.
-
-        `connected_ms` is how long the slowest of those that were added took to connect, None where one never did.
-        `gaps` and `gap_ms` are how many of the `handovers` left a gap, and the longest.
-        """
-        asked_ms: dict[str, float] = {}
-        for number in range(len(self.gauges), most):
-            stream = Stream(CONNECTIONS, "evicts", "demo", "demo", f"capacity-{number}")
-            self.gauges[stream.upstream_id] = Gauge()
-            asked_ms[stream.upstream_id] = time.monotonic() * 1000
-            await stage.start(stream)
-        before = {upstream_id: len(gauge.gaps_ms[HANDOVER]) for upstream_id, gauge in self.gauges.items()}
-        started_s, cpu_s = time.monotonic(), _all_spent_s()
-        await asyncio.sleep(seconds)
-        elapsed_s, cpu_s = time.monotonic() - started_s, _all_spent_s() - cpu_s
-        waits_ms = [self.opened_ms[one] - at_ms for one, at_ms in asked_ms.items() if one in self.opened_ms]
-        gaps_ms = [ms for one, gauge in self.gauges.items() for ms in gauge.gaps_ms[HANDOVER][before[one] :]]
-        # One that is without a connection now has a gap that has not ended.
-        open_gaps = sum(not gauge.connected for gauge in self.gauges.values())
-        row: Row = {
-            "streams": most,
-            "connected_ms": round(max(waits_ms, default=0), 1) if len(waits_ms) == len(asked_ms) else None,
-            "handovers": len(gaps_ms),
-            "gaps": sum(ms > 0 for ms in gaps_ms) + open_gaps,
-            "gap_ms": round(max(gaps_ms, default=0), 1),
-            "cores": round(cpu_s / elapsed_s, 2),
-            "stream_mb": round(sum(harness.memory_mb(harness.descendants())) / most, 1),
-        }
-        return row | {"holds": holds(row)}
+    `connected_ms` is how long the slowest of those that were added took to connect, None where one never did.
+    `gaps` and `gap_ms` are how many of the `handovers` left a gap, and the longest.
+    """
+    asked_ms: dict[str, float] = {}
+    for number in range(len(gauges), most):
+        stream = Stream(CONNECTIONS, "evicts", "demo", "demo", f"capacity-{number}")
+        gauges[stream.upstream_id] = Gauge()
+        asked_ms[stream.upstream_id] = time.monotonic() * 1000
+        await stage.start(stream)
+    before = {upstream_id: len(gauge.gaps_ms[HANDOVER]) for upstream_id, gauge in gauges.items()}
+    started_s, cpu_s = time.monotonic(), _all_spent_s()
+    await asyncio.sleep(seconds)
+    elapsed_s, cpu_s = time.monotonic() - started_s, _all_spent_s() - cpu_s
+    waits_ms = [opened_ms[one] - at_ms for one, at_ms in asked_ms.items() if one in opened_ms]
+    gaps_ms = [ms for one, gauge in gauges.items() for ms in gauge.gaps_ms[HANDOVER][before[one] :]]
+    # One that is without a connection now has a gap that has not ended.
+    open_gaps = sum(not gauge.connected for gauge in gauges.values())
+    row: Row = {
+        "streams": most,
+        "connected_ms": round(max(waits_ms, default=0), 1) if len(waits_ms) == len(asked_ms) else None,
+        "handovers": len(gaps_ms),
+        "gaps": sum(ms > 0 for ms in gaps_ms) + open_gaps,
+        "gap_ms": round(max(gaps_ms, default=0), 1),
+        "cores": round(cpu_s / elapsed_s, 2),
+        "stream_mb": round(sum(harness.memory_mb(harness.descendants())) / most, 1),
+    }
+    return row | {"holds": holds(row)}
 
 
 def _all_spent_s() -> float:
@@ -80,10 +69,16 @@ def _all_spent_s() -> float:
 
 async def find(first: int, step: int, most: int, seconds: float, stage: str) -> list[Row]:
     """Return a row for each number that was tried, the last of which did not hold or is `most`; raises UserError."""
-    streams, rows = Streams(), list[Row]()
-    async with open_stage(streams.seen, stage) as running:
+    gauges, opened_ms, rows = dict[str, Gauge](), dict[str, float](), list[Row]()
+
+    def seen(upstream_id: str, connected: int) -> None:
+        now_ms = time.monotonic() * 1000
+        opened_ms.setdefault(upstream_id, now_ms)
+        gauges[upstream_id].changed(now_ms, connected)
+
+    async with open_stage(seen, stage) as running:
         for number in range(first, most + 1, step):
-            rows.append(await streams.measure(running, number, seconds))
+            rows.append(await measure(running, gauges, opened_ms, number, seconds))
             say(__doc__, rows[-1])
             if not rows[-1]["holds"]:
                 break
