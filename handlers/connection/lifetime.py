@@ -118,7 +118,7 @@ class Lifetime:
         self.alarm_ms = first_ms
 
     def looks_again(self, now_ms: int) -> bool:
-        """Returns whether one that overlaps has done so long enough, and time is left to look if it may leave."""
+        """Returns whether one that overlaps has done so long enough, and time is left to read whether it may leave."""
         return self.overlap_ends_ms is not None and self.overlap_ends_ms <= now_ms < self._last_ms
 
     def is_over(self, now_ms: int) -> bool:

@@ -137,7 +137,7 @@ class Liveness:
         return max(before_ms, min([now_ms, *unstored]))
 
 
-# Where many connections in a row break off, one in so many looks for gaps; a look goes back further.
+# Where many connections in a row break off, one in so many searches for gaps; it goes back further.
 LOOK_EVERY = 8
 
 
@@ -334,7 +334,7 @@ class Record:
     def gaps(self, dead_after_ms: int, *, leaves_some: bool = False) -> list[Effect]:
         """Returns the effect that writes down the gaps before it: once, and again where it breaks off too early.
 
-        With `leaves_some`, none where a connection not long before it has looked: the next one does.
+        With `leaves_some`, none where a connection not long before it has searched: the next one does.
         """
         if leaves_some and self.fence - self._looked < LOOK_EVERY:
             return []

@@ -53,7 +53,7 @@ class Roster:
             self._newer_since_ms = now_ms
         self._is_unseen = False
         if lease.token == self._token:
-            # Whoever took a stream from this function is not of the group. It is asked for once a look, not at once.
+            # What took a stream from this function is not of the group. It is wanted once a heartbeat, not at once.
             self._parts |= {one: NextStep.AGAIN for one, part in self._parts.items() if part is NextStep.RELIEVED}
 
     def listed(self, version: int, members: Mapping[str, str]) -> None:
@@ -160,7 +160,7 @@ class Roster:
         if self._has_newer:
             relieved = Outcome("StreamTakenOver", "", "a newer function keeps the group's streams connected")
             return EXPIRED if NextStep.STANDBY in parts else relieved
-        # Whoever has relieved a stream may have come after the last look at the lease: then that is awaited.
+        # Whoever has relieved a stream may have come after the last reading of the lease: then the next is awaited.
         return EXPIRED if self.is_ended or (now_ms >= self.last_ms and not self._is_unseen) else None
 
     @property

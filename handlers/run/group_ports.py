@@ -64,7 +64,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Answered by for whom the bell rang, once it has, or so many seconds later."""
+    """Answered by the names for which the bell rang, once it has, or so many seconds later."""
 
     for_s: float
 

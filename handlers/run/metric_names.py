@@ -1,6 +1,6 @@
 """The names of all metrics, in CloudWatch and in the dashboard, for Prometheus, and for OpenTelemetry.
 
-One table, so that a number has one meaning wherever it is looked at. `cloudwatch` is the field of the documents that
+One table, so that a number has one meaning wherever it is shown. `cloudwatch` is the field of the documents that
 functions print, which the dashboard's queries name: connection_metrics.py, delivery_metrics.py and handlers/watch.py
 make them. Invariant: a name that is told anywhere is here; tests compare them.
 """

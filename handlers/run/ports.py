@@ -57,7 +57,7 @@ class Reader(Protocol):
 class Threads(Protocol):
     """Threads that make requests, as `handlers/run/threads.py` has them."""
 
-    def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
+    def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
         """Lets a thread make the requests, one by one until one raises."""
 
     def answered(self) -> Iterator[tuple[str, Answered]]:

@@ -70,9 +70,9 @@ class Pool:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
+    def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
         """Lets a thread make the requests, one by one until one raises; the last answer is among `answered` later."""
-        self._requests.put((whom, requests))
+        self._requests.put((sender, requests))
 
     def answered(self) -> Iterator[tuple[str, Answered]]:
         """Takes the answers that have come, each with whose it is."""
@@ -89,12 +89,12 @@ class Pool:
 
     def _run(self) -> None:
         while (asked := self._requests.get()) is not None:
-            whom, requests = asked
+            sender, requests = asked
             try:
                 answer = Answered([request() for request in requests][-1])
             except Exception as error:
                 answer = Answered(error=error)
-            self._answers.put((whom, answer))
+            self._answers.put((sender, answer))
             del asked, requests, answer  # and with them events, which may be large, while this waits for the next
             self._bell.ring(self._name)
 

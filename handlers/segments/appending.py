@@ -130,9 +130,9 @@ class Appender:
         self._window_ms = window_ms
         self._anchors = anchors
         self._known = KnownKeys(most_keys)
-        self._next = 0  # 0 while nobody has looked where the log ends
+        self._next = 0  # 0 before it has read where the log ends
         self._last_ms = 0  # when the last segment was made
-        self._back_to: int | None = None  # the oldest segment it has looked at, None once it has looked far enough
+        self._back_to: int | None = None  # the oldest segment it has read, None once it has read far enough
         self._anchor = -1  # as it was last read
         # Before the first append: the connection before appends once more when it leaves, and a read costs a fifth of
         # a write that is refused.
@@ -145,7 +145,7 @@ class Appender:
 
     @property
     def next_number(self) -> int:
-        """The number of the next segment as far as it knows; 0 before it has looked."""
+        """The number of the next segment as far as it knows; 0 before it has read the end."""
         return self._next
 
     def opens(self, now_ms: int) -> Request:
@@ -194,7 +194,7 @@ class Appender:
 
     def _ends_at(self, page: Page) -> Request | Appended | None:
         if not page.segments and page.anchor != self._anchor and page.anchor:
-            # All has expired, or another began anew between the two looks of one page: then its segment is there now.
+            # All has expired, or another began anew between two readings of a page: its segment is there now.
             self._anchor = page.anchor
             return self._asks(LookBack(None))
         if not page.segments:

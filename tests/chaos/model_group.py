@@ -92,7 +92,7 @@ class Model(explorer.Model[World]):
         for name, heartbeat in world.group.heartbeats.items():
             if heartbeat.is_alive(NOW_MS) and all(one.request != name for one in world.functions):
                 yield (
-                    f"the beat of {name} runs out",
+                    f"the heartbeat of {name} runs out",
                     world.with_heartbeat(name, replace(heartbeat, until_ms=PAST_MS)),
                     True,
                 )
@@ -106,11 +106,11 @@ class Model(explorer.Model[World]):
         heartbeat = world.group.heartbeats.get(name)
         is_renewed = heartbeat is None or heartbeat.until_ms == PAST_MS
         if is_renewed or world.seen(one, lease) != world.seen(one, world.group):
-            yield f"{name} beats", self._heartbeats(world, one), True
+            yield f"{name} sends a heartbeat", self._heartbeats(world, one), True
         if roster.is_behind:
             yield f"{name} reads the members", self._lists(world, one), True
         if one.is_unread or (roster.__dict__["_has_newer"] and self.rules.looks_at_newer):
-            yield f"{name} looks at its streams", self._looks(world, one), True
+            yield f"{name} reads its streams", self._looks(world, one), True
         for stream in roster.to_open(one.now_ms):
             yield f"{name} claims {stream}", self._claims(world, one, stream), True
         for stream in roster.leaving:
@@ -214,7 +214,7 @@ class Model(explorer.Model[World]):
             return world
         runs = any(one.request == request for one in world.functions)
         if runs and world.group.heartbeats[request].is_alive(NOW_MS):
-            raise Violation("who is said to be over is over", f"{request} was buried, and it has beaten in time")
+            raise Violation("who is said to be over is over", f"{request} was ended, and has sent heartbeats in time")
         return replace(world, group=buried)
 
     def _opens(self, world: World, one: Function, stream: str, conn: Conn) -> Next:
@@ -252,7 +252,7 @@ class Model(explorer.Model[World]):
         return world
 
     def _overlapped(self, world: World, one: Function, stream: str, conn: Conn) -> World:
-        """The overlap is over: it looks once more, and stays where the newer connection is closed again."""
+        """The overlap is over: it reads the lease once more, and stays where the newer connection is closed again."""
         view = lease_view(self._lease_of(world, one, stream), conn.fence)
         if view is LeaseView.STOPPED:
             return self._leaves(world, one, stream, NextStep.OVER)
@@ -333,7 +333,7 @@ class Model(explorer.Model[World]):
         heartbeat = world.group.heartbeats.get(one.request)
         if world.left("slow") and heartbeat is not None and heartbeat.until_ms != PAST_MS:
             slow = world.spend("slow").with_heartbeat(one.request, replace(heartbeat, until_ms=PAST_MS))
-            yield f"{one.request} beats too late", slow, False
+            yield f"{one.request} sends a heartbeat too late", slow, False
         if world.left("deadline") and not one.is_late:
             yield f"{one.request} comes to its deadline", self._late(world.spend("deadline"), one), False
         for stream, conn in one.conns.items():
@@ -400,7 +400,7 @@ class Model(explorer.Model[World]):
 
 
 def _beside(conn: Conn, view: LeaseView) -> Conn:
-    """A connection after a look: taken over it overlaps; where the newer one is closed again it is as before."""
+    """A connection whose lease was read: taken over it overlaps; it is as before where the newer one is closed."""
     if view is LeaseView.TAKEN_OVER:
         return replace(conn, phase="overlapping")
     return replace(conn, phase="connected") if conn.phase == "overlapping" else conn

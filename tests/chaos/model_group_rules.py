@@ -34,7 +34,7 @@ class Rules:
         return replace(group, stop=True) if group.version == version else None
 
     def mark_ended(self, group: GroupLease, request: str, known: GroupHeartbeat) -> GroupLease | None:
-        """The lease after a function was ended; None where it has beaten since it was `known` so."""
+        """The lease after a function was ended; None where it has sent a heartbeat since it was `known` so."""
         if group.heartbeats.get(request) != known:
             return None
         return replace(group, heartbeats={**group.heartbeats, request: replace(known, is_ended=True)})

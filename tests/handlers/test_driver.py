@@ -1,6 +1,5 @@
 """One connection from claim to outcome: real sockets on one side, the tables on the other."""
 
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -185,13 +184,6 @@ def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None
     done: set[str] = set()
     records: list[tuple[int, set[str], int]] = []
 
-    def upstream(peer: Peer) -> None:
-        peer.send(UNTIL_CLOSE)
-        for number in itertools.count():
-            if peer.gone.wait(0.02):
-                return
-            peer.send(event(number))
-
     def puts(call: Callable[..., Any], **parameters: Any) -> Any:
         idle.wait(0.06)
         answer = call(**parameters)
@@ -213,7 +205,7 @@ def test_the_ledger_covers_nothing_that_waits_for_a_slow_store(aws: Aws) -> None
 
     writes = Client(Client(aws.dynamodb, "put_item", puts), "batch_execute_statement", batches)
     store = aws.store(Client(writes, "update_item", updates))
-    with serving(upstream) as server:
+    with serving(goes_on(0)) as server:
         report = run(profile_of(server), store, lasts_ms=2_500, margin_ms=1_000)
     given_up_requests_end()
     shown = aws.items(CONTROL, STREAM)["lease"]["live"]

@@ -168,7 +168,7 @@ def group(aws: Aws) -> Iterator[Group]:
         one.client.close()
 
 
-def test_streams_of_one_function_have_fates_of_their_own(aws: Aws) -> None:
+def test_each_stream_of_a_function_ends_by_itself(aws: Aws) -> None:
     """One is refused, one is reset, one has no profile, one floods: each is its own affair, and the rest is stored.
 
     One that joins is connected beside them, those that leave are closed, and the last one ends the group.

@@ -25,18 +25,18 @@ class Thread(Answers):
         self.asked: deque[tuple[str, Callable[[], Any]]] = deque()
         self.is_stopped = False
 
-    def ask(self, whom: str, *requests: Callable[[], Any]) -> None:
+    def ask(self, sender: str, *requests: Callable[[], Any]) -> None:
         """Remembers the request."""
-        self.asked.append((whom, requests[0]))
+        self.asked.append((sender, requests[0]))
 
     def works(self) -> None:
         """Makes all of them."""
         while self.asked:
-            whom, request = self.asked.popleft()
+            sender, request = self.asked.popleft()
             try:
-                self._answers.append((whom, Answered(request())))
+                self._answers.append((sender, Answered(request())))
             except Exception as error:
-                self._answers.append((whom, Answered(error=error)))
+                self._answers.append((sender, Answered(error=error)))
 
     def stop(self, wait_s: float) -> None:
         """Nothing runs."""
@@ -128,7 +128,7 @@ def test_who_has_no_address_in_the_deployed_profile_either_is_not_asked_for_twic
 
 @given(st.lists(st.integers(1, 2 * AGAIN_MS), min_size=1, max_size=20))
 def test_a_question_that_failed_is_put_again(steps_ms: list[int]) -> None:
-    """At the first look so much later, and no sooner; whoever joins meanwhile waits for the same answer."""
+    """At the first check so much later, and no sooner; whoever joins meanwhile waits for the same answer."""
     deployed, now_ms, failed_ms, expected = Deployed(), 0, 0, 1
     deployed.is_mute = True
     assert deployed.profiles.asks("a:0", "joined")

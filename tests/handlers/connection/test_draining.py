@@ -87,7 +87,7 @@ def test_closed_while_the_successor_connects_watches_for_its_mark() -> None:
 
 @pytest.mark.parametrize("overlap", ["evicts", "tolerates"])
 def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
-    """Where the upstream leaves the older open, it reads for overlap_s more, looks, drains, saves and goes."""
+    """Where the upstream leaves the older open, it reads on for overlap_s, checks the lease, drains and goes."""
     manager = connected(overlap, overlap_s=1.5)
     newer = LeaseRead(Lease(fence=FENCE + 1, connected_token=FENCE + 1))
     assert manager.handle(1_030, newer) == []
@@ -102,7 +102,7 @@ def test_taken_over_reads_on_for_the_overlap(overlap: str) -> None:
 
 
 def test_one_whose_successor_is_closed_again_stays() -> None:
-    """It looks before it leaves. It stays as if nobody had come, and overlaps anew with the next that is connected."""
+    """It checks the lease before it leaves, stays as if nobody had come, and overlaps anew with the next."""
     manager = connected("tolerates", overlap_s=0.5)
     newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine")
     assert manager.handle(1_030, LeaseRead(newer)) == []
@@ -275,7 +275,7 @@ def test_what_was_read_before_leaving_is_stored_before_the_cursor_is_saved() -> 
     assert outcome(effects).status == "stopped"
 
 
-def test_gaps_are_written_down_once_the_predecessors_fate_is_known() -> None:
+def test_gaps_are_written_down_once_the_predecessor_must_be_dead() -> None:
     """A connection looks for gaps once, when whoever was silent before it must be dead."""
     holder = LeaseRead(Lease(fence=FENCE))
     manager = connected()

@@ -20,7 +20,7 @@ BESIDE = {"r1": MINE, "r2": OTHERS}
 
 
 def begun(every_ms: int = EVERY_MS, lease: GroupLease | None = None) -> GroupTasks:
-    """Those of a function that has beaten at 0, and has read its members and its records."""
+    """Those of a function that sent a heartbeat at 0, and has read its members and its records."""
     lease = lease or GroupLease(1, "E", version=3, heartbeats=ALONE)
     group_tasks = GroupTasks(Roster(1, "E", DEADLINE_MS), 1, every_ms, OFTEN_MS)
     group_tasks.claimed(lease, 0)
@@ -42,7 +42,7 @@ def asked(group_tasks: GroupTasks, now_ms: int) -> object:
 
 
 def test_a_later_version_brings_the_heartbeat_forward() -> None:
-    """The heartbeat's own answer says who is there; the next look is as long after it."""
+    """The heartbeat's own answer says who is there; the next check is as long after it."""
     group_tasks, lease = begun(), GroupLease(1, "E", version=4, heartbeats=ALONE)
     assert asked(group_tasks, CHECK_MS) == CHECK
     group_tasks.answered(CHECK_MS + 5, 4)
@@ -65,10 +65,10 @@ def test_any_other_look_changes_nothing(seen: int | None) -> None:
 
 
 @given(st.lists(st.sampled_from([0, 3, 4, None]), max_size=12), st.integers(0, 900))
-def test_a_heartbeat_is_never_late(looks: Sequence[int | None], late_ms: int) -> None:
+def test_a_heartbeat_is_never_late(checks: Sequence[int | None], late_ms: int) -> None:
     """Whatever checks return, however long each takes: heartbeats are at most so far apart, with a check between."""
     group_tasks, lease, beaten_ms = begun(), GroupLease(1, "E", version=3, heartbeats=ALONE), 0
-    for seen in looks:
+    for seen in checks:
         now_ms = group_tasks.due_ms
         assert (now_ms, group_tasks.next(now_ms)) == (beaten_ms + CHECK_MS, CHECK)
         group_tasks.answered(now_ms + late_ms, seen)

@@ -62,7 +62,7 @@ def test_a_defect_rests_as_long_as_a_lane() -> None:
         (Outcome(BROKEN, "", ""), NextStep.AGAIN),
     ],
 )
-def test_each_end_has_its_fate(outcome: Outcome, expected: NextStep) -> None:
+def test_each_end_has_its_next_step(outcome: Outcome, expected: NextStep) -> None:
     """No end of a stream's connection is an end of the function."""
     assert next_step(outcome, is_hot=False) is expected
 
