@@ -10,6 +10,12 @@ from handlers.profile.deliver_field import KINDS, Target, targets
 from handlers.profile.secret_references import Reference
 
 HOOK = "https://example.org/a/b"
+SECRET = {"secret": "${secret:a}"}
+A_TABLE = 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of up to 5 of them'
+BEGINNING = "the beginning of keys, such as raw/ (200 characters at most)"
+SIGNS = "refer to the secret that signs, ${secret:name}"
+ENCRYPTED = "begin with https://, but where allow_private = true"
+NO_REFERENCE = "hold no reference: what authenticates a webhook is its signature"
 
 
 def read(value: Any) -> tuple[tuple[Target, ...], list[str]]:
@@ -57,30 +63,21 @@ def test_each_kind_has_a_sink() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("sqs", 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of up to 5 of them'),
-        ([], 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of up to 5 of them'),
+        ("sqs", A_TABLE),
+        ([], A_TABLE),
         ({}, "deliver must have one of sqs, eventbridge, kinesis, firehose, s3, lambda, webhook"),
         ({"sqs": "a.fifo", "s3": "bbb"}, f"deliver must have one of {', '.join(KINDS)}"),
         ({"sqs": "orders"}, "deliver.sqs must be the name of a FIFO queue, such as orders.fifo"),
         ({"sqs": "a.fifo", "prefix": "x"}, "deliver.prefix is not a field of a target of the kind sqs"),
-        (
-            {"s3": "lake", "prefix": "/raw"},
-            "deliver.prefix must be the beginning of keys, such as raw/ (200 characters at most)",
-        ),
-        ({"webhook": HOOK}, "deliver.secret must refer to the secret that signs, ${secret:name}"),
-        ({"webhook": HOOK, "secret": "whsec_x"}, "deliver.secret must refer to the secret that signs, ${secret:name}"),
-        (
-            {"webhook": "http://example.org", "secret": "${secret:a}"},
-            "deliver.webhook must begin with https://, but where allow_private = true",
-        ),
-        (
-            {"webhook": "https://example.org/${secret:a}", "secret": "${secret:a}"},
-            "deliver.webhook must hold no reference: what authenticates a webhook is its signature",
-        ),
+        ({"s3": "lake", "prefix": "/raw"}, f"deliver.prefix must be {BEGINNING}"),
+        ({"webhook": HOOK}, f"deliver.secret must {SIGNS}"),
+        ({"webhook": HOOK, "secret": "whsec_x"}, f"deliver.secret must {SIGNS}"),
+        ({"webhook": "http://example.org", **SECRET}, f"deliver.webhook must {ENCRYPTED}"),
+        ({"webhook": "https://example.org/${secret:a}", **SECRET}, f"deliver.webhook must {NO_REFERENCE}"),
         ([{"sqs": "a.fifo"}, {"sqs": "a.fifo", "unordered": True}],
          "deliver names one target twice, which would be one in counts and logs: sqs:a.fifo"),
         (
-            [{"webhook": f"https://example.org/{path}", "secret": "${secret:a}"} for path in "ab"],
+            [{"webhook": f"https://example.org/{path}", **SECRET} for path in "ab"],
             "deliver names two webhooks of one host, which would be one in counts and logs: webhook:example.org",
         ),
     ],

@@ -13,6 +13,9 @@ SPLIT = {"path": "$.items"}
 NAMES = 'a JSON path of names alone, such as "$.result.events"'
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 NOON = "2026-01-01T12:00:00Z"
+BACK = Resume("query", "q", back_s=60)
+BOTH = {"on_conflict": "both"}
+ELEMENT = '"[*]" stands for an element of the list that split names'
 KEPT = "must name members beside the list and beside each other, none of which holds another"
 NO_CURSOR = "can have no {}: a heartbeat can, and a disconnect a cursor"
 LINES: dict[str, Any] = {"framing": "ndjson"}
@@ -38,16 +41,10 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
         ({"split": SPLIT | {"each": 1}}, "split.each is not a field of split: path, keep, name, unfinished"),
         ({"split": SPLIT, "key": "$.id"}, 'key must hold a path into the element, such as "$.items[*].id"'),
         ({"split": SPLIT, "key": ["$.id", "$.items"]}, "key must hold a path into the element"),
-        (
-            {"split": SPLIT | {"keep": ["$.a"]}, "on_conflict": "both"},
-            'on_conflict can be "both" only without split.keep',
-        ),
+        ({"split": SPLIT | {"keep": ["$.a"]}, **BOTH}, 'on_conflict can be "both" only without split.keep'),
         ({"split": {"path": "$"}, "key": "$.id"}, 'key must hold a path into the element, such as "$[*].id"'),
-        (
-            {"key": "$.items[*].id"},
-            f'key must be "id", "hash", "each" or {PATH}, or a list of such paths; "[*]" stands for',
-        ),
-        ({"split": SPLIT, "cursor": "$.other[*].id"}, '"[*]" stands for an element of the list that split names'),
+        ({"key": "$.items[*].id"}, f'key must be "id", "hash", "each" or {PATH}, or a list of such paths; {ELEMENT}'),
+        ({"split": SPLIT, "cursor": "$.other[*].id"}, ELEMENT),
         ({"heartbeat": {"absent": "$.a"}}, f"heartbeat must give absent a list of paths, each {PATH}"),
         ({"heartbeat": {"absent": []}}, f"heartbeat must give absent a list of paths, each {PATH}"),
         ({"heartbeat": {"absent": ["a"]}}, f"heartbeat must give absent a list of paths, each {PATH}"),
@@ -56,10 +53,7 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
         ({"heartbeat": {"comment": "x", "cursor": "$.a"}}, "a comment stands alone"),
         ({"end": {"event": "x", "cursor": "$.a"}}, f"end {NO_CURSOR.format('cursor')}"),
         ({"disconnect": {"event": "x", "first_cursor": "$.a"}}, f"disconnect {NO_CURSOR.format('first_cursor')}"),
-        (
-            {"resume": {"query": "a", "oldest": "$.a"}},
-            "resume.oldest needs expired, the marks of the frame",
-        ),
+        ({"resume": {"query": "a", "oldest": "$.a"}}, "resume.oldest needs expired, the marks of the frame"),
         ({"resume": {"query": "a", "oldest": "a", "expired": {"event": "x"}}}, f"resume.oldest must be {PATH}"),
     ],
 )
@@ -122,18 +116,8 @@ def test_heartbeats_alone_may_carry_the_cursor() -> None:
         (Resume("query", "q"), "a-5", "a-4", ("a-4", True)),
         (Resume("query", "q"), "a-5", "4", ("4", True)),
         (Resume("query", "q", add=1), "1" * 5000, "12", ("11", True)),
-        (
-            Resume("query", "q", back_s=60),
-            NOON,
-            "2026-01-01T11:59:00Z",
-            (NOON, False),
-        ),
-        (
-            Resume("query", "q", back_s=60),
-            NOON,
-            "2026-01-01T11:59:30Z",
-            ("2026-01-01T12:00:30Z", True),
-        ),
+        (BACK, NOON, "2026-01-01T11:59:00Z", (NOON, False)),
+        (BACK, NOON, "2026-01-01T11:59:30Z", ("2026-01-01T12:00:30Z", True)),
         (Resume("query", "q"), "2026-01-01T12:00:00", "2026-01-01T11:59:30Z", ("2026-01-01T11:59:30Z", True)),
         (Resume("query", "q", fallback="now"), "5", None, ("now", True)),
     ],
