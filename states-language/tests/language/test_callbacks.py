@@ -18,7 +18,7 @@ STATE = {
 }
 NESTED = {"Type": "Task", "Resource": "arn:aws:states:::states:startExecution.sync:2", "Parameters": {}}
 Holder = Callable[[Tokens, str], Coroutine[Any, Any, None]]
-NINE_SECONDS = [step for _ in range(5) for step in (9, ("beat",))]
+NINE_SECONDS = [step for _ in range(5) for step in (9, ("heartbeat",))]
 
 
 def says(*steps: Any) -> Holder:
@@ -94,7 +94,7 @@ def test_a_token_is_good_for_one_answer() -> None:
         tokens.succeed(token, 1)
         for text in (token, "x"):
             try:
-                tokens.beat(text)
+                tokens.heartbeat(text)
             except (TokenClosed, TokenUnknown) as refusal:
                 refused.append(type(refusal))
 
@@ -218,7 +218,7 @@ def test_a_worker_takes_an_activity_on_and_answers() -> None:
 
 def test_heartbeats_of_an_activity_count_from_its_start() -> None:
     """An activity that no worker has taken on misses none; TimeoutSeconds counts from the beginning."""
-    worker = says(2, ("beat",))
+    worker = says(2, ("heartbeat",))
     execution = worked(worker, HeartbeatSeconds=3)
     assert (at_ms(execution, "ActivityTimedOut"), execution.error) == ([10_000], "States.Timeout")
     assert at_ms(worked(worker, TimeoutSeconds=4), "ActivityTimedOut") == [4000]

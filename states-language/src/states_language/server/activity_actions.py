@@ -102,7 +102,7 @@ class ActivityActions(Actions):
 
     def _send_task_heartbeat(self, parameters: Parameters) -> Answer:
         with _translated_errors():
-            self._tokens.beat(parameters["taskToken"])
+            self._tokens.heartbeat(parameters["taskToken"])
         return {}
 
 

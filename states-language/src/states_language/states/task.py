@@ -109,10 +109,10 @@ class Task(Retrying):
         def begun(worker: str | None) -> None:
             with contextlib.suppress(Halted):
                 self.events.started(branch, worker)
-            timers.beat()
+            timers.heartbeat()
 
         self.events.scheduled(branch, branch.text(call.parameters), details)
-        pending.on_beat = timers.beat
+        pending.on_heartbeat = timers.heartbeat
         pending.when_started(begun)
         with self._failing(branch, timers):
             result, text = self._fitting(self._in_time(branch, await timers.wait(pending.outcome)))
@@ -124,7 +124,7 @@ class Task(Retrying):
         pending = call.pending
         if pending is None:
             return self._sized(self._in_time(branch, await self._asked(branch, call, timers)), branch)
-        pending.on_beat = timers.beat
+        pending.on_heartbeat = timers.heartbeat
         try:
             submitted = await self._asked(branch, call, timers)
             _, text = self._sized(self._in_time(branch, submitted), branch)

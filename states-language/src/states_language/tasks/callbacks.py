@@ -42,7 +42,7 @@ class Pending:
     def __init__(self, token: str | None) -> None:
         self.token = token
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.on_beat: Callable[[], object] | None = None
+        self.on_heartbeat: Callable[[], object] | None = None
         self._on_start: Callable[[str | None], object] | None = None
         self._started: tuple[str | None] | None = None
 
@@ -59,10 +59,10 @@ class Pending:
         """Fail the Task; both parts may be absent. Return False if it was completed before."""
         return self._settle(TaskFailure(error, cause))
 
-    def beat(self) -> bool:
+    def heartbeat(self) -> bool:
         """Restart the heartbeat time; return False if the Task no longer runs."""
-        if self.open and self.on_beat is not None:
-            self.on_beat()
+        if self.open and self.on_heartbeat is not None:
+            self.on_heartbeat()
         return self.open
 
     def start(self, worker: str | None) -> bool:
@@ -93,7 +93,7 @@ class Pending:
 class TaskTimers:
     """The time-outs of a Task: in all, and from one heartbeat to the next; None for no time-out.
 
-    silent: whether the heartbeat time begins with the first `beat`, because no worker has begun.
+    silent: whether the heartbeat time begins with the first `heartbeat`, because no worker has begun.
     """
 
     def __init__(self, clock: Clock, timeout_s: int | None, heartbeat_s: int | None, *, silent: bool = False) -> None:
@@ -114,7 +114,7 @@ class TaskTimers:
             raise answer
         return answer
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Restart the heartbeat time."""
         if self._silence is not None:
             self._silence.cancel()
@@ -166,9 +166,9 @@ class Tokens:
         """SendTaskFailure. Raises TokenClosed or TokenUnknown."""
         self._accepted(self._find(token).fail(error, cause))
 
-    def beat(self, token: str) -> None:
+    def heartbeat(self, token: str) -> None:
         """SendTaskHeartbeat. Raises TokenClosed or TokenUnknown."""
-        self._accepted(self._find(token).beat())
+        self._accepted(self._find(token).heartbeat())
 
     def check(self, token: str) -> None:
         """Raises TokenUnknown for a text that is not a task token."""
