@@ -39,8 +39,8 @@ def invented(world: World) -> list[str]:
     for gap, ended_by in _together(open_gaps(world, records)):
         why = _unexplained(world, records, gap, ended_by)
         if why:
-            from_s, to_s = ((at_ms - world.origin_ms) / 1000 for at_ms in (gap.from_ms, gap.to_ms))
-            texts.append(f"the gap from {from_s:.3f} s to {to_s:.3f} s ({gap.cause}) is open though {why}")
+            span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
+            texts.append(f"the gap {span} ({gap.cause}) is open though {why}")
     return texts + list(_unannounced(world))
 
 
@@ -60,8 +60,8 @@ def unrecorded(world: World) -> list[str]:
     for gap in gaps(records, now_ms, lease_ttl_ms(world)):
         item = ledger_records.gap_item(world.stream, gap)
         if gap.to_ms <= now_ms - RECORDED_AFTER_MS and there.get(item["SK"]["S"]) != item:
-            from_s, to_s = ((at_ms - world.origin_ms) / 1000 for at_ms in (gap.from_ms, gap.to_ms))
-            texts.append(f"the gap from {from_s:.3f} s to {to_s:.3f} s does not stand in the table as it is")
+            span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
+            texts.append(f"the gap {span} does not stand in the table as it is")
     return texts
 
 

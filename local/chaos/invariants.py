@@ -12,7 +12,6 @@ from local.chaos.stream_rules import (
     COUNTED,
     Violation,
     asked_last,
-    at,
     bound_ms,
     broken,
     handover_ms,
@@ -88,7 +87,7 @@ def _stuck(world: World) -> list[str]:
             return [f"the stream is to be stopped, and {', '.join(keepers)} keeps it"]
         over_ms = quiet_at_ms + (STOP_MS if member is None else 0)
         is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
-        return [] if is_over else [f"the stream is to be stopped and was connected on after {at(world, over_ms)}"]
+        return [] if is_over else [f"the stream is to be stopped and was connected on after {world.at(over_ms)}"]
     if last == {"DELETE"}:
         return ["a request to stop came after the last POST, and the stream goes on"]
     if not keepers and member is None:
@@ -131,11 +130,9 @@ def _disturbed(member: Member) -> list[str]:
     until_ms = min([member.clock.now_ms(), *begins])
     due_ms = member.answered[0] + EFFECT_MS + PACED_MS
     late = due_ms < min(until_ms, opened[0])
-    texts = (
-        [f"nothing had met it, and it joined at {at(member, opened[0])}, due at {at(member, due_ms)}"] if late else []
-    )
+    texts = [f"nothing had met it, and it joined at {member.at(opened[0])}, due at {member.at(due_ms)}"] if late else []
     return texts + [
-        f"nothing had met it, and it was not connected from {at(member, start)} to {at(member, end)}"
+        f"nothing had met it, and it was not connected from {member.at(start)} to {member.at(end)}"
         for start, end in uncovered(member, min(opened), until_ms)
         if end - start > handover_ms(member, start)
     ]
@@ -152,7 +149,7 @@ def _unlettered(world: World) -> list[str]:
     executions = {message.get("execution") for message in messages}
     alone = {execution.name for execution in world.executions if execution.arn in executions}
     return [
-        f"{name} was rejected at {at(world, at_ms)}, and no message says so"
+        f"{name} was rejected at {world.at(at_ms)}, and no message says so"
         for name, at_ms in world.rejections
         if name not in (reported if isinstance(world, Member) else alone)
     ]

@@ -159,8 +159,8 @@ def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int)
         steady_ms = handover_ms(world, start)
         allowed_ms = max(steady_ms, EXPIRY_MS) if start < max(late_ms, shortened_ms) else steady_ms
         if end > bound and end - start > allowed_ms:
-            when = f"from {at(world, start)} to {at(world, end)}"
-            texts.append(f"not connected {when}, and the last fault was over at {at(world, quiet_at_ms)}")
+            when = f"from {world.at(start)} to {world.at(end)}"
+            texts.append(f"not connected {when}, and the last fault was over at {world.at(quiet_at_ms)}")
     return texts
 
 
@@ -220,17 +220,12 @@ def _restless(world: World) -> list[str]:
     """Two lanes that take each other for dropped evict each other for ever, covering every instant."""
     calm_from = world.clock.now_ms() - CALM_MS
     count = sum(link.asked_ms > calm_from for link in world.upstream.links)
-    return [f"{count} openings after {at(world, calm_from)}, when all was calm"] if count > CALM_OPENINGS else []
-
-
-def at(world: World, at_ms: int) -> str:
-    """The instant as a text."""
-    return f"{(at_ms - world.origin_ms) / 1000:.3f} s"
+    return [f"{count} openings after {world.at(calm_from)}, when all was calm"] if count > CALM_OPENINGS else []
 
 
 def _lost(world: World) -> list[str]:
     unexcused = [number for number, excuse in missing(world).items() if not excuse]
     if not unexcused:
         return []
-    first = at(world, world.upstream.emitted_ms[unexcused[0]])
+    first = world.at(world.upstream.emitted_ms[unexcused[0]])
     return [f"{len(unexcused)} events are neither stored nor in a gap, the first, {unexcused[0]}, of {first}"]

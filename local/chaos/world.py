@@ -132,7 +132,11 @@ class World:
 
     def blame(self, kind: str, text: str) -> None:
         """Takes what is broken at this moment."""
-        self.broken[kind].append(f"{(self.clock.now_ms() - self.origin_ms) / 1000:.3f} s: {text}")
+        self.broken[kind].append(f"{self.at(self.clock.now_ms())}: {text}")
+
+    def at(self, at_ms: int) -> str:
+        """The instant as a text."""
+        return f"{(at_ms - self.origin_ms) / 1000:.3f} s"
 
     def link_of(self, fence: int) -> Link | None:
         """The opening of the connection with that fence, if it had one."""

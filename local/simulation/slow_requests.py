@@ -14,7 +14,7 @@ from handlers.errors import StoreUnavailable
 from handlers.run.performer import NO_TIME, TOO_LATE, hard_stop_ms
 from handlers.run.threads import Answered
 from local.simulation.unreliable_clients import UnreliableDynamoDB
-from local.simulation.virtual_function import AtOnce, Killed, VirtualFunction, Waits
+from local.simulation.virtual_function import AtOnce, Killed, VirtualFunction, Waits, answering
 from local.simulation.virtual_ports import Answers, Requests
 from states_language.clock import Clock
 
@@ -127,9 +127,9 @@ class VirtualPool(Answers):
         while self._free and self._asked:
             self._free -= 1
             stream_id, requests = self._asked.popleft()
-            self._go_on(stream_id, self._takes(*requests))
+            self._go_on(stream_id, answering(self._takes(*requests)))
 
-    def _go_on(self, stream_id: str, waits: Waits[Any]) -> None:
+    def _go_on(self, stream_id: str, waits: Waits[Answered]) -> None:
         """Moves on what is under way, as far as it goes now."""
         function = self._function
         if function.died_ms is not None:
@@ -140,19 +140,11 @@ class VirtualPool(Answers):
         try:
             until_ms, _ = next(waits)
         except StopIteration as done:
-            failed = isinstance(done.value, StoreFailed)
-            self._take(
-                stream_id, Answered(error=StoreUnavailable(done.value.detail)) if failed else Answered(done.value)
-            )
+            self._free += 1
+            self._answers.append((stream_id, done.value))
+            self._begin()
+            function.bell.ring(self._name)
         except Killed:
             function.on_kill()
-        except Exception as error:
-            self._take(stream_id, Answered(error=error))
         else:
             self._clock.call_at(until_ms, lambda: self._go_on(stream_id, waits))
-
-    def _take(self, stream_id: str, answer: Answered) -> None:
-        self._free += 1
-        self._answers.append((stream_id, answer))
-        self._begin()
-        self._function.bell.ring(self._name)

@@ -71,6 +71,17 @@ class AtOnce:
         """Notes requests that were not made, for no time was left."""
 
 
+def answering(waits: Waits[Any]) -> Waits[Answered]:
+    """The same pauses, with what was returned, raised or not answered by the store."""
+    try:
+        value = yield from waits
+    except Exception as error:
+        return Answered(error=error)
+    if isinstance(value, StoreFailed):
+        return Answered(error=StoreUnavailable(value.detail))
+    return Answered(value)
+
+
 class VirtualFunction:
     """`on_end` is called once with the outcome, unless it is killed.
 
@@ -162,28 +173,19 @@ class VirtualFunction:
             except StoreUnavailable as error:
                 return Outcome("StoreUnavailable", "", str(error))
             if isinstance(need, Ask):
-                answered = yield from self._ask((need.request,))
+                answered = yield from answering(self.requests.ask(need.request))
                 if answered.error is not None:
                     move = functools.partial(needs.throw, answered.error)
                 else:
                     move = functools.partial(needs.send, answered.value)
                 continue
             if own.asked is not None:
-                own.answers((yield from self._ask(own.asked)))
+                own.answers((yield from answering(self.requests.ask(*own.asked))))
             rung = bell.wait(0)
             if not rung and need.for_s > 0:
                 yield self._clock.now_ms() + max(1, round(1000 * need.for_s)), True
                 rung = bell.wait(0)
             move = functools.partial(needs.send, rung)
-
-    def _ask(self, requests: tuple[Callable[[], Any], ...]) -> Waits[Answered]:
-        try:
-            value = yield from self.requests.ask(*requests)
-        except Exception as error:
-            return Answered(error=error)
-        if isinstance(value, StoreFailed):
-            return Answered(error=StoreUnavailable(value.detail))
-        return Answered(value)
 
     def _heard(self) -> None:
         """Goes on where it waits for something to arrive."""
