@@ -200,10 +200,7 @@ class Performer(Generic[T]):
             return
         self._at_store.discard(stream)
         if answer.error is None:
-            value = answer.value
-            if isinstance(value, _Values):
-                self._streams[stream].values = value = value.secrets
-            self._answer(stream, value)
+            self._answer(stream, answer.value)
         elif isinstance(answer.error, StoreUnavailable):
             self._answer(stream, StoreFailed(str(answer.error)))
         else:
@@ -293,18 +290,12 @@ class Performer(Generic[T]):
             one.upstream = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The values of secrets: no answer of the store."""
-
-    secrets: Secrets
-
-
-def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> _Values:
-    """The values, before anything is claimed for them; raises StreamRejected where no request can carry one."""
+def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> Secrets:
+    """The values, which the next Open sends; raises StreamRejected where no request can carry one."""
     values = secrets.read(one.profile.secrets, anew=anew)
     try:
         one.profile.request(one.invocation.stream_id, None, values)
     except ProfileError as error:
         raise StreamRejected(str(error)) from None
-    return _Values(values)
+    one.values = values
+    return values

@@ -171,7 +171,8 @@ class Appender:
                 self._looked_back(answer)
             case Put(segment):
                 if answer:
-                    return self._appended(segment)
+                    self._learn(segment)
+                    return self._ended(segment.keys)
                 self._tries += 1
                 if self._tries == MOST_TRIES:
                     raise LogBusy
@@ -183,7 +184,7 @@ class Appender:
                 for segment in answer.segments:
                     self._learn(segment)
                 if own:
-                    return self._counted(own[0])
+                    return self._ended(own[0].keys)
                 if not answer.is_end:
                     return self._asks(ReadOn(self._next))
             case Anchor():
@@ -238,7 +239,7 @@ class Appender:
             return self._asks(LookBack(self._back_to))
         fresh = self._known.unknown(self._events)
         if not fresh:
-            return self._ended(Appended(0, len(self._events)))
+            return self._ended(b"")
         if self._reads_on:
             return self._asks(ReadOn(self._next))
         if self._anchors:
@@ -258,15 +259,9 @@ class Appender:
         """Whether an earlier try has written it: its answer was lost."""
         return (segment.number, segment.fence, segment.first) == (number, self._fence, self._first)
 
-    def _appended(self, segment: Segment) -> Appended:
-        self._learn(segment)
-        return self._counted(segment)
-
-    def _counted(self, segment: Segment) -> Appended:
-        stored = len(segment.keys) // HASH_BYTES
-        return self._ended(Appended(stored, len(self._events) - stored))
-
-    def _ended(self, appended: Appended) -> Appended:
+    def _ended(self, keys: bytes) -> Appended:
+        stored = len(keys) // HASH_BYTES
+        appended = Appended(stored, len(self._events) - stored)
         self._events, self._request = (), None
         return appended
 

@@ -71,17 +71,6 @@ def test_of_two_hot_connections_that_began_together_the_older_leaves_half_way() 
         assert CloseUpstream not in kinds(holder.handle(now_ms, LeaseRead(own)))
 
 
-def test_hot_connections_that_are_apart_live_to_their_deadlines() -> None:
-    """One whose newer came, or came again, after a quarter of its life has no reason to leave before the margin."""
-    newer = Lease(fence=FENCE + 1, connected_token=FENCE + 1, execution="mine", expires_at_ms=DEADLINE_MS)
-    manager = connected("tolerates", standby="hot")
-    manager.handle(1_030, LeaseRead(newer))
-    manager.handle(40_000, LeaseRead(replace(newer, fence=FENCE + 2, connected_token=FENCE + 2)))
-    for now_ms in range(41_000, DEADLINE_MS - MARGIN_MS, 1_000):
-        lease = replace(newer, fence=FENCE + 2, connected_token=FENCE + 2)
-        assert CloseUpstream not in kinds(manager.handle(now_ms, LeaseRead(lease)))
-
-
 def test_the_older_hot_connection_waits_for_a_newer_one_that_is_about_to_go() -> None:
     """The newer one's lease ends where its stay does; until it is back, or half the margin is over, the older stays."""
     leave_ms = DEADLINE_MS - MARGIN_MS

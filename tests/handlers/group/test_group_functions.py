@@ -97,25 +97,6 @@ def test_who_was_taken_over_late_says_so(longest_ms: int, error: str, message: s
     assert (outcome.error, outcome.message) == (error, message)
 
 
-@pytest.mark.parametrize("during", [False, True], ids=["alone", "in a handover"])
-def test_a_join_and_a_leave_take_effect_and_disturb_nobody(during: bool) -> None:
-    """Within five seconds, wherever they fall."""
-    world = World(POLICIES)
-    world.join(*STREAMS[:4])
-    world.start("r1")
-    if during:
-        world.at(20_000, lambda: world.start("r2"))
-    world.at(20_001, lambda: world.join("forbids:e"))
-    world.at(20_002, lambda: world.leave("evicts:a"))
-    world.run(25_002)
-    newest = "r2" if during else "r1"
-    assert world.holders("forbids:e") == [newest]
-    assert world.holders("evicts:a") == []
-    assert set(world.groups.members()) == set(STREAMS[1:])
-    for stream in ("tolerates:b", "evicts:d"):
-        assert (world.holders(stream), world.upstreams[stream].gaps[1:]) == ([newest], [])
-
-
 @given(
     st.integers(1, 40_000),
     st.sampled_from(range(5)),
