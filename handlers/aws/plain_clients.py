@@ -12,6 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -27,24 +28,21 @@ _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,100})</Code>")
 
 
+@dataclass(eq=False, repr=False)
 class _Plain:
     """A service at one endpoint, over one connection."""
 
-    def __init__(
-        self,
-        url: str,
-        signer: Signer,
-        *,
-        connect_timeout_s: float,
-        read_timeout_s: float,
-        tries: int = 1,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._url = url.rstrip("/")
-        self._signer = signer
-        self._tries = tries
-        self._sleep = sleep
-        timeout = urllib3.Timeout(connect=connect_timeout_s, read=read_timeout_s)
+    url: str
+    signer: Signer
+    _: KW_ONLY
+    connect_timeout_s: float
+    read_timeout_s: float
+    tries: int = 1
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self.url = self.url.rstrip("/")
+        timeout = urllib3.Timeout(connect=self.connect_timeout_s, read=self.read_timeout_s)
         self._http = urllib3.PoolManager(num_pools=1, maxsize=1, ssl_context=tls(), timeout=timeout, retries=False)
 
     def close(self) -> None:
@@ -56,8 +54,8 @@ class _Plain:
     ) -> dict[str, str]:
         """The headers of a request to that path, as its signature has it."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        signed = self._signer.dated({"host": host, **(headers or {})}, stamp)
-        signed["authorization"] = self._signer.authorization(method, path, signed, body_sha256, stamp)
+        signed = self.signer.dated({"host": host, **(headers or {})}, stamp)
+        signed["authorization"] = self.signer.authorization(method, path, signed, body_sha256, stamp)
         del signed["host"]  # it is sent in any case
         return signed
 
@@ -84,13 +82,13 @@ class PlainS3(_Plain):
         for piece in encoded(body):
             digest.update(piece)
             size_bytes += len(piece)
-        for retry in range(self._tries):
+        for retry in range(self.tries):
             if retry:
-                self._sleep(random.uniform(0, min(DELAY_MOST_S, DELAY_S * 2**retry)))
+                self.sleep(random.uniform(0, min(DELAY_MOST_S, DELAY_S * 2**retry)))
             try:
                 answer = self._exchange(method, bucket, key, body, digest.hexdigest(), size_bytes)
             except urllib3.exceptions.HTTPError as error:
-                failure = not_answered(self._url, error)
+                failure = not_answered(self.url, error)
                 continue
             if answer.status == 200:
                 return answer.data
@@ -104,10 +102,10 @@ class PlainS3(_Plain):
     def _exchange(
         self, method: str, bucket: str, key: str, body: str | bytes, sha256: str, size_bytes: int
     ) -> urllib3.BaseHTTPResponse:
-        is_by_host = "{bucket}" in self._url
+        is_by_host = "{bucket}" in self.url
         # "Create a canonical request": of S3 alone the path is encoded once.
         path = quote(f"/{key}" if is_by_host else f"/{bucket}/{key}", safe="/~")
-        url = self._url.replace("{bucket}", bucket)
+        url = self.url.replace("{bucket}", bucket)
         headers = self._signed(method, urlsplit(url).netloc, path, sha256, {"x-amz-content-sha256": sha256})
         pieces = None
         if method == "PUT":
@@ -124,11 +122,11 @@ class PlainLambda(_Plain):
         path = f"/2015-03-31/functions/{quote(FunctionName, safe='')}/invocations"
         # "Create a canonical request": "each path segment must be URI-encoded twice (except for Amazon S3 …)".
         twice = quote(path, safe="/~")
-        headers = self._signed("POST", urlsplit(self._url).netloc, twice, hashlib.sha256(Payload).hexdigest())
+        headers = self._signed("POST", urlsplit(self.url).netloc, twice, hashlib.sha256(Payload).hexdigest())
         try:
-            answer = self._http.request("POST", self._url + path, headers=headers, body=Payload)
+            answer = self._http.request("POST", self.url + path, headers=headers, body=Payload)
         except urllib3.exceptions.HTTPError as error:
-            raise not_answered(self._url, error) from None
+            raise not_answered(self.url, error) from None
         if answer.status != 200:
             code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
             raise _refused("Invoke", answer, code, "x-amzn-requestid")

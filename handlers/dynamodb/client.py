@@ -14,6 +14,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,29 +45,20 @@ def _operation(name: str) -> Callable[..., Answer]:
     return lambda self, **parameters: self.call(name, parameters)
 
 
+@dataclass(eq=False, repr=False)
 class DynamoDb:
     """One endpoint and region. May be used by several threads: each request takes a connection that no other uses."""
 
-    def __init__(
-        self,
-        url: str,
-        signer: Signer,
-        *,
-        tries: int,
-        connect_timeout_s: float,
-        read_timeout_s: float,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        parts = urlsplit(url)
-        self._url = url
-        self._host, self._netloc = parts.hostname or "", parts.netloc
-        self._port = parts.port
-        self._is_tls = parts.scheme == "https"
-        self._signer = signer
-        self._tries = tries
-        self._connect_timeout_s = connect_timeout_s
-        self._read_timeout_s = read_timeout_s
-        self._sleep = sleep
+    url: str
+    signer: Signer
+    _: KW_ONLY
+    tries: int
+    connect_timeout_s: float
+    read_timeout_s: float
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self._address = urlsplit(self.url)
         self._idle: list[http.client.HTTPConnection] = []
 
     def batch_execute_statement(self, *, Statements: Sequence[dict[str, Any] | str]) -> Answer:
@@ -94,9 +86,9 @@ class DynamoDb:
             try:
                 return self._exchange(operation, body, retries)
             except _Failed as failed:
-                if failed.delay_s == 0 or retries + 1 >= self._tries:
+                if failed.delay_s == 0 or retries + 1 >= self.tries:
                     raise failed.error from None
-                self._sleep(random.uniform(0, min(DELAY_MOST_S, failed.delay_s * 2**retries)))
+                self.sleep(random.uniform(0, min(DELAY_MOST_S, failed.delay_s * 2**retries)))
             retries += 1
 
     def close(self) -> None:
@@ -109,7 +101,7 @@ class DynamoDb:
     def _exchange(self, operation: str, body: bytes, retries: int) -> Answer:
         """The answer; raises _Failed. A connection that failed is never used again."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        headers = self._signer.headers(self._netloc, operation, body, stamp)
+        headers = self.signer.headers(self._address.netloc, operation, body, stamp)
         connection = self._connection()
         try:
             status, data, is_kept, request_id = post(connection, headers, body)
@@ -147,28 +139,29 @@ class DynamoDb:
             connection.connect()
         except TimeoutError:
             connection.close()
-            raise _Failed(_botocore().ConnectTimeoutError(endpoint_url=self._url), TRANSIENT_DELAY_S) from None
+            raise _Failed(_botocore().ConnectTimeoutError(endpoint_url=self.url), TRANSIENT_DELAY_S) from None
         except OSError as error:
             connection.close()
             raise self._transport_error(error, _botocore().EndpointConnectionError) from None
-        connection.sock.settimeout(self._read_timeout_s)
+        connection.sock.settimeout(self.read_timeout_s)
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
 
     def _new(self) -> http.client.HTTPConnection:
-        if not self._is_tls:
-            return http.client.HTTPConnection(self._host, self._port, timeout=self._connect_timeout_s)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=tls())
+        host, port = self._address.hostname or "", self._address.port
+        if self._address.scheme != "https":
+            return http.client.HTTPConnection(host, port, timeout=self.connect_timeout_s)
+        return http.client.HTTPSConnection(host, port, timeout=self.connect_timeout_s, context=tls())
 
     def _transport_error(self, error: Exception, other: Any = None) -> "_Failed":
         """botocore's error for an error of the transport; `other` where none is more specific."""
         errors = _botocore()
         if isinstance(error, ssl.SSLCertVerificationError):
-            return _Failed(errors.SSLError(endpoint_url=self._url, error="the certificate cannot be trusted"), 0)
+            return _Failed(errors.SSLError(endpoint_url=self.url, error="the certificate cannot be trusted"), 0)
         if isinstance(error, TimeoutError):
-            return _Failed(errors.ReadTimeoutError(endpoint_url=self._url), TRANSIENT_DELAY_S)
+            return _Failed(errors.ReadTimeoutError(endpoint_url=self.url), TRANSIENT_DELAY_S)
         kind = other or errors.ConnectionClosedError
-        return _Failed(kind(endpoint_url=self._url, error=type(error).__name__), TRANSIENT_DELAY_S)
+        return _Failed(kind(endpoint_url=self.url, error=type(error).__name__), TRANSIENT_DELAY_S)
 
 
 class _Failed(Exception):
