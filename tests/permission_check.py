@@ -17,12 +17,13 @@ from local.permissions import roles
 from local.permissions.roles import Need, Role
 from local.stages import ROOT
 from local.template import Resources
-from tests.import_graph import MODULES, imported
+from tests.import_graph import MODULES, distances, module_imports
 from tests.permission_edges import ROLE, TASK, Line, Who
 from tests.real import permissions
 
 STAGE = "test"
 NAMES = stages.names(STAGE)
+HANDLERS = module_imports({name: path for name, path in MODULES.items() if name.startswith("handlers.")})
 PREFIX = "streamkeeper-"
 _HOME = "us-east-1:000000000000"
 _TABLES = f"arn:aws:dynamodb:{_HOME}:table/"
@@ -89,7 +90,7 @@ class Actors:
         self._of_module: dict[str, set[Role]] = {}
         for key in resources.of("AWS::Lambda::Function"):
             module = str(resources.properties(key)["Handler"]).replace("/", ".").rpartition(".")[0]
-            for name in closure(module):
+            for name in distances([module], HANDLERS):
                 self._of_module.setdefault(name, set()).add(read.functions[resources.name(key)])
         self._of_task: dict[tuple[str, str], set[Role]] = {}
         for name, role in read.machines.items():
@@ -110,17 +111,6 @@ class Actors:
             # Where functions of virtual time call each other, the inner one asks.
             left = left & self._of_module.get(module, set()) or left or self._of_module.get(module, set())
         return _sorted(left)
-
-
-def closure(module: str) -> set[str]:
-    """The modules of handlers that come with one."""
-    reached, ahead = set(), [module]
-    while ahead:
-        name = ahead.pop()
-        if name in MODULES and name not in reached:
-            reached.add(name)
-            ahead.extend(target for target in imported(name, MODULES[name]) if target.startswith("handlers."))
-    return reached
 
 
 def tasks(states: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
