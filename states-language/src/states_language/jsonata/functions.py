@@ -193,7 +193,6 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "hash": ("<ss?:s>", _hash),
     "parse": ("<s-:x>", _parse),
     "boolean": ("<x-:b>", _boolean),
-    "not": ("<x-:b>", lambda value: not _boolean(value)),
     "string": ("<x-b?:s>", _string),
     "pad": ("<s-ns?:s>", _pad),
     "distinct": ("<x:x>", _distinct),
