@@ -71,7 +71,8 @@ class RestChanges:
             self.found = self.held = value.rest
         if change is None:
             return
-        is_done = value is None if isinstance(step, MarkConnected) else _says(value, change.after)
+        said = value.rest if isinstance(value, LeaseRead) else None
+        is_done = value is None if isinstance(step, MarkConnected) else said == change.after
         if is_done:
             self.held = change.after
             self.is_noted = isinstance(step, Release)
@@ -84,10 +85,6 @@ def answered(held: Rest, progress: Progress) -> Rest:
     if not held.until_ms or progress.opened_ms is None:
         return held
     return replace(held, until_ms=progress.opened_ms, tried_ms=0)
-
-
-def _says(value: object, rest: Rest) -> bool:
-    return isinstance(value, LeaseRead) and value.rest == rest
 
 
 # What the upstream is owed by then, after a connection that ends so and whose claim found that rest; None where the
