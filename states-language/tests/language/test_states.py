@@ -230,13 +230,6 @@ def test_a_service_that_cannot_be_asked_ends_the_execution(pattern: str) -> None
     assert types(execution)[2:] == ["TaskScheduled", "TaskStarted", "ExecutionFailed"]
 
 
-def test_limits_are_in_the_scheduled_event() -> None:
-    state = {**task(), "TimeoutSecondsPath": "$.t", "HeartbeatSeconds": 3}
-    _, execution = performed(state, None, {"t": 9})
-    details = execution.history[2]["taskScheduledEventDetails"]
-    assert (details["timeoutInSeconds"], details["heartbeatInSeconds"]) == (9, 3)
-
-
 def test_a_time_out_stops_listening_and_a_late_answer_is_not_heard() -> None:
     """A call that waits for its answer sends no heartbeat, so the first that is missed is a time-out as well."""
 
