@@ -59,17 +59,11 @@ class BoundedLog:
         self._file.close()
 
 
-def function_name(name_or_arn: str) -> str:
-    """Returns the bare name from a name, an ARN or a partial ARN, with or without a version or alias."""
+def named(name_or_arn: str) -> tuple[str, str]:
+    """Returns the bare name and the version or alias, "" for none, of a name, an ARN or a partial ARN."""
     # Source: the FunctionName of Invoke in the AWS Lambda API reference.
     match = _FUNCTION_NAME.fullmatch(name_or_arn)
-    return match[1] if match else name_or_arn
-
-
-def qualifier(name_or_arn: str) -> str:
-    """Returns the version or alias in a name or an ARN; "" where it names none."""
-    match = _FUNCTION_NAME.fullmatch(name_or_arn)
-    return (match[2] if match else None) or ""
+    return (match[1], match[2] or "") if match else (name_or_arn, "")
 
 
 class Pool:
@@ -122,8 +116,7 @@ class Pool:
 
         Raises UnknownFunction, and TooManyRequests where no more of them may run.
         """
-        name = function_name(name_or_arn)
-        wanted = qualifier(name_or_arn)
+        name, wanted = named(name_or_arn)
         which = self._which(name, wanted or LATEST)
         if self._closed:
             # A machine would retry. It gets no answer, so that nothing is started while the service ends.

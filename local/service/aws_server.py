@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.aws_endpoints import Endpoints, region_of, scope_of
-from local.functions.function_pool import Pool, function_name
+from local.functions.function_pool import Pool, named
 from local.service.lambda_functions import FUNCTIONS, LambdaFunctions, lambda_error, missing
 from local.template import REGION
 from states_language.server import StepFunctions, TooManyRequests, UnknownFunction
@@ -84,7 +84,7 @@ class AwsServer:
         if qualifier := request.query_params.get("Qualifier"):
             name = f"{name}:{qualifier}"
         kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
-        if function_name(name) not in self._functions:
+        if named(name)[0] not in self._functions:
             return missing(f"Function not found: {name}")
         if kind not in _INVOKE_TYPES:
             return lambda_error(400, "InvalidParameterValueException", f"Unknown invocation type: {kind}", "User")

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.functions.created import BadPackage, CreatedFunction
-from local.functions.function_pool import Pool, function_name
+from local.functions.function_pool import Pool, named
 from local.stack import Function
 from local.template import ACCOUNT, REGION
 from states_language.server import UnknownFunction
@@ -70,7 +70,7 @@ class LambdaFunctions:
         return JSONResponse(_configuration(known), 201)
 
     async def _update(self, request: Request) -> Response:
-        name = function_name(request.path_params["name"])
+        name = _name(request)
         known = self._created.get(name)
         try:
             if known is None and name in self._functions:
@@ -83,7 +83,7 @@ class LambdaFunctions:
             return _refused(problem)
 
     async def _one(self, request: Request) -> Response:
-        name = function_name(request.path_params["name"])
+        name = _name(request)
         found = _all(self._functions).get(name)
         if found is None:
             return missing(f"Function not found: {arn(name)}")
@@ -99,7 +99,7 @@ class LambdaFunctions:
         return JSONResponse({"Functions": list(_all(self._functions).values())})
 
     async def _publish(self, request: Request) -> Response:
-        name = function_name(request.path_params["name"])
+        name = _name(request)
         try:
             version = await asyncio.to_thread(self._functions.publish, name)
         except UnknownFunction:
@@ -107,7 +107,7 @@ class LambdaFunctions:
         return JSONResponse({"FunctionName": name, "FunctionArn": arn(name, version), "Version": version}, 201)
 
     async def _alias(self, request: Request) -> Response:
-        name, alias = function_name(request.path_params["name"]), request.path_params["alias"]
+        name, alias = _name(request), request.path_params["alias"]
         if request.method == "PUT":
             wanted = read_object(await request.body()).get("FunctionVersion")
             if wanted is not None and not self._versions.point(name, alias, str(wanted)):
@@ -116,6 +116,10 @@ class LambdaFunctions:
         if version is None:
             return missing(f"Cannot find alias arn: {arn(name, alias)}")
         return JSONResponse({"AliasArn": arn(name, alias), "Name": alias, "FunctionVersion": version})
+
+
+def _name(request: Request) -> str:
+    return named(request.path_params["name"])[0]
 
 
 def _wanted(table: Mapping[str, Any]) -> CreatedFunction:
