@@ -20,7 +20,8 @@ from timeline import coverage
 # An open connection writes its record every PROGRESS_EVERY_S; of one that was silent for this long nobody knows more.
 SILENT_MS = 8_000
 _RATE_OVER_MS = 10_000
-_KEPT = 60
+# More than are ever read at once (handlers/store/stream_records.py, NEWEST): each is forgotten, and counted so, once.
+_KEPT = 150
 # Errors that end a cycle as expected.
 _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
 

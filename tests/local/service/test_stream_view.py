@@ -157,3 +157,12 @@ def test_a_slow_store_is_no_silence() -> None:
     slow = connection(1, "B", opened_ms=500, seen_ms=600, saved_ms=50_000, deadline_ms=DEADLINE_MS)
     assert view.update(records(slow), 50_001) == ["demo: lane B is connected (fencing token 1)"]
     assert view.gap_ms(50_001) == 0
+
+
+def test_a_connection_that_is_forgotten_counts_once() -> None:
+    """Of those before the newest the counts alone are kept, however often the newest are read."""
+    view = StreamView("demo", 10**9)
+    every = [connection(n, "A", opened_ms=n, closed_ms=n, stored=1) for n in range(300)]
+    for newest in (100, 200, 300, 300):
+        view.update(records(*every[newest - 100 : newest]), 1_000)
+    assert (view.stored, len(view.seen)) == (300, 150)
