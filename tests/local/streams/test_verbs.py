@@ -157,6 +157,7 @@ def test_follow_goes_on_where_it_stood(
     The next run begins there, and an event is printed and told as printed, or neither.
     """
     typed(local_run, "start", "demo:follow")
+    assert until(lambda: local_run.ask("GET", "demo:follow")[0] == 200, 30)  # its execution has claimed it
     keys: list[str] = []
     arguments = ["follow", "demo:follow", "--all", "--json"]
     for lines in (15, 5):
