@@ -101,7 +101,9 @@ class Supervisor:
             task.cancel()
         if answer not in done:
             self.kill()
-            raise UserError(f"{self.name} did not start; its log is {self.log}.")
+            last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
+            ends = f"It ends: {last}" if last else "It is empty."
+            raise UserError(f"{self.name} did not start; its log is {self.log}. {ends}")
         answer.result()
 
     async def _watch(self) -> None:
