@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from local.checkout import ROOT
 
 
+@pytest.mark.cpu(15)
 def test_mypy_finds_nothing() -> None:
     """What `make check` says, under the strict rules of pyproject.toml."""
     command = [sys.executable, "-m", "mypy", "--no-error-summary"]

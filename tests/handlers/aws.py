@@ -15,6 +15,7 @@ from handlers.connection.effects import Progress
 from handlers.store import ledger_records
 from handlers.store.connection_store import Store
 from handlers.store.control_table import Table
+from tests.permission_edges import own_requests
 
 EVENTS, CONTROL, BUCKET = "events", "control", "bodies"
 SECRETS = "/streamkeeper/test/"
@@ -53,9 +54,9 @@ def _queue(endpoint: str) -> str:
 
 @cache
 def _make_bucket(endpoint: str) -> None:
-    """Makes the bucket."""
+    """Makes the bucket, also where it is first used while a function of the product stands on the stack."""
     s3 = _client("s3", endpoint)
-    with suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+    with suppress(s3.exceptions.BucketAlreadyOwnedByYou), own_requests():
         place = {"LocationConstraint": os.environ["AWS_DEFAULT_REGION"]}
         s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
 
