@@ -20,7 +20,7 @@ from handlers.api.connection_records import OVER, UNHEARD, Connection, Connectio
 from handlers.api.queries import Listing, PageRequest
 from handlers.api.status_words import CLAIMED
 from handlers.connection import ledger
-from handlers.connection.ledger import UNRECORDED, Gap, Record, gaps
+from handlers.connection.ledger import OPEN, UNRECORDED, Gap, Record, gaps
 from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000
@@ -82,7 +82,7 @@ def _pending(status: str, connections: Connections, shown_records: list[Record])
     to_ms = max(ends)
     last = shown_records[ends.index(to_ms)]
     if status in CLAIMED and not connections.open and last.ended_by not in OVER:
-        return [Gap(0, to_ms, connections.now_ms, last.ended_by, False)]
+        return [Gap(0, to_ms, connections.now_ms, last.ended_by, OPEN)]
     return []
 
 
@@ -143,7 +143,7 @@ def shown_gap(gap: Gap) -> dict[str, Any]:
         "to_at": at(gap.to_ms),
         "length_ms": gap.to_ms - gap.from_ms,
         "cause": gap.cause,
-        "closed_by_cursor": gap.closed_by_cursor,
+        "state": gap.state,
     }
 
 
@@ -181,7 +181,7 @@ def gap_page(
     after, rows = sort_key(request.after), dict(written)
     last = max(rows, default="") if len(rows) > request.limit else "~"
     # What an upstream announced is written down alone; from when on, is known better by now.
-    losses = {key: gap for key, gap in rows.items() if key.count("#") > 1 and not gap.is_refused}
+    losses = {key: gap for key, gap in rows.items() if gap.number}
     rows |= zip(losses, ledger.corrected(losses.values(), shown_records), strict=True)
     rows |= {key: gap for gap in missed if after < (key := gap_key(gap)) <= last}
     keys = sorted(rows)

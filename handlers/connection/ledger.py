@@ -47,6 +47,9 @@ CURSOR_UNKNOWN = "cursor_unknown"
 CATCH_UP = 2
 # What an upstream that goes on from a cursor keeps at least, whoever vouches for it.
 KEPT_MS = 5_000
+# What is known of the events that came in a gap: all came later; not proved yet; some are known to be missing. REPAIRED
+# is for one that was fetched afterwards.
+DELIVERED, OPEN, LOST, REPAIRED = "delivered", "open", "lost", "repaired"
 _FOR_EVER = 1 << 62
 # An upstream that has ended the stream has sent all of it.
 _WHOLE = "ended"
@@ -114,17 +117,18 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended.
+    """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended, `state` one of four.
 
-    `is_refused`: it ended with the answer that what came in it cannot be asked for.
+    `number` is None where it lies between connections, and 0 where it ended with the answer that what came in it cannot
+    be asked for; losses that the upstream announced on that connection count from 1.
     """
 
     fence: int
     from_ms: int
     to_ms: int
     cause: str
-    closed_by_cursor: bool
-    is_refused: bool = False
+    state: str
+    number: int | None = None
 
 
 def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> list[Record]:
@@ -265,8 +269,9 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     begin_ms = stop_ms = first.opened_ms if covered_ms is None else covered_ms
     for record in ordered:
         if covered_ms is not None and record.opened_ms > covered_ms:
-            is_refused = record.refused == CURSOR_EXPIRED
-            holes.append(Gap(record.fence, covered_ms, record.opened_ms, record.refused or cause, True, is_refused))
+            number = 0 if record.refused == CURSOR_EXPIRED else None
+            state = LOST if record.refused else OPEN
+            holes.append(Gap(record.fence, covered_ms, record.opened_ms, record.refused or cause, state, number))
         end_ms = record.end_ms(now_ms, dead_after_ms)
         if end_ms is None:  # it is open, so it covers all that follows; or it is dead and not yet known to be
             proved.append((record.from_ms, _FOR_EVER))
@@ -308,18 +313,19 @@ def _judged(holes: list[Gap], unproved: list[Interval], ordered: list[Record]) -
     That time is added to the hole before it, or to the one behind it where none is before it.
     """
     judged: list[Gap] = []
-    closed = list(holes)
+    proved = list(holes)
     for from_ms, to_ms in unproved:
         inside = [hole for hole in holes if hole.from_ms < to_ms and hole.to_ms > from_ms]
         starts = [min(from_ms, inside[0].from_ms), *(hole.from_ms for hole in inside[1:]), to_ms] if inside else []
         for number, hole in enumerate(inside):
             ends_ms = max(hole.to_ms, starts[number + 1])
-            judged.append(replace(hole, from_ms=starts[number], to_ms=ends_ms, closed_by_cursor=False))
-        closed = [hole for hole in closed if hole not in inside]
+            judged.append(replace(hole, from_ms=starts[number], to_ms=ends_ms))
+        proved = [hole for hole in proved if hole not in inside]
         if not inside:
             # A connection broke off beside one that did not ask for what the other should have brought.
             after = [record for record in ordered if record.opened_ms >= to_ms]
             before = [record for record in ordered if record.opened_ms < to_ms]
             if after:
-                judged.append(Gap(after[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, False))
-    return sorted(judged + closed, key=lambda gap: (gap.from_ms, gap.fence))
+                judged.append(Gap(after[0].fence, from_ms, to_ms, before[-1].ended_by or UNRECORDED, OPEN))
+    delivered = [replace(hole, state=DELIVERED) for hole in proved]
+    return sorted(judged + delivered, key=lambda gap: (gap.from_ms, gap.fence))

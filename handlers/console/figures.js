@@ -35,9 +35,9 @@ export function figuresPart() {
       put('letters', number(counts.dead_lettered));
       put('covered', coverage ? `${Math.floor(coverage.percent * 100) / 100} %` : '–', coverage ? `since ${clock(coverage.from_at)}` : '');
       const gaps = coverage?.gaps ?? [];
-      const closed = gaps.filter((gap) => gap.closed_by_cursor).length;
+      const closed = gaps.filter((gap) => gap.state === 'delivered').length;
       put('gaps', coverage ? number(gaps.length) : '–',
-        gaps.length ? `${length(coverage.gap_ms)} in all; the cursor closed ${closed}` : `overlaps ${length(coverage?.overlap_ms ?? 0)}`);
+        gaps.length ? `${length(coverage.gap_ms)} in all; ${closed} delivered later` : `overlaps ${length(coverage?.overlap_ms ?? 0)}`);
       put('cursor', cursor?.value ?? '–', cursor ? `saved at ${clock(cursor.saved_at)}` : '');
     },
 

@@ -137,8 +137,8 @@ function marksOf({ connections, gaps }, now) {
   for (const gap of gaps) {
     const from = Date.parse(gap.from_at);
     const to = gap.to_at ? Date.parse(gap.to_at) : now;
-    const closed = gap.closed_by_cursor ? ', closed by the cursor' : '';
-    add(`g${gap.from_at}`, 'gap', from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}${closed}`);
+    const state = `, ${gap.state}`;
+    add(`g${gap.from_at}`, 'gap', from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}${state}`);
   }
   return marks;
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from handlers.connection import ledger
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.ledger import Gap, Record, gaps
+from handlers.connection.ledger import LOST, Gap, Record, gaps
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
 from handlers.store.typed_values import Item, count, key, number, read_as
@@ -50,35 +50,31 @@ def gap_item(stream_id: str, interval: Gap) -> Item:
         "from_ms": number(interval.from_ms),
         "to_ms": number(interval.to_ms),
         "cause": {"S": interval.cause},
-        "closed_by_cursor": {"BOOL": interval.closed_by_cursor},
+        "state": {"S": interval.state},
     }
 
 
 def gap_key(interval: Gap) -> str:
-    """The sort key of a gap that follows from the connections."""
-    return f"{GAP}{interval.fence:012d}" + ("#000000" if interval.is_refused else "")
+    """The sort key of a gap; one that the upstream announced sorts behind that which the same connection ended."""
+    return f"{GAP}{interval.fence:012d}" + ("" if interval.number is None else f"#{interval.number:06d}")
 
 
 def recorded_gap(item: Item) -> Gap:
     """The gap of an item, whichever kind it is."""
     _, fence, *number = item["SK"]["S"].split("#")
-    return read_as(Gap, item, fence=int(fence), is_refused=bool(number) and not int(number[0]))
+    return read_as(Gap, item, fence=int(fence), number=int(number[0]) if number else None)
 
 
 def loss_item(stream_id: str, announced: RecordLoss) -> Item:
-    """The item of a gap that the upstream announced; it sorts behind the gap that the same connection ended."""
-    return key(stream_id, f"gap#{announced.fence:012d}#{announced.number:06d}") | {
-        "from_ms": number(announced.from_ms),
-        "to_ms": number(announced.to_ms),
-        "cause": {"S": announced.cause},
-        "closed_by_cursor": {"BOOL": False},
-    }
+    """The item of a gap that the upstream announced."""
+    span = announced.from_ms, announced.to_ms
+    return gap_item(stream_id, Gap(announced.fence, *span, announced.cause, LOST, announced.number))
 
 
 def announced_gap(item: Item) -> Gap | None:
     """The gap that the upstream announced; None where the item is of one that follows from the connections."""
-    number = item["SK"]["S"].split("#")[2:]
-    return recorded_gap(item) if number and int(number[0]) else None
+    gap = recorded_gap(item)
+    return gap if gap.number else None
 
 
 def live_value(item: Item) -> Item:
@@ -194,7 +190,7 @@ class LedgerRecords:
         if before is None:
             self._table.put(item, IS_NEW)
             return
-        names = ("from_ms", "to_ms", "closed_by_cursor")
+        names = ("from_ms", "to_ms", "state")
         condition = " AND ".join(f"#{name} = :{name}" for name in names)
         self._table.put(item, condition, {f":{name}": before[name] for name in names})
 

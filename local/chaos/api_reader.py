@@ -15,7 +15,7 @@ from handlers.api import event_pages, status
 from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
-from handlers.connection.ledger import Gap, Record, corrected, gaps
+from handlers.connection.ledger import LOST, Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_at, position_of
@@ -149,12 +149,10 @@ class ApiReader:
         if coverage is None or len(requests(world.schedule)) > 1:
             return
         records = list(self._records_with_ends())
-        losses = [Gap(fence, *span, "", False) for (fence, count), span in world.watch.losses.items() if count]
+        losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
         known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]
-        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.closed_by_cursor) for gap in known)
-        shown = sorted(
-            (gap["from_at"], gap["to_at"], gap["closed_by_cursor"]) for gap in coverage["gaps"] if gap["to_at"]
-        )
+        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in known)
+        shown = sorted((gap["from_at"], gap["to_at"], gap["state"]) for gap in coverage["gaps"] if gap["to_at"])
         if shown != expected:
             yield f"the gaps {shown} are shown, and there are {expected}"
 

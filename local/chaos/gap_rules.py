@@ -17,7 +17,7 @@ but for until when a connection that left no end was known to be good.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from handlers.connection.ledger import CATCH_UP, KEPT_MS, Gap, Record, gaps
+from handlers.connection.ledger import CATCH_UP, KEPT_MS, LOST, Gap, Record, gaps
 from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
 from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, uncovered
@@ -126,7 +126,7 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
     about = [link for link, at_ms in answered if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms]
     afresh = any(link.cursor is None or link.has_forgotten for link in about)
     # Where nobody is connected, what is open is for the next one.
-    return afresh or any(part.is_refused for part in parts) or not world.upstream.open_links
+    return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
 
 
 def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:

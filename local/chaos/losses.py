@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from handlers.connection.ledger import Gap, Record, corrected, gaps
+from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import ControlRecord, to_record
@@ -100,7 +100,7 @@ def _told(world: World, number: int) -> Iterator[tuple[Link, Gap]]:
     for (fence, count), (from_ms, to_ms) in world.watch.losses.items():
         link = world.link_of(fence)
         if count and link is not None and link.notices[count - 1] == number + 1:
-            yield link, Gap(fence, from_ms, to_ms, "", False)
+            yield link, Gap(fence, from_ms, to_ms, "", LOST, count)
 
 
 def _told_late(world: World, records: list[Record], number: int, slack_ms: int) -> str:
@@ -146,7 +146,7 @@ def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span
 
 def open_gaps(world: World, records: list[Record]) -> list[Gap]:
     """The gaps that follow from the records and that no cursor closed."""
-    return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if not gap.closed_by_cursor]
+    return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]
 
 
 def lease_ttl_ms(world: World) -> int:

@@ -127,7 +127,7 @@ class LiveView:
         """The gaps that the upstream announced on the newest connections; their keys have a number behind the fence."""
         *_, oldest = [0, *sorted(self._views[stream_id].seen, reverse=True)[:_NEWEST]]
         written = table.gaps(stream_id, f"{GAP}{oldest:012d}", _MOST_GAPS)
-        return [gap for key, gap in written if key.count("#") > 1 and not gap.is_refused]
+        return [gap for _, gap in written if gap.number]
 
     def _alert(self, stream_id: str, length_ms: int) -> None:
         """Prints once what the deployed alarm reports: a wanted stream has had no connection for too long."""

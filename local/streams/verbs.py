@@ -61,7 +61,7 @@ def _show(answer: dict[str, Any]) -> None:
         print(f"  cursor    {printable(str(cursor['value']))}, saved {cursor['saved_at']}")
     if coverage is not None:
         gaps_of = coverage["gaps"]
-        lost = sum(not gap["closed_by_cursor"] for gap in gaps_of)
+        lost = sum(gap["state"] != "delivered" for gap in gaps_of)
         print(f"  coverage  {coverage['percent']} % since {coverage['from_at']}; {len(gaps_of)} gaps, {lost} open")
     print(f"  events    {counts['stored']} stored, {counts['duplicates']} duplicates, {counts['dead_lettered']} dead")
     for row in answer.get("delivery", ()):
@@ -107,8 +107,7 @@ def gaps(arguments: argparse.Namespace) -> int:
     for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
         for gap in page["gaps"]:
             until = gap["to_at"] or "now"
-            end = "delivered later" if gap["closed_by_cursor"] else "open"
-            line = f"{gap['from_at']}  {until}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {end}"
+            line = f"{gap['from_at']}  {until}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {gap['state']}"
             print(json.dumps(gap) if arguments.json else printable(line))
     return DONE
 

@@ -456,7 +456,7 @@ def test_streams_that_share_a_function_stand_together(service: LocalRun, browser
     """Below a row of their own in the list; of one its page has the gaps of all, with a mark for each."""
     now_ms = time.time_ns() // 1_000_000
     times = {"from_ms": {"N": str(now_ms - 90_000)}, "to_ms": {"N": str(now_ms - 60_000)}}
-    gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "closed_by_cursor": {"BOOL": False}} | times
+    gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "state": {"S": "open"}} | times
     listed(service, ["shared:b"], **gap)
     listed(service, ["shared:a", "shared:b"], fence={"N": "2"}, group={"S": "#7"})
     shown(browser, address(service))

@@ -155,7 +155,7 @@ def handover(project: Project) -> None:
     project.start()
     assert until(lambda: project.handovers() >= 2, 30), project.control("GET")
     status = project.control("GET")
-    open_ = [gap for gap in status["coverage"]["gaps"] if not gap["closed_by_cursor"]]
+    open_ = [gap for gap in status["coverage"]["gaps"] if gap["state"] != "delivered"]
     assert (status["status"], open_) == ("running", []), status
     assert until(project.is_whole), project.items("events")
     assert len(project.items("events")) > 10

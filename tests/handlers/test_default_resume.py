@@ -60,12 +60,12 @@ def connect(server: Server, aws: Aws, **fields: Any) -> Report:
     return run(parse(STREAM, table, {}), aws.store(), lasts_ms=30_000)
 
 
-def gaps(aws: Aws) -> list[tuple[str, bool]]:
-    """Of each gap that is shown its cause, and whether it is told as closed by the cursor."""
+def gaps(aws: Aws) -> list[tuple[str, str]]:
+    """Of each gap that is shown its cause, and its state."""
     records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
     assert records is not None
     coverage = answer(STREAM, records, SystemClock().now_ms(), 8_000, Retries(25_000, 300_000))["coverage"]
-    return [(gap["cause"], gap["closed_by_cursor"]) for gap in coverage["gaps"] if gap["to_at"]]
+    return [(gap["cause"], gap["state"]) for gap in coverage["gaps"] if gap["to_at"]]
 
 
 def test_an_event_stream_loses_nothing_in_an_outage(aws: Aws) -> None:
@@ -87,7 +87,7 @@ def test_nobody_who_is_silent_about_resuming_closes_a_gap(aws: Aws) -> None:
         keeper.miss(48)
         connect(server, aws)
     assert (keeper.asked, stored(aws)) == ([None, "2"], ["1", "2", "51", "52"])
-    assert gaps(aws) == [("ended_by_upstream", False)]
+    assert gaps(aws) == [("ended_by_upstream", "open")]
 
 
 def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> None:
@@ -111,7 +111,8 @@ def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: 
     with serving(keeper) as server:
         outcomes = [connect(server, aws).outcome.error for _ in range(3)]
     assert (keeper.asked, outcomes) == ([None, "2", None], ["StreamDropped"] * 3)
-    assert gaps(aws) == [("cursor_expired", False)] * 2  # until the refusal, and from there to the next answer
+    # Until the refusal, and from there to the next answer.
+    assert gaps(aws) == [("cursor_expired", "lost"), ("cursor_expired", "open")]
     assert stored(aws) == ["1", "2", "3", "4"]
 
 

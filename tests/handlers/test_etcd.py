@@ -64,10 +64,10 @@ class Stage:
         control = self.aws.items(CONTROL, self.stream_id)
         return [item["cause"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+#[0-9]+", key)]
 
-    def gaps(self) -> list[bool]:
-        """Of each gap between two connections, whether the cursor has closed it."""
+    def gaps(self) -> list[str]:
+        """The state of each gap between two connections."""
         control = self.aws.items(CONTROL, self.stream_id)
-        return [item["closed_by_cursor"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+", key)]
+        return [item["state"] for key, item in control.items() if re.fullmatch(r"gap#[0-9]+", key)]
 
     def stop(self, lane: Lane) -> None:
         """Stops the stream, and allows it to start again."""
@@ -183,7 +183,7 @@ def test_a_quiet_key_and_a_compaction(stage: Stage) -> None:
     changed = stage.etcd.put("k/a")
     again = stage.start()
     assert until(lambda: stage.revisions() == [changed])
-    assert until(stage.gaps) == [True]
+    assert until(stage.gaps) == ["delivered"]
     stage.stop(again)
     assert stage.losses() == []
 
@@ -214,6 +214,6 @@ def test_a_restart(stage: Stage) -> None:
     again = stage.start()
     stored += [stage.etcd.put("k/a")]
     assert until(lambda: stage.revisions() == stored)
-    assert until(stage.gaps) == [True]
+    assert until(stage.gaps) == ["delivered"]
     stage.stop(again)
     assert stage.losses() == []

@@ -94,17 +94,13 @@ def connect(aws: Aws, clock: MovedClock, server: Server, word: str, at_ms: int) 
     run(profile, aws.store(), lasts_ms=FOR_EVER_MS, clock=clock, request_id=f"r{at_ms}")
 
 
-def told(aws: Aws, clock: MovedClock) -> list[tuple[float, float, bool]]:
-    """The gaps that GET shows, in seconds since the start, and whether each is closed."""
+def told(aws: Aws, clock: MovedClock) -> list[tuple[float, float, str]]:
+    """The gaps that GET shows, in seconds since the start, and the state of each."""
     records = StreamRecords(aws.dynamodb, CONTROL).read(STREAM)
     assert records is not None
     coverage = answer(STREAM, records, clock.now_ms(), 1_000, Retries(1_000, 1_000))["coverage"]
     since_s: Callable[[str], float] = lambda text: datetime.fromisoformat(text).timestamp() - clock.started_ms / 1000  # noqa: E731
-    return [
-        (since_s(gap["from_at"]), since_s(gap["to_at"]), gap["closed_by_cursor"])
-        for gap in coverage["gaps"]
-        if gap["to_at"]
-    ]
+    return [(since_s(gap["from_at"]), since_s(gap["to_at"]), gap["state"]) for gap in coverage["gaps"] if gap["to_at"]]
 
 
 def missing(aws: Aws) -> list[int]:
@@ -132,11 +128,11 @@ def test_what_is_lost_between_two_outages_lies_in_an_open_gap(
             connect(aws, clock, server, word, at_ms)
     lost, gaps = missing(aws), told(aws, clock)
     assert bool(lost) is is_late
-    open_gaps = [(from_s, to_s) for from_s, to_s, is_closed in gaps if not is_closed]
+    open_gaps = [(from_s, to_s) for from_s, to_s, state in gaps if state != "delivered"]
     assert bool(open_gaps) is is_late
     assert [n for n in lost if not any(a <= n * EVERY_MS / 1000 <= b for a, b in open_gaps)] == []
-    # The items of the table are those that GET shows, closed or open.
+    # The items of the table are those that GET shows, delivered or open.
     items = [item for key, item in aws.items(CONTROL, STREAM).items() if key.startswith("gap#")]
-    assert sorted(item["from_ms"] for item in items if not item["closed_by_cursor"]) == [
+    assert sorted(item["from_ms"] for item in items if item["state"] != "delivered") == [
         clock.started_ms + round(from_s * 1000) for from_s, _ in open_gaps
     ]

@@ -173,7 +173,7 @@ def test_what_cannot_be_asked_for_again_is_a_gap(aws: Aws, name: str) -> None:
         stage.stop()
         assert not again.last.progress.resumed
     gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
-    assert {(gap["cause"], gap["closed_by_cursor"]) for gap in gaps} == {("ended_by_upstream", False)}
+    assert {(gap["cause"], gap["state"]) for gap in gaps} == {("ended_by_upstream", "open")}
 
 
 def test_heartbeats_are_signs_of_life_and_no_events(aws: Aws) -> None:
@@ -320,7 +320,7 @@ def test_a_hub_that_lost_the_id_says_so_in_its_answer(aws: Aws) -> None:
         stage.stop()
         assert not reader.last.progress.resumed
     gaps = [item for key, item in aws.items(CONTROL, stage.stream_id).items() if key.startswith("gap#")]
-    assert [(gap["cause"], gap["from_ms"], gap["closed_by_cursor"]) for gap in gaps] == [("cursor_unknown", 1, False)]
+    assert [(gap["cause"], gap["from_ms"], gap["state"]) for gap in gaps] == [("cursor_unknown", 1, "lost")]
 
 
 @pytest.mark.parametrize(("away_ms", "closed"), [(240_000, True), (360_000, False)])
@@ -336,11 +336,11 @@ def test_what_is_older_than_a_backfill_is_a_gap(aws: Aws, away_ms: int, closed: 
         reader = stage.start()
         assert until(lambda: "gap#000000000002" in aws.items(CONTROL, stage.stream_id))
         gap = aws.items(CONTROL, stage.stream_id)["gap#000000000002"]
-        assert (gap["cause"], gap["closed_by_cursor"]) == ("ended_by_upstream", closed)
+        assert (gap["cause"], gap["state"]) == ("ended_by_upstream", "delivered" if closed else "open")
         stage.stop()
         assert reader.last.progress.resumed
     # It was stopped after a moment: nobody knows whether all of it had come.
-    assert not aws.items(CONTROL, stage.stream_id)["gap#000000000002"]["closed_by_cursor"]
+    assert aws.items(CONTROL, stage.stream_id)["gap#000000000002"]["state"] != "delivered"
 
 
 def test_a_completion_ends_and_both_of_its_equal_words_are_stored(aws: Aws) -> None:

@@ -139,7 +139,7 @@ def is_a_gap(status: Any) -> None:
     """Once it was silent for long enough: its begin and end, and that connection's lane and fencing token."""
     assert status
     (gap,), last_error = status["coverage"]["gaps"], status["last_error"]
-    assert (gap["cause"], gap["closed_by_cursor"], gap["to_at"] is None) == ("unrecorded", True, False)
+    assert (gap["cause"], gap["state"], gap["to_at"] is None) == ("unrecorded", "delivered", False)
     # Until Lambda must have ended it nobody can know that it is dead: it may as well be slow.
     assert (last_error["cause"], last_error["lane"]) == ("unheard", "B")
     assert (last_error["at"], last_error["over_at"]) == (gap["from_at"], gap["to_at"])

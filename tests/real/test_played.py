@@ -42,4 +42,4 @@ def test_both_lanes_follow_a_provider_that_is_played(local_run: LocalRun) -> Non
         stored, status = numbers(service, stream_id), service.ask("GET", quote(stream_id))[1]
         assert stored == list(range(stored[0], stored[-1] + 1))
         assert status["counts"]["stored"] == len(stored)
-        assert all(gap["closed_by_cursor"] for gap in status["coverage"]["gaps"])
+        assert all(gap["state"] == "delivered" for gap in status["coverage"]["gaps"])

@@ -174,7 +174,7 @@ def executions(service: Service) -> dict[str, str]:
 
 def open_gaps(gaps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without those of a millisecond that a cursor closes: where a clock's reading was late the ledger shows one."""
-    return [gap for gap in gaps if not gap["closed_by_cursor"] or gap["to_ms"] - gap["from_ms"] > 1]
+    return [gap for gap in gaps if gap["state"] != "delivered" or gap["to_ms"] - gap["from_ms"] > 1]
 
 
 def holes(events: list[dict[str, Any]]) -> list[tuple[int, int]]:

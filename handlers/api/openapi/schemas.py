@@ -72,7 +72,7 @@ def _object(members: dict[str, Schema] | str, optional: dict[str, Schema] | str 
     }
 
 
-_GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause closed_by_cursor:flag")
+_GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state")
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
     "stream status:status reason? execution? generation:count fence:count started_at:instant? "

@@ -13,7 +13,7 @@ from handlers.api.status import page
 from handlers.api.status_words import UNHEARD_MS
 from handlers.connection.backoff import Rest
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import Gap
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
 
 IDS = st.lists(st.text("ab:", min_size=1, max_size=3), unique=True).map(sorted)
@@ -159,9 +159,9 @@ def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str)
     assert phases(before, now, started_at_ms=899_000) == {"A": "waiting", "B": "connected"}
 
 
-def gap(from_ms: int, to_ms: int, cause: str, *, by_cursor: bool = False) -> dict[str, Any]:
+def gap(from_ms: int, to_ms: int, cause: str, *, state: str = OPEN) -> dict[str, Any]:
     """A gap as it is shown."""
-    length = {"length_ms": to_ms - from_ms, "closed_by_cursor": by_cursor}
+    length = {"length_ms": to_ms - from_ms, "state": state}
     return {"from_at": at(from_ms), "to_at": at(to_ms), "cause": cause, **length}
 
 
@@ -184,7 +184,7 @@ def test_gaps_with_their_causes() -> None:
         "overlap_ms": 0,
         "gap_ms": 112_000,
         "gaps": [
-            gap(100_000, 101_000, "reset", by_cursor=True),
+            gap(100_000, 101_000, "reset", state=DELIVERED),
             gap(400_000, 410_000, "unrecorded"),
             gap(899_000, NOW, "stalled") | {"to_at": None},
         ],
@@ -199,15 +199,15 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
         connection(1, "B", 100_000, 200_000, ended_by="reset"),
         connection(2, "A", 250_000, resumed=False),
         losses=[
-            Gap(2, 500_000, 510_000, "announced_by_upstream", False),
+            Gap(2, 500_000, 510_000, "announced_by_upstream", LOST, 1),
             # It reaches back to before the first connection, and its end lies in the gap between the two.
-            Gap(2, 50_000, 220_000, "cursor_expired", False),
+            Gap(2, 50_000, 220_000, "cursor_expired", LOST, 2),
         ],
     )["coverage"]
     assert coverage["gaps"] == [
-        gap(50_000, 220_000, "cursor_expired"),
+        gap(50_000, 220_000, "cursor_expired", state=LOST),
         gap(200_000, 250_000, "reset"),
-        gap(500_000, 510_000, "announced_by_upstream"),
+        gap(500_000, 510_000, "announced_by_upstream", state=LOST),
     ]
     # From 100 s to 250 s and 10 s more, of 900 s.
     assert (coverage["gap_ms"], coverage["percent"]) == (160_000, 82.2222)
@@ -219,7 +219,7 @@ def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
     coverage = shown(
         connection(1, "B", 100_000, 200_000, ended_by="stopped"),
         connection(2, "A", 250_000),
-        losses=[Gap(1, 150_000, 160_000, "announced_by_upstream", False)],
+        losses=[Gap(1, 150_000, 160_000, "announced_by_upstream", LOST, 1)],
     )["coverage"]
     assert (coverage["gaps"], coverage["percent"]) == ([], 100.0)
 

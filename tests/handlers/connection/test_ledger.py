@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.ledger import CATCH_UP, Gap, Record, gaps, known, records
+from handlers.connection.ledger import CATCH_UP, DELIVERED, LOST, OPEN, Gap, Record, gaps, known, records
 
 DEAD_AFTER_MS = 5
 NOW = 10_000
@@ -70,7 +70,7 @@ def test_no_instant_that_an_upstream_may_have_forgotten_is_told_as_brought(
         for at_ms in range(record.opened_ms, record.last_ms):
             due_ms = min(at_ms + 1, due_ms + (2 if at_ms % 2 else 1))
     after = connection(99, written[-1].last_ms, None, since_ms=known(written).at_ms)
-    open_gaps = [gap for gap in gaps([*written, after], NOW, DEAD_AFTER_MS) if not gap.closed_by_cursor]
+    open_gaps = [gap for gap in gaps([*written, after], NOW, DEAD_AFTER_MS) if gap.state != DELIVERED]
     told = {at for gap in open_gaps for at in range(gap.from_ms, gap.to_ms)}
     assert never_came <= told
     assert all(gap.to_ms > gap.from_ms for gap in open_gaps)
@@ -82,7 +82,7 @@ def test_no_gap_is_open_where_the_upstream_forgets_nothing(taken: list[tuple[int
     """Whatever broke off, the connection that is open now has asked for all of it."""
     written = history([(after_ms, lasted_ms, None) for after_ms, lasted_ms, _ in taken])
     now = connection(99, written[-1].last_ms + 7, None, since_ms=known(written).at_ms)
-    assert all(gap.closed_by_cursor for gap in gaps([*written, now], NOW, DEAD_AFTER_MS))
+    assert all(gap.state == DELIVERED for gap in gaps([*written, now], NOW, DEAD_AFTER_MS))
 
 
 @given(steps)
@@ -99,7 +99,7 @@ def test_a_killed_connection_covers_until_it_was_last_seen() -> None:
     killed = Record(fence=1, opened_ms=0, seen_ms=40, closed_ms=None, ended_by="", resumed=False)
     after = Record(fence=2, opened_ms=43, seen_ms=90, closed_ms=None, ended_by="", resumed=True)
     assert gaps([killed, after], 45, DEAD_AFTER_MS) == []
-    assert gaps([killed, after], 46, DEAD_AFTER_MS) == [Gap(2, 40, 43, "unrecorded", closed_by_cursor=True)]
+    assert gaps([killed, after], 46, DEAD_AFTER_MS) == [Gap(2, 40, 43, "unrecorded", DELIVERED)]
 
 
 def test_two_that_were_answered_in_another_order_than_they_claimed_leave_nothing_open() -> None:
@@ -132,7 +132,7 @@ def test_one_that_caught_up_has_proved_it_though_an_open_one_stands_before_it() 
     first = connection(1, 0, 40)
     second = connection(2, 60, 90, since_ms=40, live_ms=80)
     third = connection(3, 50, None, since_ms=40, live_ms=95)
-    assert gaps([first, second, third], NOW, DEAD_AFTER_MS) == [Gap(3, 40, 50, "reset", closed_by_cursor=True)]
+    assert gaps([first, second, third], NOW, DEAD_AFTER_MS) == [Gap(3, 40, 50, "reset", DELIVERED)]
 
 
 @pytest.mark.parametrize(("reach_ms", "closed"), [(None, True), (30, True), (29, False), (0, False)])
@@ -140,7 +140,7 @@ def test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it(reach_ms: 
     """What was asked for is as old as the last instant at which all was known; nobody vouches for a reach of none."""
     before = connection(1, 0, 10, since_ms=None, live_ms=0)
     after = connection(2, 40, None, reach_ms=reach_ms, since_ms=10, live_ms=100)
-    assert gaps([before, after], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", closed_by_cursor=closed)]
+    assert gaps([before, after], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", DELIVERED if closed else OPEN)]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_default_resume_that_is_relieved_leaves_nothing_open(
     evicted = connection(1, 0, before_ms, live_ms=0)
     short = connection(2, 7_000, short_ms, reach_ms=0, live_ms=30_000)
     relief = connection(3, after_ms, None, reach_ms=0, live_ms=after_ms)
-    told = [gap for gap in gaps([evicted, short, relief], 2 * NOW, 2 * NOW) if not gap.closed_by_cursor]
+    told = [gap for gap in gaps([evicted, short, relief], 2 * NOW, 2 * NOW) if gap.state != DELIVERED]
     assert [(gap.from_ms, gap.to_ms) for gap in told] == open_gaps
 
 
@@ -171,7 +171,7 @@ def test_a_default_resume_that_is_relieved_late_leaves_open_only_what_its_succes
     before = connection(1, 0, 44_000, live_ms=0)
     long = connection(2, 43_000, 61_000, reach_ms=0, since_ms=34_000, live_ms=live_ms)
     relief = connection(3, 59_000, 90_000, reach_ms=0, since_ms=43_000, live_ms=75_000)
-    told = [gap for gap in gaps([before, long, relief], 99_000, DEAD_AFTER_MS) if not gap.closed_by_cursor]
+    told = [gap for gap in gaps([before, long, relief], 99_000, DEAD_AFTER_MS) if gap.state != DELIVERED]
     assert [(gap.from_ms, gap.to_ms) for gap in told] == open_gaps
 
 
@@ -179,20 +179,20 @@ def test_a_gap_is_open_again_when_the_connection_that_closed_it_breaks_off() -> 
     """What it did not bring is as old as ever: the next one may ask too late, and then all of it stays open."""
     first = connection(1, 0, 5_000, live_ms=0)
     second = connection(2, 18_000, None, reach_ms=20_000, since_ms=5_000, live_ms=44_000)
-    assert gaps([first, second], NOW, DEAD_AFTER_MS) == [Gap(2, 5_000, 18_000, "reset", True)]
+    assert gaps([first, second], NOW, DEAD_AFTER_MS) == [Gap(2, 5_000, 18_000, "reset", DELIVERED)]
     broken = replace(second, closed_ms=21_000, seen_ms=21_000, ended_by="reset")
-    assert gaps([first, broken], 99_000, DEAD_AFTER_MS) == [Gap(2, 5_000, 21_000, "reset", False)]
+    assert gaps([first, broken], 99_000, DEAD_AFTER_MS) == [Gap(2, 5_000, 21_000, "reset", OPEN)]
     after = known([first, broken])
     assert (after.at_ms, after.behind_ms(2, 25_000)) == (5_000, 23_000 + CATCH_UP * 4_000)
     in_time = connection(3, 25_000, None, reach_ms=20_000, since_ms=5_000, live_ms=60_000)
-    assert [gap.closed_by_cursor for gap in gaps([first, broken, in_time], NOW, DEAD_AFTER_MS)] == [True, True]
+    assert [gap.state for gap in gaps([first, broken, in_time], NOW, DEAD_AFTER_MS)] == [DELIVERED, DELIVERED]
     late = replace(in_time, opened_ms=32_000)
     assert gaps([first, broken, late], NOW, DEAD_AFTER_MS) == [
-        Gap(2, 5_000, 21_000, "reset", False),
-        Gap(3, 21_000, 32_000, "reset", False),
+        Gap(2, 5_000, 21_000, "reset", OPEN),
+        Gap(3, 21_000, 32_000, "reset", OPEN),
     ]
     stayed = replace(broken, closed_ms=44_000, seen_ms=44_000)
-    assert [gap.closed_by_cursor for gap in gaps([first, stayed], 99_000, DEAD_AFTER_MS)] == [True]
+    assert [gap.state for gap in gaps([first, stayed], 99_000, DEAD_AFTER_MS)] == [DELIVERED]
 
 
 def test_what_a_dead_peer_may_have_kept_back_is_made_up_for_as_well() -> None:
@@ -222,7 +222,7 @@ def test_who_breaks_off_while_it_is_sent_what_a_dead_peer_kept_back_has_caught_u
 def test_an_upstream_that_ended_the_stream_has_sent_all_of_it() -> None:
     """Its end stands behind everything, however short the connection was."""
     ended = replace(connection(2, 40, 41, since_ms=10, live_ms=100), ended_by="ended")
-    assert gaps([connection(1, 0, 10), ended], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", True)]
+    assert gaps([connection(1, 0, 10), ended], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", DELIVERED)]
 
 
 def test_what_the_upstream_has_forgotten_is_open_but_for_what_another_connection_covers() -> None:
@@ -231,11 +231,11 @@ def test_what_the_upstream_has_forgotten_is_open_but_for_what_another_connection
     expired = records(replace(connection(2, 30, 30, since_ms=10), ended_by="cursor_expired"), None, 30)
     after = connection(3, 35, None, since_ms=30, live_ms=50)
     assert refused == []
-    for closed_ms, told in ((10, [Gap(2, 10, 30, "cursor_expired", False, True)]), (30, [])):
+    for closed_ms, told in ((10, [Gap(2, 10, 30, "cursor_expired", LOST, 0)]), (30, [])):
         first = connection(1, 0, closed_ms, live_ms=0)
-        behind = Gap(3, 30, 35, "reset" if told == [] else "cursor_expired", True)
+        behind = Gap(3, 30, 35, "reset" if told == [] else "cursor_expired", DELIVERED)
         shown = gaps([first, *expired, after], NOW, DEAD_AFTER_MS)
-        assert [gap for gap in shown if not gap.closed_by_cursor] == told
+        assert [gap for gap in shown if gap.state != DELIVERED] == told
         assert replace(shown[-1], cause=behind.cause) == behind
 
 
@@ -245,9 +245,9 @@ def test_a_connection_that_is_told_so_after_a_while_keeps_what_it_brought() -> N
     told = records(record, 20, 75)
     after = connection(3, 80, None, since_ms=75, live_ms=99)
     assert gaps([connection(1, 0, 10), *told, after], NOW, DEAD_AFTER_MS) == [
-        Gap(2, 10, 20, "reset", True),
-        Gap(2, 60, 75, "cursor_expired", False, True),
-        Gap(3, 75, 80, "cursor_expired", True),
+        Gap(2, 10, 20, "reset", DELIVERED),
+        Gap(2, 60, 75, "cursor_expired", LOST, 0),
+        Gap(3, 75, 80, "cursor_expired", DELIVERED),
     ]
 
 
@@ -255,13 +255,13 @@ def test_an_answer_that_begins_elsewhere_leaves_the_gap_open() -> None:
     """The gap's cause is the answer."""
     record = Record(2, 40, NOW, None, "", False, since_ms=10, live_ms=40)
     (told,) = records(record, 40, 40)
-    assert gaps([connection(1, 0, 10), told], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "cursor_unknown", False)]
+    assert gaps([connection(1, 0, 10), told], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "cursor_unknown", LOST)]
 
 
 def test_a_gap_is_seen_though_the_connection_before_it_is_out_of_sight() -> None:
     """A long outage has more tries than anybody looks back over; what was known then stands in the only record."""
     alone = connection(40, 90, None, reach_ms=50, since_ms=10, live_ms=200)
-    assert gaps([alone], NOW, DEAD_AFTER_MS) == [Gap(40, 10, 90, "unrecorded", False)]
+    assert gaps([alone], NOW, DEAD_AFTER_MS) == [Gap(40, 10, 90, "unrecorded", OPEN)]
     assert gaps([replace(alone, since_ms=None)], NOW, DEAD_AFTER_MS) == []
 
 
@@ -269,11 +269,11 @@ def test_one_that_breaks_off_beside_another_leaves_what_it_should_have_brought_o
     """The other began afresh, so nobody brought what the first was behind with."""
     first, second = connection(1, 0, 10), connection(2, 20, 60, since_ms=10, live_ms=90)
     afresh = Record(3, 50, NOW, None, "", False, since_ms=10, live_ms=50)
-    assert gaps([first, second, afresh], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 50, "reset", False)]
+    assert gaps([first, second, afresh], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 50, "reset", OPEN)]
     live = replace(second, live_ms=30)
     broken = connection(3, 55, 65, since_ms=58, live_ms=80)
     fresh = replace(afresh, fence=4, opened_ms=62)
     assert gaps([first, live, broken, fresh], NOW, DEAD_AFTER_MS) == [
-        Gap(2, 10, 20, "reset", True),
-        Gap(4, 60, 62, "reset", False),
+        Gap(2, 10, 20, "reset", DELIVERED),
+        Gap(4, 60, 62, "reset", OPEN),
     ]

@@ -31,8 +31,8 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.lease import Lease
+from handlers.connection.ledger import LOST, gaps, records
 from handlers.connection.ledger import Record as LedgerRecord
-from handlers.connection.ledger import gaps, records
 from handlers.connection.lifetime import Phase, ProtocolMisuse
 from handlers.connection.manager import LEASE_TTL_READS, Manager
 from tests.handlers.connection.managers import FENCE, SAVES, connected, drained, event, fresh, kinds, outcome
@@ -189,7 +189,7 @@ def test_a_refused_cursor_is_left_at_once_where_another_is_connected() -> None:
         older = replace(told[0], seen_ms=last_ms, closed_ms=last_ms, ended_by="taken_over")
         newer = LedgerRecord(FENCE, 60, 90, 90, "expired", progress.resumed, since_ms=since, live_ms=progress.live_ms)
         shown = gaps([older, *records(newer, progress.opened_ms, progress.forgot_ms)], 100, 1)
-        assert [(gap.from_ms, gap.to_ms, gap.closed_by_cursor) for gap in shown] == [(*one, False) for one in missed]
+        assert [(gap.from_ms, gap.to_ms, gap.state) for gap in shown] == [(*one, LOST) for one in missed]
 
 
 def test_the_upstream_is_asked_afresh_once() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.lease import Lease
+from handlers.connection.ledger import DELIVERED, OPEN
 from handlers.errors import StoreUnavailable
 from handlers.store import control_record
 from handlers.store.connection_store import Store
@@ -281,9 +282,9 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
             "from_ms": from_ms,
             "to_ms": to_ms,
             "cause": cause,
-            "closed_by_cursor": by_cursor,
+            "state": state,
         }
-        for fence, from_ms, to_ms, cause, by_cursor in [(3, 90, 100, "reset", True), (4, 150, 180, "unrecorded", False)]
+        for fence, from_ms, to_ms, cause, state in [(3, 90, 100, "reset", DELIVERED), (4, 150, 180, "unrecorded", OPEN)]
     }
 
 
@@ -295,8 +296,8 @@ def test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off(aws:
         keep(store, progress)
         record_gaps(store, STREAM, 119, dead_after_ms=20)
         item = aws.items(CONTROL, STREAM).get("gap#000000000002", {})
-        shown.append((item.get("from_ms"), item.get("to_ms"), item.get("closed_by_cursor")))
-    assert shown == [(None, None, None), (90, 100, True), (90, 115, False), (90, 100, True)]
+        shown.append((item.get("from_ms"), item.get("to_ms"), item.get("state")))
+    assert shown == [(None, None, None), (90, 100, DELIVERED), (90, 115, OPEN), (90, 100, DELIVERED)]
     rows = [aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"] for fence in (1, 2, 3)]
     assert [row["seen_ms"] for row in rows] == [90, 115, 300]
 
@@ -311,7 +312,7 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
     keep(store, BROKEN)
     record_gaps(store, STREAM, 119, dead_after_ms=20)
     item = aws.items(CONTROL, STREAM)["gap#000000000002"]
-    assert (item["from_ms"], item["to_ms"], item["closed_by_cursor"]) == (90, 115, False)
+    assert (item["from_ms"], item["to_ms"], item["state"]) == (90, 115, OPEN)
 
 
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:

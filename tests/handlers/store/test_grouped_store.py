@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.ledger import Gap, Record, gaps
+from handlers.connection.ledger import DELIVERED, Gap, Record, gaps
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.segments.appending import Cursor
@@ -176,7 +176,7 @@ def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -
     assert shown_live is not None
     before = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False)
     assert gaps([before, *ledger_records.records_of(shown_live)], NOW_MS + 8_000, 8_000) == [
-        Gap(2, 800_000, 900_000, "reset", closed_by_cursor=True)
+        Gap(2, 800_000, 900_000, "reset", DELIVERED)
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from handlers.api.connection_records import Connection, Records
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import Gap
+from handlers.connection.ledger import LOST, Gap
 from local.service.function_failures import Failure
 from local.service.stream_view import SILENT_MS, StreamView
 
@@ -36,7 +36,7 @@ def records(*connections: Connection, lease: Lease | None = None) -> Records:
 def test_an_announced_loss_is_news_once() -> None:
     """Once by connection, end and cause; an old loss is not news."""
     view = StreamView("demo", since_ms=1_000)
-    losses = [Gap(2, 5_000, 6_500, "announced_by_upstream", False), Gap(1, 0, 900, "old", False)]
+    losses = [Gap(2, 5_000, 6_500, "announced_by_upstream", LOST, 1), Gap(1, 0, 900, "old", LOST, 1)]
     assert view.update(None, 7_000, losses=losses) == ["demo: events of 1.5 s are lost: announced by upstream"]
     assert view.update(None, 8_000, losses=losses) == []
 
