@@ -5,7 +5,7 @@ VENV ?= .venv
 # How many processes share the tests; a number instead of auto chooses it.
 JOBS ?= auto
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-language check style chaos screenshots package lock clean tools
+.PHONY: help setup run test test-all test-language check style chaos soak screenshots package lock clean tools
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*  ## /make \1\t/p' Makefile | expand -t 14
@@ -19,7 +19,7 @@ run: setup  ## start everything on this machine; PORT and STREAMKEEPER_DATA choo
 test: style  ## check the style, then run the tests; one of them checks the types. ROOM=store: those of a room, in a minute
 	@$(VENV)/bin/$(if $(ROOM),python -m tests.room $(ROOM),pytest) --numprocesses $(JOBS) $(if $(ROOM),,--rerun-alone)
 
-test-all: style  ## the same, and the tests that take minutes: 10,000 schedules, the deep model, benchmarks, real chaos
+test-all: style  ## the same, and the tests that take minutes: 10,000 schedules, the deep model, benchmarks, a soak
 	@$(VENV)/bin/pytest --numprocesses $(JOBS) --rerun-alone -m ""
 
 test-language: setup  ## check and test the interpreter and its server alone, as `make -C states-language test` does
@@ -33,6 +33,9 @@ style: setup
 
 chaos: setup  ## run generated schedules of faults in virtual time; SCHEDULES says how many, SEED where they begin
 	@$(VENV)/bin/streamkeeper chaos --schedules $(or $(SCHEDULES),10000) --seed $(or $(SEED),0) --jobs 2
+
+soak: setup  ## let the processes, network and disk of a local run fail for MINUTES (20), in the order of SEED
+	@PYTHONPATH=states-language/testing exec $(VENV)/bin/python -m tests.chaos.real.soak --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 screenshots: setup  ## make the pictures of docs/console.md anew, in a real Chromium
 	@STREAMKEEPER_SCREENSHOTS=1 $(VENV)/bin/pytest -q tests/console

@@ -50,7 +50,7 @@ class Service:
 
     def __init__(self, folder: Path, project: Path = support.PROJECT, **environment: str) -> None:
         self.port = int(environment.pop("PORT", "") or free_port())
-        self._project = project
+        self.project = project
         self.folder = folder
         self._log = folder / "run.log"
         own = {"STREAMKEEPER_STAGE": STAGE, "STREAMKEEPER_DATA": str(folder / "data"), "PORT": str(self.port)}
@@ -68,7 +68,7 @@ class Service:
         """Returns when the process has been created, by a command that becomes it if one is given."""
         with self._log.open("ab") as log:
             command = [*starter, sys.executable, "-m", "local.cli", "run"]
-            self.process = subprocess.Popen(command, cwd=self._project, env=self.variables, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, cwd=self.project, env=self.variables, stdout=log, stderr=log)
 
     def answers(self) -> bool:
         """Whether the HTTP API is there."""

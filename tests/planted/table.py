@@ -11,7 +11,7 @@ file has exactly once, and the `new` one. `caught_by` names catchers, each of wh
     {log_model = {events = 2, connections = 2}, breaks = "…"}  the same of the log's protocol
 
 A schedule runs on for `more_ms`; a model goes `depth` steps deep. What is `always` changed is changed in the sound run
-as well. `real` rows are put into a service that runs (`tests/chaos/real/test_real_teeth.py`). It decides nothing else.
+as well. `real` rows are shown by the soak too (`tests/chaos/real/test_soak.py`). It decides nothing else.
 """
 
 import tomllib

@@ -1,10 +1,13 @@
 """The demonstration upstream in a thread of the test, which can therefore ask it what it saw."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+from starlette.types import ASGIApp
 
 from local import own_hosts
 from local.listener import Listener, bind
+from local.upstreams.behaviours import BEHAVIOURS, Behaviour
 from local.upstreams.demo_streams import Upstreams
 from local.upstreams.presence import Watch
 from tests.local.support import in_thread
@@ -14,14 +17,21 @@ NEVER_S = (3600.0, 3600.0)
 
 
 @contextlib.contextmanager
-def serving(watch: Watch | None = None) -> Iterator[tuple[Upstreams, int]]:
-    """Yields the upstream and its port on 127.0.0.1; `watch` hears of each change of a stream's connections."""
+def serving(
+    watch: Watch | None = None,
+    behaviours: Mapping[str, Behaviour] = BEHAVIOURS,
+    around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+) -> Iterator[tuple[Upstreams, int]]:
+    """Yields the upstream and its port on 127.0.0.1.
+
+    `watch` is called at each change of a stream's connections; `around` may wrap the application.
+    """
 
     @contextlib.asynccontextmanager
     async def service() -> AsyncIterator[tuple[Upstreams, int]]:
         listener: Listener
-        upstreams = Upstreams(lambda client: listener.reset(client), drop_after_s=NEVER_S, watch=watch)
-        listener = Listener(upstreams.app, bind(0, "a test"), hosts=own_hosts.LOOPBACK)
+        upstreams = Upstreams(lambda client: listener.reset(client), None, NEVER_S, watch, behaviours)
+        listener = Listener(around(upstreams.app), bind(0, "a test"), hosts=own_hosts.LOOPBACK)
         await listener.start()
         yield upstreams, listener.port
         upstreams.close()

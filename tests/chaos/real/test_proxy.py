@@ -10,82 +10,59 @@ import pytest
 from tests.chaos.real.proxy import Proxy
 
 
-class Line:
-    """A connection through a proxy: `near` is the client's socket, `far` the server's."""
-
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        self.proxy = stack.enter_context(contextlib.closing(Proxy(server.getsockname()[1])))
-        self.near = stack.enter_context(socket.create_connection(("127.0.0.1", self.proxy.port), 5))
-        self.far = stack.enter_context(server.accept()[0])
-        self.far.settimeout(5)
-        self.far.sendall(b"hello")
-        assert self.near.recv(100) == b"hello"
-
-
 @pytest.fixture
-def line() -> Iterator[Line]:
-    """A line on which a word has passed."""
+def line() -> Iterator[tuple[Proxy, socket.socket, socket.socket]]:
+    """A proxy, with the client's socket and the server's, between which a word has passed."""
     with contextlib.ExitStack() as stack:
-        yield Line(stack)
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        proxy = stack.enter_context(contextlib.closing(Proxy(server.getsockname()[1])))
+        near = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port), 5))
+        far = stack.enter_context(server.accept()[0])
+        far.settimeout(5)
+        far.sendall(b"hello")
+        assert near.recv(100) == b"hello"
+        yield proxy, near, far
 
 
-def read(source: socket.socket, count: int) -> list[bytes]:
-    """What comes until `count` bytes have come, piece by piece."""
-    pieces: list[bytes] = []
-    while sum(map(len, pieces)) < count:
-        pieces.append(source.recv(100))
-    return pieces
-
-
-def test_latency_holds_each_piece_back(line: Line) -> None:
-    """A piece comes no sooner than the latency says, in both directions."""
-    line.proxy.latency_s = 0.2
-    for source, target in ((line.near, line.far), (line.far, line.near)):
-        since_s = time.monotonic()
-        source.sendall(b"word")
-        assert target.recv(100) == b"word"
+def test_pieces_come_late_short_and_whole(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
+    """No sooner than the latency says, in both directions; and the end is heard of no sooner than a slow close says."""
+    proxy, near, far = line
+    proxy.latency_s, proxy.slice_bytes, proxy.slow_close_s = 0.2, 3, 0.2
+    for source, target in ((near, far), (far, near)):
+        since_s, came = time.monotonic(), b""
+        source.sendall(bytes(range(50)))
+        while len(came) < 50:
+            came += target.recv(100)
+        assert came == bytes(range(50))
         assert time.monotonic() - since_s >= 0.2
+    since_s = time.monotonic()
+    near.close()
+    assert far.recv(100) == b""
+    assert time.monotonic() - since_s >= 0.2
 
 
-def test_slices_are_short_and_whole(line: Line) -> None:
-    """All bytes come, in order."""
-    line.proxy.slice_bytes = 3
-    line.far.sendall(bytes(range(50)))
-    assert b"".join(read(line.near, 50)) == bytes(range(50))
-
-
-def test_a_reset_is_seen_on_both_sides(line: Line) -> None:
-    """Not an end: an error."""
-    assert line.proxy.reset() == 1
-    for end in (line.near, line.far):
+def test_a_stall_loses_nothing_and_a_reset_is_an_error(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
+    """Silence, and afterwards what was said meanwhile; then both sides see RST."""
+    proxy, near, far = line
+    near.settimeout(0.2)
+    with proxy.stalled():
+        far.sendall(b"late")
+        with pytest.raises(TimeoutError):
+            near.recv(100)
+    near.settimeout(5)
+    assert near.recv(100) == b"late"
+    assert proxy.reset() == 1
+    for end in (near, far):
         with pytest.raises(ConnectionResetError):
             end.recv(100)
 
 
-def test_a_truncated_connection_ends_cleanly_in_the_middle(line: Line) -> None:
+def test_a_truncated_connection_ends_cleanly_in_the_middle(line: tuple[Proxy, socket.socket, socket.socket]) -> None:
     """Half of the next piece, then the end."""
-    assert line.proxy.truncate() == 1
-    line.far.sendall(b"0123456789")
-    assert b"".join(read(line.near, 5)) == b"01234"
-    assert line.near.recv(100) == b""
-
-
-def test_a_stall_closes_nothing_and_loses_nothing(line: Line) -> None:
-    """Silence, and afterwards what was said meanwhile."""
-    line.near.settimeout(0.2)
-    with line.proxy.stalled():
-        line.far.sendall(b"late")
-        with pytest.raises(TimeoutError):
-            line.near.recv(100)
-    line.near.settimeout(5)
-    assert line.near.recv(100) == b"late"
-
-
-def test_a_slow_close_is_heard_late(line: Line) -> None:
-    """The other side hears of the end after the delay, no sooner."""
-    line.proxy.slow_close_s = 0.2
-    since_s = time.monotonic()
-    line.near.close()
-    assert line.far.recv(100) == b""
-    assert time.monotonic() - since_s >= 0.2
+    proxy, near, far = line
+    assert proxy.truncate() == 1
+    far.sendall(b"0123456789")
+    came = near.recv(100)
+    while piece := near.recv(100):
+        came += piece
+    assert came == b"01234"

@@ -1,0 +1,171 @@
+"""Compares what the upstream's journal has with what the API said, of one stream, and says each contradiction.
+
+Decides from what was collected alone. Invariant: no rule asks the product whether the product is right.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tests.chaos.real.shapes import INTERVAL_MS, KINDS, Journal, Kind
+
+Span = tuple[int, int]
+# As much earlier or later than an end of its gap an event may have happened: two instants of a busy machine.
+EDGE_MS = 400
+# A connection is silent after four of its renewals of a second; the rest is for the request and a busy machine.
+SILENT_MS = 7_000
+# For as long a stream has been connected, and nothing was wrong, that is to be shown as connected.
+SETTLED_MS = 5_000
+# Until a function has written down what happened: one that stood still may first write that it is connected.
+WRITTEN_MS = 2_000
+FINAL = {"stopping", "stopped", "ended", "rejected", "broken"}
+
+
+@dataclass
+class Told:
+    """What the API said of a stream: events in its order, gaps that are not told as delivered, and each status."""
+
+    stored: list[int] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+    gaps: list[Span] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    """The events that it showed while the soak ran."""
+    statuses: list[tuple[int, int, str]] = field(default_factory=list)
+    """Each with when it was asked for and when the answer was there."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stream, what was told of it, the journal, when something was wrong, and when it was asked to stop."""
+
+    stream: str
+    told: Told
+    journal: Journal
+    troubles: Sequence[Span] = ()
+    away: Sequence[Span] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """The stream's kind."""
+        return KINDS[self.stream.partition(":")[0]]
+
+    @property
+    def missing(self) -> list[int]:
+        """The events between the first and the last that are not stored, and were wanted."""
+        stored = {*self.told.stored}
+        between = range(min(stored, default=0), max(stored, default=-1) + 1)
+        return [number for number in between if number not in stored and not _touch(self.happened(number), self.away)]
+
+    def happened(self, number: int) -> Span:
+        """When an event happened, up to when it was sent last."""
+        at_ms = number * INTERVAL_MS
+        return at_ms, max(at_ms, self.journal.sent[self.stream].get(number, 0))
+
+    def is_calm(self, from_ms: int, to_ms: int) -> bool:
+        """Whether nothing was wrong between two instants."""
+        return not _touch((from_ms, to_ms), [*self.troubles, *self.away])
+
+
+def _touch(span: Span, others: Sequence[Span], edge_ms: int = 0) -> bool:
+    return any(from_ms - edge_ms <= span[1] and span[0] <= to_ms + edge_ms for from_ms, to_ms in others)
+
+
+def lost(case: Case) -> Iterator[str]:
+    """Each event is stored, or lies in a gap; one that the upstream sends again is stored."""
+    if not case.told.stored:
+        yield "nothing is stored"
+    missing = case.missing
+    untold = [number for number in missing if not _touch(case.happened(number), case.told.gaps, EDGE_MS)]
+    if untold:
+        yield f"{len(untold)} of {len(missing)} missing events lie in no gap, {_runs(untold)}"
+    elif missing and case.kind.resumes:
+        yield f"{len(missing)} events are missing that the upstream would have sent again, {_runs(missing)}"
+
+
+def twice(case: Case) -> Iterator[str]:
+    """No event is stored twice."""
+    again = sorted(number for number, times in Counter(case.told.stored).items() if times > 1)
+    if again:
+        yield f"{len(again)} events are stored twice, {_runs(again)}"
+
+
+def torn(case: Case) -> Iterator[str]:
+    """Each event is stored as it was sent, and none that was not."""
+    yield from (f"torn: {event[:200]!r}" for event in case.told.torn[:3])
+    if never := sorted({*case.told.stored} - {*case.journal.sent[case.stream]}):
+        yield f"{len(never)} stored events were never sent, {_runs(never)}"
+
+
+def vanished(case: Case) -> Iterator[str]:
+    """What was shown once is there in the end."""
+    if gone := sorted({*case.told.seen} - {*case.told.stored}):
+        yield f"{len(gone)} events were shown and are gone, {_runs(gone)}"
+
+
+def order(case: Case) -> Iterator[str]:
+    """In a log the events of an upstream that resumes lie in their order."""
+    if case.kind.is_log and case.kind.resumes and case.told.stored != sorted(case.told.stored):
+        yield "its log is out of order"
+
+
+def status(case: Case) -> Iterator[str]:
+    """No status contradicts who was connected for longer than it takes to write that down, nor is final by itself."""
+    since_ms = 0
+    for asked_ms, answered_ms, word in case.told.statuses:
+        if word in FINAL and not _touch((asked_ms, answered_ms), case.away):
+            yield f"{word} at {_at(answered_ms)}, which nobody asked for"
+        wrong = _contradiction(case, asked_ms, answered_ms, word)
+        since_ms = (since_ms or asked_ms) if wrong else 0
+        if wrong and answered_ms - since_ms > WRITTEN_MS:
+            yield f"{word} at {_at(answered_ms)}, and {wrong}"
+
+
+def _contradiction(case: Case, asked_ms: int, answered_ms: int, word: str) -> str:
+    if word == "running":
+        is_bare = max(case.journal.counts(case.stream, asked_ms - SILENT_MS, answered_ms)) == 0
+        return f"nobody was connected for {SILENT_MS / 1000:g} s" if is_bare else ""
+    from_ms = asked_ms - SETTLED_MS
+    is_connected = min(case.journal.counts(case.stream, from_ms, answered_ms)) > 0 and case.is_calm(
+        from_ms, answered_ms
+    )
+    return f"somebody was connected for {SETTLED_MS / 1000:g} s" if is_connected and word not in FINAL else ""
+
+
+def gaps(case: Case) -> Iterator[str]:
+    """Each gap that is not told as delivered has a reason: an event that is missing, nobody connected, or a trouble."""
+    missing = [case.happened(number) for number in case.missing]
+    for from_ms, to_ms in case.told.gaps:
+        if any(_touch(happened, [(from_ms, to_ms)]) for happened in missing):
+            continue
+        what = f"a gap of {to_ms - from_ms} ms at {_at(from_ms)}"
+        if case.kind.resumes:
+            yield f"{what}, of which all was delivered"
+            continue
+        is_bare = min(case.journal.counts(case.stream, from_ms - EDGE_MS, to_ms + EDGE_MS)) == 0
+        if not is_bare and case.is_calm(from_ms - SETTLED_MS, to_ms):
+            yield f"{what}, and somebody was connected throughout"
+
+
+def limit(case: Case) -> Iterator[str]:
+    """Where two are forbidden there are never two, unless a function that is dead or frozen still holds a socket."""
+    most = {"forbids": 1, "tolerates": 2, "evicts": 2}[case.kind.overlap]
+    for at_ms, count in case.journal.connected[case.stream]:
+        if count > most and case.is_calm(at_ms - SETTLED_MS, at_ms):
+            yield f"{count} connections at {_at(at_ms)}"
+
+
+RULES: tuple[Callable[[Case], Iterator[str]], ...] = (lost, twice, torn, vanished, order, status, gaps, limit)
+
+
+def judge(case: Case) -> list[str]:
+    """Each contradiction as a sentence that begins with the stream and the rule."""
+    return [f"{case.stream}: {rule.__name__}: {sentence}" for rule in RULES for sentence in rule(case)]
+
+
+def _at(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    return f"from {_at(numbers[0] * INTERVAL_MS)} to {_at(numbers[-1] * INTERVAL_MS)}"

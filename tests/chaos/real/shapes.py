@@ -1,0 +1,152 @@
+"""The streams of the soak: each kind of upstream and profile, once with functions of its own and once in a group.
+
+Event n of every stream happens at n times `INTERVAL_MS` after the epoch, and its text follows from n. The journal holds
+who was connected and what was sent, by the stream's id. Invariant: it is written where the bytes leave the upstream, so
+it owes nothing to what is tested.
+"""
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from local.upstreams.behaviours import SSE, Behaviour
+from local.upstreams.clockwork import now_ms
+from tests.planted.table import ROOT, Change, changed
+from tests.projects import changed as replaced
+from tests.projects import copied
+
+INTERVAL_MS = 250
+# Long enough to be cut anywhere, and of more than ASCII.
+_TEXT = '{"n": <n>, "at_ms": <at_ms>, "pad": "' + "0123456789 é\u2028😀" * 40 + '"}'
+_NUMBER = re.compile(rb'\{"n": ([0-9]+), "at_ms"')
+SETTINGS = (("function_timeout_s: 8 ", "function_timeout_s: 50 "), ("wait_s: 4 ", "wait_s: 35 "))
+GROUPED = ("streams_per_function: 1 ", "streams_per_function: 5 ")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How an upstream speaks, what it does with a second connection, and what else the profile says."""
+
+    framing: str
+    overlap: str
+    resumes: bool = False
+    more: str = ""
+
+    @property
+    def is_log(self) -> bool:
+        """Whether events lie in a log, in their order."""
+        return "log" in self.more
+
+    def behaviour(self) -> Behaviour:
+        """The upstream. Where the profile says that it forbids two it serves both, and the journal shows them."""
+        before, after, media_type = _WIRE[self.framing]
+        behaviour = Behaviour(
+            event=before + _TEXT + after,
+            media_type=media_type,
+            heartbeat="\n",
+            interval_ms=INTERVAL_MS,
+            has_key=False,
+            second="evicts" if self.overlap == "evicts" else "serves",
+        )
+        if not self.resumes:
+            return behaviour
+        return replace(behaviour, resume=("header", "last-event-id") if self.framing == "sse" else ("query", "since"))
+
+    def profile(self, name: str) -> str:
+        """The profile's text."""
+        resume = '{ header = "Last-Event-ID" }' if self.framing == "sse" else '{ query = "since" }'
+        return (
+            f'address = "${{UPSTREAM_DEMO}}/{name}/{{name}}"\nallow_private = true\nframing = "{self.framing}"\n'
+            f'connect_timeout_s = 4\nstall_after_s = 3\noverlap = "{self.overlap}"\n{self.more}'
+            f"resume = {resume if self.resumes else _NONE}\n"
+        )
+
+
+_NONE = '"none"'
+_LOG = 'store = "log"\nflush_s = 0.5\n'
+KINDS: Mapping[str, Kind] = {
+    "ids-evict": Kind("sse", "evicts", True),
+    "ids-log": Kind("sse", "evicts", True, _LOG),
+    "ids-forbid": Kind("sse", "forbids", True),
+    "lines-since": Kind("ndjson", "tolerates", True, 'key = "$.n"\ncursor = "$.n"\noverlap_s = 1\n'),
+    "live": Kind("sse", "tolerates"),
+    "live-evict": Kind("sse", "evicts"),
+    "live-log": Kind("ndjson", "tolerates", False, _LOG),
+    "live-forbid": Kind("json-seq", "forbids"),
+    "live-hot": Kind("ndjson", "tolerates", False, 'standby = "hot"\nkey = "$.n"\n'),
+    "live-length": Kind("length", "tolerates"),
+}
+ALONE = [f"{kind}:alone" for kind in KINDS]
+TOGETHER = [f"{kind}:group" for kind in KINDS]
+STREAMS = [*ALONE, *TOGETHER]
+
+
+def text(number: int) -> str:
+    """What event `number` says, in every shape."""
+    return _TEXT.replace("<at_ms>", str(number * INTERVAL_MS)).replace("<n>", str(number))
+
+
+def place_of(stream: str) -> str:
+    """Where the upstream has a stream: the path without its first slash."""
+    return stream.replace(":", "/")
+
+
+# What stands around an event's text, by framing, and the Content-Type.
+_WIRE = {
+    "sse": ("id: <n>\ndata: ", "\n\n", SSE),
+    "ndjson": ("", "\n", "application/x-ndjson"),
+    "json-seq": ("\x1e", "\n", "application/json-seq"),
+    "length": (f"{len(text(now_ms() // INTERVAL_MS).encode())}\n", "", "application/json"),
+}
+
+
+@dataclass
+class Journal:
+    """What the upstream did; instants are epoch milliseconds, and the wall clock of this machine is everyone's."""
+
+    connected: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(lambda: [(0, 0)]))
+    """By stream each change of how many are connected."""
+    sent: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    """By stream when each event was sent last."""
+
+    def watch(self, place: str, count: int) -> None:
+        """Writes down a change of a stream's connections."""
+        self.connected[place.replace("/", ":")].append((now_ms(), count))
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The application, with what it sends written down."""
+
+        async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+            sent = self.sent[scope.get("path", "")[1:].replace("/", ":")]
+
+            async def noted(message: Message) -> None:
+                for number in _NUMBER.findall(message.get("body", b"")):
+                    sent[int(number)] = now_ms()
+                await send(message)
+
+            await app(scope, receive, noted)
+
+        return noting
+
+    def counts(self, stream: str, from_ms: int, to_ms: int) -> list[int]:
+        """How many were connected to a stream at any time between the two instants."""
+        changes = self.connected[stream]
+        first = bisect_right(changes, from_ms, key=lambda change: change[0]) - 1
+        return [count for at_ms, count in changes[first:] if at_ms <= to_ms]
+
+
+def project(folder: Path, changes: Iterable[Change]) -> Path:
+    """A copy of the project with these profiles, whose functions live for 50 s, and with defects planted in it."""
+    settings = copied(folder) / "env" / "test.yml"
+    for change in SETTINGS:
+        replaced(settings, change)
+    for path, planted in changed(changes).items():
+        (folder / path.relative_to(ROOT)).write_text(planted)
+    for name, kind in KINDS.items():
+        (folder / "env" / "streams" / f"{name}.toml").write_text(kind.profile(name))
+    return folder

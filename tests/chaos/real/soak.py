@@ -1,0 +1,250 @@
+"""The soak: the local service keeps streams of every shape while its processes, network and disk fail.
+
+`make soak MINUTES=20 SEED=7`; the seed gives the faults and their order. Meanwhile statuses and new events are read by
+the API, and in the end everything is compared with the upstream's journal (`judge.py`). Invariant: an end by Ctrl-C is
+judged as any other.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from local.permissions import guard
+from local.upstreams.clockwork import now_ms
+from states_language.server.journals import Journals
+from tests.chaos.real.faults import FAULTS, Scene, plan, rest
+from tests.chaos.real.judge import Case, Told, judge
+from tests.chaos.real.proxy import Proxy
+from tests.chaos.real.shapes import ALONE, GROUPED, INTERVAL_MS, KINDS, STREAMS, TOGETHER, Journal, project, text
+from tests.harness import Service
+from tests.planted.table import Change
+from tests.projects import changed
+from tests.real.upstream import serving
+
+# After so many faults all streams are to store again, and nothing goes wrong for a while.
+FAULTS_IN_A_ROW = 4
+CALM_S = 12.0
+# A lane that waits after a drop takes longer; what is sound takes three, and ten on a busy machine.
+RECOVERED_WITHIN_S = 25.0
+# A gap is told as delivered once the connection behind it has lived half as long again as it was behind.
+CLOSED_WITHIN_S = 60.0
+
+
+@dataclass
+class Soak:
+    """A soak that runs: what was told so far, when something was wrong, and which rules were broken meanwhile."""
+
+    scene: Scene
+    began_s: float = field(default_factory=time.monotonic)
+    told: dict[str, Told] = field(default_factory=lambda: {stream: Told() for stream in STREAMS})
+    troubles: list[tuple[int, int]] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def say(self, line: str) -> None:
+        """Prints a line of progress."""
+        print(f"{time.monotonic() - self.began_s:7.1f} s  {line}", flush=True)
+
+    # --- what the API says --------------------------------------------------------------------------------------------
+
+    def ask(self, path: str) -> Any:
+        """The JSON of a GET below /connections, None where the service is not there or cannot answer now."""
+        with contextlib.suppress(OSError, HTTPException, ValueError):
+            code, answer = self.scene.service.ask("GET", path)
+            return answer if code == 200 else None
+        return None
+
+    def sample(self) -> None:
+        """Reads the statuses again and again, until it is over."""
+        while not self.over.wait(0.3):
+            asked_ms, listed = now_ms(), self.ask("?limit=1000")
+            for one in listed["streams"] if listed else ():
+                self.told[one["stream"]].statuses.append((asked_ms, now_ms(), one["status"]))
+
+    def follow(self) -> None:
+        """Reads the new events of one stream after the other, until it is over."""
+        after: dict[str, str] = {}
+        for stream in itertools.cycle(STREAMS):
+            page = self.ask(f"{stream}/events?limit=1000{after.get(stream, '')}")
+            for event in page["events"] if page else ():
+                self.told[stream].seen += numbers(event, [])
+                after[stream] = f"&after={event['position']}"
+            if self.over.wait(0.05):
+                return
+
+    def pages(self, stream: str, what: str) -> Iterator[Any]:
+        """All of a stream's events or gaps."""
+        after = ""
+        while after is not None:
+            page = self.ask(f"{stream}/{what}?limit=1000{after and f'&after={after}'}")
+            assert page is not None, f"the API does not answer: {self.scene.service.log}"
+            yield from page[what]
+            after = page["next"]
+
+    def read_gaps(self, stream: str) -> list[tuple[int, int]]:
+        """The gaps of a stream that are not told as delivered; an open one ends now."""
+        return [
+            (_ms(gap["from_at"]), _ms(gap["to_at"]) if gap["to_at"] else now_ms())
+            for gap in self.pages(stream, "gaps")
+            if gap["state"] in ("open", "lost")
+        ]
+
+    # --- the course ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Starts the streams, and returns once each has stored an event and saved its cursor."""
+        self.scene.start()
+        for stream in ALONE:
+            self.scene.service.post(stream)
+        changed(self.scene.service.project / "env" / "test.yml", GROUPED)
+        self.scene.service.end()
+        self.scene.start()
+        for stream in TOGETHER:
+            self.scene.service.post(stream)
+        for reader in (self.sample, self.follow):
+            threading.Thread(target=reader, daemon=True).start()
+        self.settle(now_ms())
+        groups = Counter(one.get("group", "") for one in self.ask("?limit=1000")["streams"])
+        assert groups == {"": len(ALONE), "#1": 5, "#2": 5}, groups
+        self.say(f"{len(STREAMS)} streams of {len(KINDS)} kinds store events, half of them in groups")
+
+    def go_wrong(self, seed: int, until_s: float) -> None:
+        """Lets one fault after the other happen; after some of them, each stream has to recover."""
+        since_ms = now_ms()
+        for count, step in enumerate(plan(seed), 1):
+            if time.monotonic() > until_s:
+                return
+            self.say(f"{step.fault:<20} {step.lasts_s:.1f} s, {step.which:.2f}")
+            self.done[step.fault] += 1
+            # It lasts until they have recovered, also where it is interrupted.
+            self.troubles.append((since_ms, 10**15))
+            FAULTS[step.fault](self.scene, step)
+            rest(step.rest_s)
+            if count % FAULTS_IN_A_ROW == 0:
+                self.settle(since_ms)
+                rest(CALM_S)
+                since_ms = now_ms()
+
+    def settle(self, since_ms: int) -> None:
+        """Waits until each stream has stored an event that happens from now on; ends the trouble."""
+        number, end_s, waiting = now_ms() // INTERVAL_MS + 1, time.monotonic() + RECOVERED_WITHIN_S, STREAMS
+        while waiting and time.monotonic() < end_s:
+            rest(0.5)
+            waiting = [stream for stream in waiting if max(self.told[stream].seen[-50:], default=0) < number]
+        if waiting:
+            self.scene.broken.append(f"not connected again within {RECOVERED_WITHIN_S:g} s: {', '.join(waiting)}")
+        self.troubles = [span for span in self.troubles if span[0] < since_ms] + [(since_ms, now_ms())]
+        self.say(
+            f"{sum(len(told.seen) for told in self.told.values())} events; {len(waiting)} streams are not connected"
+        )
+
+    def collect(self) -> None:
+        """Reads all events, and the gaps once those that an upstream can close are closed."""
+        self.settle(self.troubles[-1][0] if self.troubles else now_ms())
+        end_s = time.monotonic() + CLOSED_WITHIN_S
+        self.say("waits until what is delivered is told so")
+        rest(CALM_S)
+        resuming = [stream for stream in STREAMS if KINDS[stream.partition(":")[0]].resumes]
+        while time.monotonic() < end_s and any(self.read_gaps(stream) for stream in resuming):
+            rest(2)
+        self.over.set()
+        for stream, told in self.told.items():
+            told.gaps = self.read_gaps(stream)
+            for event in self.pages(stream, "events"):
+                told.stored += numbers(event, told.torn)
+
+    def verdict(self, data: Path) -> int:
+        """Prints what was seen in plain words; returns the exit status."""
+        broken, records = self.scene.broken, Journals(data / "executions")
+        for record in records.read():
+            ids = [event["id"] for event in records.history(record.path)]
+            if ids != [*range(1, len(ids) + 1)]:
+                broken.append(f"the history of {record.path.name} has a hole")
+        away, told = self.scene.away, self.told.values()
+        cases = [Case(*one, self.scene.journal, self.troubles, away.get(one[0], ())) for one in self.told.items()]
+        broken += [sentence for case in cases for sentence in judge(case)]
+        faults = ", ".join(f"{count} {name}" for name, count in sorted(self.done.items()))
+        stored, gaps, read = (sum(len(getattr(one, name)) for one in told) for name in ("stored", "gaps", "statuses"))
+        held = "Nothing lost outside a gap, nothing twice, nothing torn, and no status contradicts the journal."
+        print(
+            *(f"BROKEN {sentence}" for sentence in broken),
+            f"{sum(self.done.values())} faults: {faults}.",
+            f"{stored} events stored, {sum(len(one.missing) for one in cases)} missing, {gaps} gaps, {read} statuses.",
+            f"{len(broken)} contradictions." if broken else held,
+            sep="\n",
+        )
+        return int(bool(broken))
+
+
+def numbers(event: dict[str, Any], torn: list[str]) -> list[int]:
+    """The number of a stored event; none of one that is not as it was sent, which joins `torn`."""
+    data = event.get("data", "bytes")
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        number: int = json.loads(data)["n"]
+        if data == text(number):
+            return [number]
+    torn.append(data)
+    return []
+
+
+def _ms(instant: str) -> int:
+    return round(datetime.fromisoformat(instant).timestamp() * 1000)
+
+
+@contextlib.contextmanager
+def soaking(folder: Path, changes: Iterable[Change]) -> Iterator[Soak]:
+    """Yields a soak whose streams all store; afterwards nothing of it is left running."""
+    journal = Journal()
+    with contextlib.ExitStack() as stack:
+        behaviours = {name: kind.behaviour() for name, kind in KINDS.items()}
+        upstreams, port = stack.enter_context(serving(journal.watch, behaviours, journal.around))
+        proxy = stack.enter_context(contextlib.closing(Proxy(port)))
+        # The functions reach the database by themselves, so that its faults are theirs.
+        variables = {"UPSTREAM_DEMO": f"http://127.0.0.1:{proxy.port}", guard.SETTING: ""}
+        service = Service(folder, project(folder / "project", changes), **variables)
+        soak = Soak(Scene(service, upstreams, journal, proxy))
+        try:
+            soak.begin()
+            yield soak
+        finally:
+            soak.over.set()
+            if service.process is not None and service.process.poll() is None:
+                service.end()
+
+
+def main(arguments: list[str], changes: Iterable[Change] = ()) -> int:
+    """Soaks for some minutes, with defects planted; returns 0, or 1 for contradictions, whose folder is kept."""
+    parser = argparse.ArgumentParser(prog="make soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    asked = parser.parse_args(arguments)
+    folder = Path(tempfile.mkdtemp(prefix="streamkeeper-soak-"))
+    print(f"SEED={asked.seed} MINUTES={asked.minutes:g}, in {folder}", flush=True)
+    with soaking(folder, changes) as soak:
+        try:
+            soak.go_wrong(asked.seed, time.monotonic() + asked.minutes * 60)
+        except KeyboardInterrupt:
+            soak.say("Ctrl-C: no more faults; what was seen is judged")
+        soak.collect()
+        status = soak.verdict(folder / "data")
+    if status == 0:
+        shutil.rmtree(folder)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

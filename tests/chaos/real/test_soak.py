@@ -1,0 +1,75 @@
+"""The soak finds what it is to find: each rule a case that breaks it, and two minutes of it three planted defects."""
+
+import itertools
+
+import pytest
+
+from tests.chaos.real import soak
+from tests.chaos.real.faults import FAULTS, plan
+from tests.chaos.real.judge import Case, Told, judge
+from tests.chaos.real.shapes import INTERVAL_MS, Journal
+from tests.planted.table import rows
+
+
+def told(stored: range | list[int] = range(100), word: str = "running", **more: object) -> Told:
+    """What is told of a stream of a hundred events, in whose time its status was read once a second."""
+    statuses = [(at_ms, at_ms + 10, word) for at_ms in range(8_000, 25_000, 1_000)]
+    return Told(**{"stored": [*stored], "statuses": statuses, **more})  # type: ignore[arg-type]
+
+
+def case(stream: str, what: Told, *connected: tuple[int, int]) -> Case:
+    """A stream whose hundred events were sent, and that was connected all the time, or as it is said."""
+    journal = Journal()
+    journal.sent[stream].update({number: number * INTERVAL_MS for number in range(100)})
+    journal.connected[stream].extend(connected or [(0, 1)])
+    return Case(stream, what, journal)
+
+
+HOLE = [*range(40), *range(60, 100)]
+CASES = [
+    ("nothing", case("live:a", told())),
+    ("nothing", case("live:a", told(HOLE, gaps=[(9_900, 15_000)]))),
+    ("lost", case("live:a", told(HOLE, gaps=[(9_900, 12_000)]))),
+    ("lost", case("ids-evict:a", told(HOLE, gaps=[(9_900, 15_000)]))),
+    ("twice", case("live:a", told([*range(100), 7]))),
+    ("torn", case("live:a", told(torn=['{"n": 1, "at']))),
+    ("torn", case("live:a", told(range(101)))),
+    ("vanished", case("live:a", told(range(90), seen=[99]))),
+    ("order", case("ids-log:a", told([1, 0, *range(2, 100)]))),
+    ("status", case("live:a", told(), (0, 1), (9_000, 0))),
+    ("status", case("live:a", told(word="rejected"))),
+    ("status", case("live:a", told(word="reconnecting"))),
+    ("gaps", case("ids-evict:a", told(gaps=[(9_900, 15_000)]), (0, 1), (9_900, 0), (15_000, 1))),
+    ("gaps", case("live:a", told(gaps=[(9_900, 15_000)]))),
+    ("limit", case("live-forbid:a", told(), (0, 1), (9_000, 2))),
+]
+
+
+@pytest.mark.parametrize(("rule", "found"), CASES)
+def test_each_rule_is_broken_by_what_it_forbids(rule: str, found: Case) -> None:
+    """By that alone, and what is as it should be breaks none."""
+    assert {sentence.split(": ")[1] for sentence in judge(found)} == {rule} - {"nothing"}
+
+
+def test_a_seed_gives_the_same_faults_again() -> None:
+    """Each kind once before any comes again."""
+    steps = [*itertools.islice(plan(7), 2 * len(FAULTS))]
+    assert steps == [*itertools.islice(plan(7), 2 * len(FAULTS))]
+    assert sorted(step.fault for step in steps) == sorted([*FAULTS] * 2)
+
+
+@pytest.mark.long
+def test_two_minutes_of_faults_contradict_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing lost outside a gap, nothing twice, nothing torn, no status that contradicts the journal."""
+    assert soak.main(["--minutes", "2"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_a_minute_of_faults_shows_planted_defects(capsys: pytest.CaptureFixture[str]) -> None:
+    """A second connection where two are forbidden, a lane that waits after a drop, a stop that is not heeded."""
+    defects = [row for row in rows() if row.real]
+    assert len(defects) == 3
+    assert soak.main(["--minutes", "1", "--seed", "165"], [change for row in defects for change in row.changes]) == 1
+    said = capsys.readouterr().out
+    for sentence in (": limit: 2 connections", "not connected again within", "after a stop was requested"):
+        assert sentence in said
