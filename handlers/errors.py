@@ -16,7 +16,7 @@ class StreamTakenOver(StreamkeeperError):
 class StreamDropped(StreamkeeperError):
     """The upstream closed early, reset, stalled, was truncated, answered 5xx or could not be reached.
 
-    Or it refused in a way that may pass (401, 403 or 404), and not for long enough yet.
+    Or it refused the request, and not for long enough yet; or a secret of the profile cannot be read.
     """
 
 
@@ -37,7 +37,7 @@ class RenewalDue(StreamkeeperError):
 
 
 class StreamRejected(StreamkeeperError):
-    """The upstream refused in a way that a retry cannot help (400, 402, 410 …; 401, 403, 404 for too long)."""
+    """The upstream has refused, and nobody was connected, for all of the profile's `reject_after`."""
 
 
 class StoreUnavailable(StreamkeeperError):

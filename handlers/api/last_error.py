@@ -114,7 +114,8 @@ def _next_try(
 
 def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:
     """From when on a refusal that goes on ends the stream; None where it has passed, or this is no such refusal."""
-    is_passing = one.http_status > 0 and not one.is_rejected and rest.kind == "refused"
+    is_refused = one.http_status > 0 or one.ended_by in ("unreadable", "rejected")
+    is_passing = is_refused and not one.is_rejected and rest.kind == "refused"
     is_wanted = status in status_words.CLAIMED and status != "stopping"
     # A POST ends a row of refusals, and the next one begins with the next refusal.
     is_known = rest.refused_since_ms >= connections.lease.started_at_ms and rest.final_ms > connections.now_ms

@@ -1,8 +1,9 @@
 """Reads the secrets that a profile refers to, from Secrets Manager and from the Parameter Store.
 
-A secret that is missing or forbidden raises StreamRejected, since only the user can fix it; any other failure raises
-StreamDropped, since it passes. Powertools caches each value for a minute; it is imported with the first reference,
-since few profiles have one. Invariant: no message and no log holds a value; they hold the secret's name.
+A secret that is missing or forbidden raises StreamRejected: its stream is refused until somebody mends that
+(`performer.py`). Any other failure raises StreamDropped. Powertools caches each value for a minute; it is imported with
+the first reference, since few profiles have one. Invariant: no message and no log holds a value; they hold the
+secret's name.
 """
 
 import json

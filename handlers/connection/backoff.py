@@ -1,11 +1,13 @@
 """Decides how long a stream's upstream is left alone after a connection failed, and how that grows.
 
-Four kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (an answer
-that a retry may better), `throttled` (429 or 420), `refused` (401, 403 or 404). Invariant: a rest is never shorter than
-what the upstream requested, in Retry-After or as its reconnection time, and failures in a row never shorten it.
+Four kinds of failure have their own pace: `network` (nothing was answered, or the connection broke), `http` (5xx, 408
+or 425), `throttled` (429 or 420), `refused` (any other answer that is no stream, and a request that cannot be made).
+Invariant: a rest is never shorter than what the upstream requested, in Retry-After or as its reconnection time, and
+failures in a row never shorten it.
 
-A refusal may pass: a key is being rotated, a gateway restarts. So the refusals in a row are counted from the first of
-them on, and the upstream is asked again, at growing distances, until the profile's `reject_after` is over:
+A refusal may pass: a key is being rotated, a gateway shows a page of maintenance. So the refusals in a row are counted
+from the first of them on, and the upstream is asked again, at growing distances, until the profile's `reject_after` is
+over:
 
     reject_after = 300
       0 s  403    asked again at 1.2 s, final at 300 s
@@ -138,7 +140,9 @@ def refused(before: Rest, refusal: Refusal, now_ms: int, pace: Pace, jitter: flo
     since = max(refusal.since_ms, before.refused_since_ms)
     final_ms = since + refusal.limit_ms
     failures = before.failures + 1 if before.kind == "refused" else 1
-    rest_ms = min(round(pace.rest_ms(failures) * (1 + JITTER * jitter)), max(final_ms - now_ms, 0))
+    rest_ms = round(pace.rest_ms(failures) * (1 + JITTER * jitter))
+    if final_ms > now_ms:  # not so where it is not final because another connection is open
+        rest_ms = min(rest_ms, final_ms - now_ms)
     asked_ms = max(round(1000 * (asked_s or 0)), before.reconnection_ms)
     until_ms = now_ms + max(asked_ms, rest_ms)
     return Rest("refused", failures, until_ms, before.reconnection_ms, refused_since_ms=since, final_ms=final_ms)

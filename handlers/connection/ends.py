@@ -6,8 +6,9 @@ connects again at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from handlers.connection.backoff import Refusal
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Closed
 from handlers.connection.lease import Lease, LeaseView
@@ -31,11 +32,28 @@ def refused(lease: Lease) -> Outcome:
 
 
 def dropped(closed: Closed, was_connected: bool) -> Outcome:
-    """Returns the end of one that the network ended, should the lease not explain it."""
+    """Returns the end of one that the network ended, should the lease not explain it.
+
+    StreamRejected stands for a request that cannot be made; `judged` decides whether that is final.
+    """
     detail = f": {closed.detail}" if closed.detail else ""
     verb = "closed" if was_connected else "not opened"
     error = "StreamRejected" if closed.reason == "rejected" else "StreamDropped"
     return Outcome(error, "", f"the stream was {verb} ({closed.reason}){detail}", detail=closed.detail)
+
+
+def judged(outcome: Outcome, refusal: Refusal, now_ms: int, *, is_alone: bool) -> Outcome:
+    """Returns the end of one that was refused: StreamDropped, as long as that may pass.
+
+    `is_alone` is whether no other connection of the stream is open: nothing is final before.
+    """
+    lasted_ms = now_ms - refusal.since_ms
+    left_s = (refusal.limit_ms - lasted_ms) / 1000
+    if is_alone and left_s <= 0:
+        lasted = f" for {lasted_ms / 1000:.0f} s" if refusal.limit_ms else ""
+        return replace(outcome, message=f"{outcome.message}{lasted}: a retry cannot help", retry_after_s=None)
+    until = f"if it goes on for {left_s:.0f} s" if left_s > 0 else "once no other connection is open"
+    return replace(outcome, error="StreamDropped", message=f"{outcome.message}: final {until}")
 
 
 def taken_over(lease: Lease, is_superseded: bool) -> Outcome:

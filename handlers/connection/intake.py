@@ -123,16 +123,13 @@ class Intake:
         self._waiting: Waiting | None = None  # None where each event is an item
         self.due_ms: int | None = None  # when what waits is to be written; None where nothing waits
 
-    def answer(self, now_ms: int, opened: Opened, record: Record, refused_ms: int) -> tuple[list[Effect], End | None]:
-        """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so.
-
-        `refused_ms` is for how long the upstream has refused the stream, if it does now.
-        """
+    def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
+        """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
         meaning = self._profile.meaning(opened.status)
         if record.resumed and is_expired(self._profile, opened.status):
             self._discards = True
             return [], self._cursor_expired(now_ms, record, record.liveness.heard_ms, None)
-        refusal = judge(self._profile, opened, meaning, refused_ms)
+        refusal = judge(self._profile, opened, meaning)
         if refusal is not None:
             self._discards = True
             return [], End(refusal, refused_as(refusal))

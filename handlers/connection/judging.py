@@ -21,34 +21,31 @@ MOST_RETRY_AFTER_S = 86_400.0
 _NOT_OF_THE_CURSOR = frozenset({401, 402, 403, 405, 407})
 
 
-def judge(profile: Profile, opened: Opened, meaning: Meaning, refused_ms: int) -> Outcome | None:
+def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
     """Returns why the answer is not a connection, or None when it is one.
 
-    `refused_ms` is for how long the upstream has refused the stream, if it does now.
+    StreamRejected stands for a refusal; `ends.judged` decides whether it is final.
     """
     status = opened.status
     if meaning == "ended":
         return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
+    wait_s = _retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
     if meaning == "success":
         if what := refuses(profile.framing, opened.headers.get("content-type")):
-            return Outcome("StreamRejected", "", f"the upstream answered with {what}")
+            return _unreadable(f"the upstream answered with {what}", wait_s)
         try:
             content_codings.coding(opened.headers.get("content-encoding"))
         except content_codings.UnknownCoding as error:
-            return Outcome("StreamRejected", "", str(error))
+            return _unreadable(str(error), wait_s)
         return None
-    wait_s = _retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
     if meaning == "throttled":
         return Outcome("StreamThrottled", "", f"the upstream answered {status}", wait_s, status)
-    if meaning == "dropped":
-        return Outcome("StreamDropped", "", f"the upstream answered {status}", wait_s, status)
-    if meaning == "refused" and refused_ms < profile.reject_after_ms:
-        left_s = (profile.reject_after_ms - refused_ms) / 1000
-        message = f"the upstream answered {status}: final if it goes on for {left_s:.0f} s"
-        return Outcome("StreamDropped", "", message, wait_s, status)
-    lasted = f" for {refused_ms / 1000:.0f} s" if meaning == "refused" and profile.reject_after_ms else ""
-    message = f"the upstream answered {status}{lasted}: a retry cannot help"
-    return Outcome("StreamRejected", "", message, http_status=status)
+    name = "StreamDropped" if meaning == "dropped" else "StreamRejected"
+    return Outcome(name, "", f"the upstream answered {status}", wait_s, status)
+
+
+def _unreadable(message: str, wait_s: float | None) -> Outcome:
+    return Outcome("StreamRejected", "", message, wait_s, detail=message)
 
 
 def refused_as(outcome: Outcome) -> str:
@@ -61,14 +58,15 @@ def refused_as(outcome: Outcome) -> str:
 def is_expired(profile: Profile, status: int) -> bool:
     """Returns whether an answer to a request that carried a cursor refuses that cursor.
 
-    Where the profile left it to the default to send one, this upstream may know nothing of it: a refusal that a request
-    without a cursor may not get is taken for one of the cursor, so the next request is made without.
+    410 does, unless the profile says otherwise. Where the profile left it to the default to send one, this upstream may
+    know nothing of it: a refusal that a request without a cursor may not get is taken for one of the cursor, so the
+    next request is made without.
     """
     meaning = profile.meaning(status)
     if meaning == "expired":
         return True
     is_default = profile.resume is not None and profile.resume.is_default and status not in dict(profile.statuses)
-    return is_default and meaning in ("refused", "rejected") and status >= 400 and status not in _NOT_OF_THE_CURSOR
+    return is_default and meaning == "refused" and status >= 400 and status not in _NOT_OF_THE_CURSOR
 
 
 def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:

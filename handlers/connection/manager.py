@@ -240,18 +240,27 @@ class Manager:
         is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
         if not is_alone and (afresh := self._intake.afresh(now_ms, opened.status, self._record)):
             return afresh
-        since_ms = refused_since_ms(self._rest, self._lease, self._connected_ms, now_ms)
-        effects, end = self._intake.answer(now_ms, opened, self._record, now_ms - since_ms)
+        effects, end = self._intake.answer(now_ms, opened, self._record)
         if end is not None:
-            if end.ended_by == "refused" and self._profile.meaning(opened.status) == "refused":
-                self.refusal = Refusal(since_ms, self._profile.reject_after_ms)
-            return [*effects, *self._leave(now_ms, end.outcome, end.ended_by, ask_lease=end.asks_lease)]
+            outcome = end.outcome
+            if outcome.error == "StreamRejected":
+                # The profile's own word for a status is final where nobody else is connected.
+                is_final = self._profile.meaning(opened.status) == "rejected"
+                outcome = self._refused(now_ms, outcome, 0 if is_final else self._profile.reject_after_ms)
+            return [*effects, *self._leave(now_ms, outcome, end.ended_by, ask_lease=end.asks_lease)]
         # Claim, open, mark: an older connection that the upstream ends meanwhile reads in the lease that it was
         # relieved, and does not come back to evict this one.
         self.phase = Phase.CONNECTED
         progress = self._record.save(now_ms, is_open=True)
         self.lease_due_ms = self._next_look_ms(now_ms)
         return [MarkConnected(self.fence, self.expires_at_ms(now_ms), progress), *effects]
+
+    def _refused(self, now_ms: int, outcome: Outcome, limit_ms: int) -> Outcome:
+        """Returns the end of one that the upstream refused, or for which no request can be made: final or not yet."""
+        since_ms = refused_since_ms(self._rest, self._lease, self._connected_ms, now_ms)
+        self.refusal = Refusal(since_ms, limit_ms)
+        is_alone = may_open(self._lease, self.fence, now_ms, self._invocation.died)
+        return ends.judged(outcome, self.refusal, now_ms, is_alone=is_alone)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -364,6 +373,8 @@ class Manager:
             self._record.closed(closed.reason)
             return self._drained(now_ms) if is_first else []
         outcome = ends.dropped(closed, self._record.opened_ms is not None)
+        if outcome.error == "StreamRejected":
+            outcome = self._refused(now_ms, outcome, self._profile.reject_after_ms)
         return self._leave(now_ms, outcome, closed.reason, ask_lease=outcome.error == "StreamDropped")
 
     # --- leaving ------------------------------------------------------------------------------------------------------

@@ -85,7 +85,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReadSecrets:
-    """Answered by the values of the profile's secrets; `anew` takes none that was kept. The next Open sends them."""
+    """Answered by the values of the profile's secrets; `anew` takes none that was kept. The next Open sends them.
+
+    Where one cannot be read it is answered by none, and the next Open by Closed.
+    """
 
     anew: bool = False
 

@@ -19,7 +19,7 @@ _STORE_DELAY_S, _DROP_DELAY_S = 2.0, 1.0
 # What a defect of a manager ends with; no function raises it.
 BROKEN = "Broken"
 # Errors of `handlers/errors.py` that come of performing a step: their messages are our own words.
-_NAMED = ("StreamRejected", "StreamDropped", "StoreUnavailable", "InvalidRequest")
+_NAMED = ("StreamDropped", "StoreUnavailable", "InvalidRequest")
 
 
 class NextStep(enum.Enum):

@@ -223,7 +223,10 @@ class Profile:
         return self.resume is not None and bool(cursor) and cursor != self.resume.fallback
 
     def meaning(self, status: int) -> Meaning:
-        """What an answer of this status means: the profile's word, or what HTTP says."""
+        """What an answer of this status means: the profile's word, or what HTTP says.
+
+        "expired" of a request without a cursor is a refusal; "rejected" is the profile's word alone.
+        """
         named = dict(self.statuses).get(status)
         if named is not None:
             return named
@@ -235,7 +238,7 @@ class Profile:
             return "throttled"
         if status >= 500 or status in (408, 425):
             return "dropped"
-        return "refused" if status in (401, 403, 404) else "rejected"
+        return "expired" if status == 410 else "refused"
 
     def address_for(self, stream_id: str) -> str:
         """The address of one stream without its secrets.

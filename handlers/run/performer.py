@@ -57,6 +57,7 @@ class _Stream(Generic[T]):
     steps: Steps[T]
     requests: Requests
     values: Secrets = field(default_factory=dict)
+    unsendable: str = ""  # why no request can be made of them
     upstream: Reader | None = None
     blocked_ms: int = 0
 
@@ -243,6 +244,9 @@ class Performer(Generic[T]):
             (self.connected.add if isinstance(step, MarkConnected) else self.connected.discard)(stream)
         try:
             match step:
+                case Open() if one.unsendable:
+                    self._answer(stream, Closed("rejected", one.unsendable))
+                    return
                 case Open(cursor):
                     self._open(stream, one, cursor)
                 case CloseUpstream():
@@ -291,11 +295,12 @@ class Performer(Generic[T]):
 
 
 def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> Secrets:
-    """The values, which the next Open sends; raises StreamRejected where no request can carry one."""
-    values = secrets.read(one.profile.secrets, anew=anew)
+    """The values, which the next Open sends; it is refused where one cannot be read, or no request can carry it."""
     try:
-        one.profile.request(one.invocation.stream_id, None, values)
-    except ProfileError as error:
-        raise StreamRejected(str(error)) from None
-    one.values = values
-    return values
+        one.values = secrets.read(one.profile.secrets, anew=anew)
+        one.profile.request(one.invocation.stream_id, None, one.values)
+    except (StreamRejected, ProfileError) as error:
+        one.values, one.unsendable = {}, str(error)
+    else:
+        one.unsendable = ""
+    return one.values

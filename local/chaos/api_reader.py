@@ -22,7 +22,7 @@ from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
 from local.chaos.invariants import end_word, over_as
 from local.chaos.losses import ledger, ledger_rows
-from local.chaos.schedule import SLOW_MS, requests
+from local.chaos.schedule import REFUSALS, SLOW_MS, requests
 from local.chaos.world import World
 from local.simulation.unreliable_clients import LATEST_MS
 
@@ -208,7 +208,7 @@ class ApiReader:
         until_ms = self._last_open_ms() + self._dead_after_ms + SLACK_MS + 2 * world.schedule.skew_ms
         reasons = {
             "ended": 204 in refused,
-            "rejected": bool(refused & {403, 404}),
+            "rejected": not refused.isdisjoint(REFUSALS),
             "broken": "broken" in ends,
             "stopping": "DELETE" in methods,
             "stopped": "DELETE" in methods,

@@ -7,7 +7,7 @@ place in time; a calm stream of a group is blamed for nothing that only others m
 from local.chaos import delivery_rules, stream_rules
 from local.chaos.group_world import Group, Member
 from local.chaos.losses import uncovered
-from local.chaos.schedule import requests
+from local.chaos.schedule import REFUSALS, requests
 from local.chaos.stream_rules import (
     COUNTED,
     Violation,
@@ -93,7 +93,7 @@ def _stuck(world: World) -> list[str]:
     if not keepers and member is None:
         return [] if over_as(world) else ["no execution runs and nobody stopped the stream"]
     if not keepers:
-        if not any(link.refused_with in (204, 403, 404) for link in world.upstream.links):
+        if not any(link.refused_with in (204, *REFUSALS) for link in world.upstream.links):
             return ["nobody stopped the stream, its upstream has not ended it, and it is in no group"]
         # An older function may be connected yet, and reads on.
         late = [link for link in world.upstream.links if link.asked_ms > quiet_at_ms + EFFECT_MS]

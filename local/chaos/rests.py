@@ -7,6 +7,7 @@ where its function checked after the failed one's had written that down, or shou
 import itertools
 
 from handlers.connection.backoff import JITTER, LIVED_MS, REFUSAL_PACE, TRY_MS, FailureKind
+from local.chaos.schedule import REFUSALS
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS
 from local.simulation.links import Link
@@ -15,8 +16,8 @@ from local.simulation.links import Link
 UNANSWERED = frozenset({"refused", "unreachable"})
 # How long before its end a connection has written at the latest that it is open.
 RENEWAL_MS = 2_000
-# Refusals that may pass.
-PASSING = frozenset({401, 403, 404})
+# Refusals, which may pass.
+PASSING = frozenset(REFUSALS)
 # What a connection that is begun in place must have left: one margin for leaving, and one to be worth an eviction.
 LEAST_MARGINS = 2
 
@@ -38,7 +39,7 @@ def most_ms(world: World) -> int:
 def _longest_after_refusals_ms(world: World) -> int:
     """The longest rest that refusals of the schedule may come to: it doubles, so it is as long as those before it."""
     refused_ms = sum(fault.for_ms for fault in world.schedule.faults if fault.kind == "rejection")
-    if not refused_ms or not world.schedule.reject_after_s:
+    if not refused_ms:
         return 0
     return round((1 + JITTER) * min(refused_ms + REFUSAL_PACE.rest_ms(1), 1000 * REFUSAL_PACE.max_s))
 
@@ -76,6 +77,8 @@ def hasty(world: World) -> list[str]:
         slack_ms = RENEWAL_MS + 2 * world.schedule.skew_ms + frozen_ms
         since_ms = max(refused_ms) - limit_ms + slack_ms
         lived_ms = [link.closed_ms or 0 for link in links if link.marked_ms and _life_ms(link) > slack_ms]
+        reading = [link for link in world.upstream.links if link.marked_ms and (link.over_ms or ended_ms) >= ended_ms]
+        lived_ms += [ended_ms for link in reading if (link.marked_ms or 0) < ended_ms - slack_ms]
         if min(refused_ms) > since_ms or max(lived_ms, default=0) > since_ms:
             texts.append(f"{name} was rejected before it was refused for {limit_ms / 1000:g} s without a pause")
     return texts

@@ -21,6 +21,9 @@ POLICIES = ("evicts", "tolerates", "forbids")
 # No fault begins before the first connection has had time to come, or after the last instant.
 FIRST_MS, LAST_MS = 500, 50_000
 MOST_FAULTS = 8
+# What an upstream refuses with; 200 is a page for people in place of the stream, and how often it is one.
+PAGE, PAGES = 200, 0.4
+REFUSALS = (403, 404, PAGE)
 # How long each request of a slow store takes. A holder that cannot renew its lease in time counts as dead, so where a
 # second connection is forbidden a store that is slower still would be a fault of the settings.
 SLOW_MS, SLOW_WHERE_FORBIDDEN_MS = (200, 400, 900, 1_800), 400
@@ -279,6 +282,8 @@ def drawn_schedule(seed: int, drawn: random.Random, kinds: list[str], count: int
     faults = []
     for kind in drawn.choices(kinds, [KINDS[kind][0] for kind in kinds], k=count):
         for_ms, value = KINDS[kind][1](drawn)
+        # Drawn apart: all else of a seed stays as it is.
+        value = PAGE if kind == "rejection" and random.Random(seed ^ for_ms).random() < PAGES else value
         faults.append(Fault(drawn.randrange(FIRST_MS, LAST_MS), kind, for_ms, value))
     return Schedule(
         seed=seed,

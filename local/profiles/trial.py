@@ -79,12 +79,14 @@ class Trial:
             self.ended = True
             self.say(_ENDS[Kind.EXPIRED])
             return
-        refusal = judge(self.profile, answer, self.profile.meaning(answer.status), refused_ms=0)
+        refusal = judge(self.profile, answer, self.profile.meaning(answer.status))
         if refusal is None and self.requested and not is_confirmed(self.profile, answer, self.requested):
             self.say("the answer does not begin after the cursor: a gap")
         if refusal is not None:
             self.ended = True
-            self.say(f"{refusal.error or refusal.status}: {refusal.message}")
+            # Whether it is final is for how long it has been so: a function decides that.
+            error = "refused" if refusal.error == "StreamRejected" else refusal.error
+            self.say(f"{error or refusal.status}: {refusal.message}")
 
     def frame(self, frame: Frame) -> None:
         """Prints one frame; nothing after an end counts."""

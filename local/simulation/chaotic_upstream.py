@@ -222,7 +222,8 @@ class ChaoticUpstream:
         asks = f" for {retry_after_s} s" if retry_after_s else ""
         self._say(f"  link {link.number} refused with {status}{asks}")
         link.closed_ms, link.refused_with, link.retry_after_s = self._clock.now_ms(), status, retry_after_s
-        link.client.arrived(link, Opened(status, {"retry-after": str(retry_after_s)} if retry_after_s else {}))
+        asked = {"retry-after": str(retry_after_s)} if retry_after_s else {}
+        link.client.arrived(link, Opened(status, {"content-type": "text/html"} | asked))
 
     def _hang_up(self, link: Link, reason: str) -> None:
         if link.closed_ms is None:

@@ -64,7 +64,7 @@ class Memory:
             resume["reach_s"] = reach_ms // 1000
         if self.word == "frame":
             resume["expired"] = {"event": GONE}
-        return {"resume": resume} | ({"statuses": {str(GONE_STATUS): "expired"}} if self.word == "status" else {})
+        return {"resume": resume}
 
     def __str__(self) -> str:
         kept = f"what is older than {self.keeps_ms / 1000:.0f} s" if self.keeps_ms else f"all but {self.keeps} events"

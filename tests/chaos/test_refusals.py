@@ -5,12 +5,12 @@ import pytest
 from local.chaos.deployments import LIMITS
 from local.chaos.invariants import over_as, violations
 from local.chaos.rests import RENEWAL_MS
-from local.chaos.schedule import POLICIES, Fault, Schedule
+from local.chaos.schedule import PAGE, POLICIES, Fault, Schedule
 from local.chaos.simulate import run_world
 from local.chaos.world import World
 
 FROM_MS = 20_000
-STATUSES = (403, 404)
+STATUSES = (403, PAGE)
 
 
 def refused(policy: str, lasts_ms: int, reject_after_s: int, status: int = 403, *, hot: bool = False) -> World:
@@ -26,10 +26,13 @@ def lanes(world: World, from_ms: int, to_ms: int) -> set[str]:
     return {lane for lane, at_ms in begun if from_ms <= at_ms < to_ms}
 
 
-@pytest.mark.parametrize(("policy", "hot"), [*((policy, False) for policy in POLICIES), ("tolerates", True)])
-def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool) -> None:
+@pytest.mark.parametrize(
+    ("policy", "hot", "status"),
+    [*((policy, False, PAGE) for policy in POLICIES), ("evicts", False, 403), ("tolerates", True, 403)],
+)
+def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: int) -> None:
     """For 40 s, which is longer than any function lives: no letter, no rejection, and it is connected afterwards."""
-    world = refused(policy, 40_000, 300, hot=hot)
+    world = refused(policy, 40_000, 300, status, hot=hot)
     assert violations(world) == []
     asked = [link for link in world.upstream.links if link.refused_with]
     assert {link.function.execution for link in asked} <= {execution.arn for execution in world.executions}
@@ -54,8 +57,9 @@ def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status:
     assert world.clock.now_ms() - max(refusals) > 20_000
 
 
-def test_zero_ends_it_at_once() -> None:
-    """As a profile may want it."""
+def test_zero_ends_it_once_nobody_is_connected() -> None:
+    """As a profile may want it: what the other lane reads meanwhile is read to the end of its function."""
     world = refused("evicts", 10**6, 0)
-    assert len([link for link in world.upstream.links if link.refused_with]) == 1
-    assert over_as(world) == "rejected"
+    refused_ms = [link.closed_ms or 0 for link in world.upstream.links if link.refused_with]
+    until_ms = max(link.closed_ms or 0 for link in world.upstream.links if link.opened_ms)
+    assert (over_as(world), refused_ms[0] < until_ms <= refused_ms[-1]) == ("rejected", True)

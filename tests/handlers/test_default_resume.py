@@ -104,6 +104,16 @@ def test_a_profile_that_vouches_for_its_upstream_closes_the_gap(aws: Aws) -> Non
     ]
 
 
+def test_an_explicit_cursor_that_is_gone_is_dropped(aws: Aws) -> None:
+    """410 says that the cursor is too old, whoever wrote `resume`: a gap, and the stream goes on without it."""
+    keeper = Keeper(resumes=True, refuses=410)
+    with serving(keeper) as server:
+        reports = [connect(server, aws, resume={"header": "Last-Event-ID"}) for _ in range(3)]
+    assert (keeper.asked, stored(aws)) == ([None, "2", None], ["1", "2", "3", "4"])
+    assert reports[1].progress.ended_by == "cursor_expired"
+    assert gaps(aws) == [("cursor_expired", "lost"), ("cursor_expired", "open")]
+
+
 @pytest.mark.parametrize("status", [400, 404, 410, 412, 431])
 def test_a_server_that_refuses_the_header_is_asked_without_it(status: int, aws: Aws) -> None:
     """Nobody promised that it takes one. What came meanwhile is a gap, and the stream goes on."""
@@ -158,8 +168,8 @@ def test_json_lines_of_an_event_stream_are_refused_before_any_is_stored(aws: Aws
     with serving(Keeper(resumes=True)) as server:
         report = connect(server, aws, framing="ndjson")
     outcome = report.outcome
-    assert (outcome.error, report.progress.ended_by, outcome.message) == (
-        "StreamRejected",
+    assert (outcome.error, report.progress.ended_by, outcome.detail) == (
+        "StreamDropped",
         "unreadable",
         'the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
         'write framing = "sse" in the profile',

@@ -107,7 +107,8 @@ class Group:
     def _profile(self, stream: str) -> Profile:
         table = {"address": self.server.address + "/{streamId}", "framing": "sse", "allow_private": True}
         policy = stream.partition("-")[0]
-        more = {"overlap": policy} if policy in ("evicts", "forbids") else {}
+        more: dict[str, Any] = {"overlap": policy} if policy in ("evicts", "forbids") else {}
+        more |= {"reject_after": 2} if policy == "refuses" else {}
         return parse(stream, {**table, "overlap_s": 0.1, "resume": {"header": "Last-Event-ID"}, **more}, {})
 
     def _log(self, profile: Profile, who: Invocation, report: Report, blocked_ms: int) -> None:

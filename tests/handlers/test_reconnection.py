@@ -9,11 +9,11 @@ import pytest
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.backoff import KINDS, Pace, Rest, failed
 from handlers.connection.steps import Invocation, Report
-from handlers.errors import StreamDropped, StreamRejected
+from handlers.errors import StreamDropped
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.threads import SystemClock
-from tests.handlers.aws import SECRETS, Aws, Client, fails_with, put_secret
+from tests.handlers.aws import SECRETS, Aws, Client, fails_with, passes, put_secret
 from tests.handlers.lanes import run
 from tests.handlers.servers import UNTIL_CLOSE, Peer, Script, Server, serving
 
@@ -163,12 +163,37 @@ def test_a_secret_goes_into_the_request_and_nowhere_else(function: Function) -> 
     ],
 )
 def test_a_secret_that_is_not_there_is_the_users_to_mend(function: Function, reference: str, sentence: str) -> None:
-    """It is rejected with the secret's name, before anything is claimed or connected."""
+    """It is refused with the secret's name, before anything is sent; once it is mended the stream is read."""
     put_secret(TOKEN, '{"token": "s3cret", "list": []}')
-    with serving(ends) as server, pytest.raises(StreamRejected) as caught:
-        function.run(server, headers={"X-Key": reference})
-    said, _, _request = str(caught.value).partition(", request ")
-    assert (said, server.peers) == (sentence, [])
+    with serving(ends) as server:
+        report = function.run(server, headers={"X-Key": reference})
+        said, _, _request = str(report.outcome.detail).partition(", request ")
+        assert (report.outcome.error, report.progress.ended_by, said) == ("StreamDropped", "rejected", sentence)
+        assert server.peers == []
+        final = function.run(server, headers={"X-Key": reference}, reject_after=0).outcome
+        assert (final.error, final.message.endswith(": a retry cannot help"), server.peers) == (
+            "StreamRejected",
+            True,
+            [],
+        )
+        assert function.run(server, headers={"X-Key": f"${{secret:{TOKEN}:token}}"}).outcome.status == "ended"
+
+
+def test_a_secret_that_is_read_again_is_sent(function: Function) -> None:
+    """One that was forbidden for a moment: the same function connects, and has sent nothing before."""
+    ways = [fails_with("AccessDeniedException")]
+    put_secret(TOKEN, "s3cret")
+    function.secrets = SecretValues(
+        lambda service: Client(
+            boto3.client(service), "get_secret_value", lambda *of, **more: (ways.pop() if ways else passes)(*of, **more)
+        ),
+        SECRETS,
+    )
+    with serving(ends) as server:
+        pace = {"refused": {"start_s": 0.01}}
+        report = function.run(server, headers={"X-Key": f"${{secret:{TOKEN}}}"}, reconnect_tries=3, backoff=pace)
+    assert (report.outcome.status, len(server.peers)) == ("ended", 1)
+    assert b"s3cret" in server.peers[0].request
 
 
 def test_the_names_of_secrets_are_the_stages(function: Function) -> None:
@@ -179,10 +204,10 @@ def test_the_names_of_secrets_are_the_stages(function: Function) -> None:
         with serving(ends) as server:
             function.run(server, headers={"X-Key": reference})
         assert b"X-Key: s3cret" in server.peers[0].request or b"x-key: s3cret" in server.peers[0].request
-    with serving(ends) as server, pytest.raises(StreamRejected) as caught:
-        function.run(server, headers={"X-Key": "${secret:/streamkeeper/prod/token}"})
+    with serving(ends) as server:
+        report = function.run(server, headers={"X-Key": "${secret:/streamkeeper/prod/token}"})
     sentence = "the secret '/streamkeeper/prod/token' is not under /streamkeeper/test/, where this stage's secrets are"
-    assert (str(caught.value), server.peers) == (sentence, [])
+    assert (report.outcome.detail, server.peers) == (sentence, [])
 
 
 def test_an_outage_of_secrets_manager_is_a_drop_that_tells_no_value(function: Function) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from local.chaos.deployments import OTHER_SETTINGS
-from local.chaos.schedule import POLICIES, Fault, Schedule
+from local.chaos.schedule import PAGE, POLICIES, Fault, Schedule
 from local.simulation.upstream_memory import EVERYTHING, Memory
 
 # --- one stream -------------------------------------------------------------------------------------------------------
@@ -51,6 +51,13 @@ ABORT = Fault(12_000, "abort", 0, 30_000)
 
 NAMED = {
     "two outages": TWO_OUTAGES,
+    # Longer than a function lives, and shorter than the profile lets a refusal last.
+    "a page for a minute": replace(ALONE, faults=(Fault(10_000, "rejection", 60_000, PAGE),), reject_after_s=300),
+    "forgets by a status": replace(
+        ALONE,
+        faults=(Fault(20_000, "reset"), Fault(20_000, "no listener", 9_000)),
+        memory=Memory(keeps=6, word="status"),
+    ),
     # What it keeps is less than a holder has read between two heartbeats: many a successor's first request is in vain.
     "short memory": replace(
         ALONE,

@@ -51,10 +51,7 @@ INSTANT = "Wed, 21 Oct 2026 07:28:00 GMT"
         (401, {}, "StreamDropped", None),
         (403, {"retry-after": "9"}, "StreamDropped", 9.0),
         (404, {}, "StreamDropped", None),
-        (400, {}, "StreamRejected", None),
-        (402, {}, "StreamRejected", None),
-        (410, {}, "StreamRejected", None),
-        (302, {}, "StreamRejected", None),
+        *((status, {}, "StreamDropped", None) for status in (101, 302, 400, 402, 405, 406, 410, 451)),
         (204, {}, "", None),
     ],
 )
@@ -77,13 +74,14 @@ def test_the_answer_decides(status: int, headers: dict[str, str], error: str, re
     ],
 )
 def test_a_page_is_no_stream(framing: str, content_type: str, message: str) -> None:
-    """A 200 of another Content-Type is rejected where server-sent events are promised, one of HTML everywhere."""
+    """A 200 of another Content-Type is refused where server-sent events are promised, one of HTML everywhere."""
     manager = claimed(at=Resumption(None), framing=framing)
     effects = manager.handle(30, Opened(200, {"content-type": content_type}))
     assert (kinds(effects) == [CloseUpstream]) is bool(message)
     if message:
         ended = outcome(drained(manager, 30, effects))
-        assert (ended.error, ended.message) == ("StreamRejected", message)
+        assert (ended.error, ended.message) == ("StreamDropped", f"{message}: final if it goes on for 300 s")
+        assert (ended.detail, manager.progress.ended_by) == (message, "unreadable")
 
 
 def test_bytes_that_cannot_be_framed_end_it_after_the_events_before_them() -> None:

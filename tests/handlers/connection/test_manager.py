@@ -170,7 +170,7 @@ def test_the_saved_cursor_never_passes_an_unstored_event(steps: list[str]) -> No
 
 def refused_cursor(lease: Lease, **more: Any) -> tuple[Manager, list[Effect]]:
     """A manager that asked behind a cursor, and what follows from the answer that this is too old."""
-    manager = fresh("tolerates", resume={"header": "Last-Event-ID"}, statuses={"410": "expired"}, **more)
+    manager = fresh("tolerates", resume={"header": "Last-Event-ID"}, **more)
     manager.start(0)
     manager.handle(20, Claimed(lease, Resumption("7", saved_ms=5, known_ms=10)))
     return manager, manager.handle(40, Opened(410))
@@ -196,7 +196,7 @@ def test_the_upstream_is_asked_afresh_once() -> None:
     """Where it refuses that as well, the cursor had no part in it."""
     manager, _ = refused_cursor(Lease(fence=FENCE, connected_token=FENCE - 1, expires_at_ms=9_000))
     effects = drained(manager, 61, manager.handle(60, Opened(410)))
-    assert outcome(effects).error == "StreamRejected"
+    assert outcome(effects).message == "the upstream answered 410: final if it goes on for 300 s"
 
 
 @pytest.mark.parametrize(

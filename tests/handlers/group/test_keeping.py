@@ -27,7 +27,12 @@ def event(number: int) -> Chunk:
 
 PROFILE = parse(
     "demo",
-    {"address": "https://upstream.invalid/{streamId}", "framing": "sse", "resume": {"header": "Last-Event-ID"}},
+    {
+        "address": "https://upstream.invalid/{streamId}",
+        "framing": "sse",
+        "resume": {"header": "Last-Event-ID"},
+        "reject_after": 3,
+    },
     {},
 )
 
@@ -87,12 +92,19 @@ def next_step_of(end: Kept | Exception) -> tuple[NextStep, str]:
     return end.next_step, end.report.outcome.error
 
 
-def test_one_that_is_rejected_ends_alone() -> None:
-    """The others stay to the deadline, and what they were sent is stored."""
+PAGE: Script = [(10, Opened(200, {"content-type": "text/html"}))]
+
+
+@pytest.mark.parametrize("refuses", [REJECTS, PAGE])
+def test_one_that_is_rejected_ends_alone(refuses: Script) -> None:
+    """After its profile's `reject_after`; the others stay to the deadline, and what they were sent is stored."""
     calm: Script = [(10, Opened(200)), *((1_000 * number, event(number)) for number in range(1, 6))]
-    group = Group(a=[REJECTS], b=[calm], c=[calm])
+    group = Group(a=[refuses] * 9, b=[calm], c=[calm], d=[refuses, STAYS])
     ends = group.keep()
     assert next_step_of(ends["a"]) == (NextStep.OVER, "StreamRejected")
+    first_ms, *_, last_ms = group.opened_ms("a")
+    assert 3_000 <= last_ms - first_ms < 6_000
+    assert next_step_of(ends["d"]) == (NextStep.EXPIRED, "ConnectionExpired")
     assert next_step_of(ends["b"]) == next_step_of(ends["c"]) == (NextStep.EXPIRED, "ConnectionExpired")
     assert group.stored("b") == group.stored("c") == ["1", "2", "3", "4", "5"]
 

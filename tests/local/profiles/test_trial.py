@@ -53,7 +53,6 @@ ANSWERED, CLOSED, NOTHING = (
     "answered 200, text/event-stream", "closed: ended_by_upstream", "total: nothing; cursor none",
 )  # fmt: skip
 CANNOT = "warning: it cannot resume: none of the events had an id"
-GONE = "the upstream answered 410: a retry cannot help"
 LINK_LOCAL = "the upstream's name leads to a link-local address, which is never connected to"
 
 
@@ -89,13 +88,13 @@ def answer(status: int, *headers: str) -> bytes:
         (
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
             1,
-            ["StreamRejected: the upstream answered with something else than text/event-stream", NOTHING],
+            ["refused: the upstream answered with something else than text/event-stream", NOTHING],
         ),
         (answer(302, "Location: http://169.254.169.254/"), 1, [f"closed: rejected: {LINK_LOCAL}", NOTHING]),
         (answer(302, "Location: /x"), 1, ["closed: rejected: the upstream redirected more than 5 times", NOTHING]),
-        (answer(401), 1, ["StreamDropped: the upstream answered 401: final if it goes on for 300 s", NOTHING]),
+        (answer(401), 1, ["refused: the upstream answered 401", NOTHING]),
         (answer(429), 1, ["StreamThrottled: the upstream answered 429", NOTHING]),
-        (answer(410), 1, ["answered 410, no content type", f"StreamRejected: {GONE}", NOTHING]),
+        (answer(410), 1, ["answered 410, no content type", "refused: the upstream answered 410", NOTHING]),
         (b"no http\r\n\r\n", 1, ["closed: protocol: the answer is not valid HTTP (ProtocolError)", NOTHING]),
     ],
 )
@@ -116,7 +115,7 @@ def test_a_trial_of_an_event_stream_as_json_lines_says_what_to_write(
         monkeypatch.setenv("UPSTREAM_DEMO", server.address)
         assert main(["profile", "try", "demo-ndjson", "--seconds", "60"]) == 1
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        'StreamRejected: the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
+        'refused: the upstream answered with text/event-stream, which framing = "ndjson" cannot read: '
         'write framing = "sse" in the profile',
         "total: nothing; cursor none",
     ]
@@ -233,7 +232,7 @@ def test_every_provider_can_be_tried_as_it_is_played_here(name: str, capsys: pyt
         ("companies-house:filings", "3", "the cursor is too old: a gap, and the stream continues without it"),
         ("kubernetes:pods", "3", "the cursor is too old: a gap, and the stream continues without it"),
         ("mercure:orders", "urn:played:3", "the answer does not begin after the cursor: a gap"),
-        ("alpaca:trades", "yesterday 1", "StreamRejected: the upstream answered 400: a retry cannot help"),
+        ("alpaca:trades", "yesterday 1", "refused: the upstream answered 400"),
     ],
 )
 def test_a_trial_says_what_the_upstream_did_with_the_cursor(
