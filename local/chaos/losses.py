@@ -185,9 +185,8 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     differ_ms = 2 * world.schedule.skew_ms
     # What waited for a log died with its function, so the gap in the ledger begins with that.
     waited_ms = round(1000 * world.schedule.flush_s) if world.schedule.store == "log" else 0
-    for start, end in uncovered(
-        world, world.origin_ms, until_ms, span=partial(_told_span, _told_until(world, records))
-    ):
+    told_until_ms = _told_until(world, records)
+    for start, end in uncovered(world, world.origin_ms, until_ms, span=partial(_told_span, world, told_until_ms)):
         if end - start <= differ_ms:
             # What begins longer before the next opening is a gap by any two clocks.
             from_ms = max(start - waited_ms, end - differ_ms) - LATE_MS
@@ -218,9 +217,14 @@ def _told_until(world: World, records: list[Record]) -> dict[Link, int]:
     }
 
 
-def _told_span(told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
-    """When the ledger has the connection: what it had read and not stored when it was killed is none of it."""
+def _told_span(world: World, told_until_ms: dict[Link, int], link: Link, opened_ms: int) -> tuple[int, int]:
+    """When the ledger has the connection: what it had read and not stored when it was killed is none of it.
+
+    Nor is what it had not been sent when it ended, for it was still catching up.
+    """
     last_ms = link.last_byte_ms if link.ended_by == "stalled" else link.closed_ms
+    if link.backlog and not link.is_open:
+        last_ms = world.upstream.emitted_ms[link.backlog[0]]
     ends = [end for end in (last_ms, link.function.died_ms, told_until_ms.get(link)) if end is not None]
     return opened_ms, max(opened_ms, min(ends, default=sys.maxsize))
 

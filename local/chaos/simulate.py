@@ -121,8 +121,11 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield from (replace(schedule, group=group[:at] + group[at + 1 :]) for at in range(len(group)))
     yield from _without_faults(schedule)
     for at, one in enumerate(group):
-        for plainer in _shorter(one):
-            yield replace(schedule, group=(*group[:at], plainer, *group[at + 1 :]))
+        for short in _shorter(one):
+            # Clocks and renewals are the functions', which all of them share.
+            plainer = replace(short, skew_ms=one.skew_ms, renews=one.renews)
+            if plainer != one:
+                yield replace(schedule, group=(*group[:at], plainer, *group[at + 1 :]))
     if schedule.skew_ms or schedule.renews:
         plain = tuple(replace(one, skew_ms=0, renews=False) for one in group)
         yield replace(schedule, skew_ms=0, renews=False, group=plain)

@@ -66,7 +66,7 @@ class Watch:
         self._last_cursor: tuple[str, int, Any] = ("", 0, None)
         self._live: Item = {}
         self._ending = ""
-        self._passed: dict[int, int] = {}
+        self._passed: dict[tuple[str, int], int] = {}  # in the log and in the record, by connection
         self._forgotten: set[int] = set()
         self._partitions = 1
         self._unordered_from: int | None = None  # the connection whose claim took the stream its order
@@ -127,7 +127,7 @@ class Watch:
             if cursor.fence < self._log_fence:
                 self._blame("backwards", f"the log's cursor went back to connection {cursor.fence}")
             self._log_fence = cursor.fence
-            self._saved(cursor.text, cursor.fence)
+            self._saved("log", cursor.text, cursor.fence)
 
     def _stored(self, fence: int, key: str, body: str, *, is_dead: bool) -> int:
         """Records one event that is in the table, or its mark; returns which it is."""
@@ -208,10 +208,13 @@ class Watch:
         if fence < self._cursor_fence:
             self._blame("backwards", f"connection {fence} replaced the cursor of {self._cursor_fence}")
         self._cursor_fence = max(self._cursor_fence, fence)
-        self._saved(text, fence)
+        self._saved("record", text, fence)
 
-    def _saved(self, text: str, fence: int) -> None:
-        """What a cursor passes that the connection was sent is stored, or written down as lost."""
+    def _saved(self, place: str, text: str, fence: int) -> None:
+        """What a cursor passes that the connection was sent is stored, or written down as lost.
+
+        The record's may land behind a later one of the log, which is read first.
+        """
         cursor = int(text) if text.isdigit() else -1
         link = self._link_of(fence)
         if not text:
@@ -219,7 +222,7 @@ class Watch:
             if not self._forgotten:
                 self._blame("cursor-ahead", "the cursor was given up before the ledger said that it is too old")
             return
-        first = self._passed.get(fence, 0)
+        first = self._passed.get((place, fence), 0)
         if link is None or cursor not in link.sent:
             self._blame("cursor-ahead", f"the cursor {text!r} of connection {fence} was never sent to it")
             return
@@ -233,7 +236,7 @@ class Watch:
         announced = sum(number in link.notices for number in link.sent[: at + 1]) if link.notices else 0
         if any((fence, count) not in self.losses for count in range(1, announced + 1)):
             self._blame("cursor-ahead", f"the cursor {cursor} was saved before a loss that it passes was recorded")
-        self._passed[fence] = at
+        self._passed[place, fence] = at
 
     def _lease(self, item: Item) -> None:
         self._partitions = control_record.partitions(item)
