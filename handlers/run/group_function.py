@@ -351,11 +351,17 @@ class _Function:
         return [item for batch in batches for item in self._batches.items(batch, consistent=True)]
 
     def _removes(self, stream: str, joined: str, outcome: Outcome) -> bool:
-        """Writes down as what the stream has ended, then frees its place; a person hears of a rejection before both."""
+        """Writes down as what the stream has ended, then frees its place; a person hears of a rejection before both.
+
+        Not where it has joined anew: that POST may have come no further, and the next finds the stream in its group.
+        """
         if outcome.error:
             self._ports.reports(stream, self._invocation.execution, outcome)
         cause = outcome.message if outcome.error else outcome.status
-        self.store.lets_go(stream, joined, outcome.error or "StreamEnded", cause)
+        if anew := self.store.lets_go(stream, joined, outcome.error or "StreamEnded", cause):
+            self._groups.joins(stream, anew)
+            self._groups.changed()
+            return False
         return self._groups.leaves(stream, joined, self._clock.now_ms())
 
     def _takes(self, answer: Answered, now_ms: int) -> None:

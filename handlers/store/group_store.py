@@ -162,7 +162,11 @@ class GroupStore:
             f"#gone{at}": heartbeat_name(name, is_ended=known.heartbeats[name].is_ended) for at, name in enumerate(gone)
         }
         update = "SET #beat = :beat" + (f" REMOVE {', '.join(places)}" if places else "")
-        return self._change(update, "attribute_exists(#beat)", {":beat": heartbeat_value(heartbeat)}, names | places)
+        # One that lands late sets no later one back. Instants have as many digits until the year 2286, so texts compare
+        # as they do; and "~" is behind all that stands behind the instants.
+        latest = f"{heartbeat.token}/{heartbeat.at_ms}/{heartbeat.until_ms}~"
+        values = {":beat": heartbeat_value(heartbeat), ":latest": {"S": latest}}
+        return self._change(update, "#beat < :latest", values, names | places)
 
     def mark_ended(self, request_id: str, known: GroupHeartbeat) -> tuple[bool, GroupLease]:
         """Whether the function is ended now, and the lease; not where it has beaten since it was `known` so."""

@@ -42,8 +42,7 @@ class GroupedStore(KnownStreams):
         attributes = {"group_fence": number(who.token), "execution": {"S": execution}}
         beside = " OR #execution = :execution" if stream_id in self.hot else ""
         place = Change(_ITS_PLACE.format(beside), attributes, {":group": {"S": who.group}})
-        if turn is not None:
-            turn = turn | {":expires_at_ms": number(who.limit_ms)}
+        turn = turn | {":expires_at_ms": number(who.limit_ms)} if turn is not None and self._is_alive() else None
         held = self._held(stream_id)
         if held.fence and self._parsed(held.item).lease.fence == held.fence:
             # It claims again and again under one name: its last claim is no answer to this one.
@@ -62,6 +61,9 @@ class GroupedStore(KnownStreams):
 
     def take_turn(self, stream_id: str, fence: int, expires_at_ms: int, now_ms: int, **more: Any) -> Reply:
         """As a stream's; whoever holds the turn and is dead is ended before."""
+        # Of a function whose own heartbeat has run out the next one takes the turn back at once, and opens beside it.
+        if not self._is_alive():
+            return self._from_known(stream_id, fence)
         who, own = self._who, self._parsed(self._held(stream_id).item).lease
         limit_ms = max(expires_at_ms, who.limit_ms)
         self._marks_ended(own, fence)
@@ -172,8 +174,8 @@ class GroupedStore(KnownStreams):
         if held is not None and held.fence == fence:
             held.lag_ms = None
 
-    def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> bool:
-        """Whether the stream's record says that it is over, as the machine writes it; not where it has joined anew.
+    def lets_go(self, stream_id: str, joined: str, ending: str, cause: str) -> str:
+        """Writes into the stream's record that it is over, as the machine does; when it has joined anew, "" where not.
 
         Whoever is dead and has a connection of it is ended before: no heartbeat says so where the stream is in no
         group. Whoever lives closes it within its heartbeat, and could not say so where the store refuses its release:
@@ -195,12 +197,15 @@ class GroupedStore(KnownStreams):
             update += ", #expires_at_ms = :over"
             values[":over"] = number(over_ms)
         condition = "#joined = :joined AND #group = :group"
-        return self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done
+        if self._change(stream_id, f"{update} REMOVE #execution, #group", condition, values).is_done:
+            return ""
+        item = self._held(stream_id).item
+        return (text(item, "joined") or "") if text(item, "group") == self._who.group else ""
 
     def _marks_ended(self, own: Lease, fence: int) -> None:
         """Marks the function that is dead and has the turn before connection `fence` as ended."""
         request_id = to_bury(own, self.lease, fence, self._clock_ms(), self._who.died)
-        if request_id:
+        if request_id not in ("", self._who.request_id):
             _, self.lease = self._groups.mark_ended(request_id, self.lease.heartbeats[request_id])
 
 

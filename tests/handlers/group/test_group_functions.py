@@ -190,6 +190,20 @@ def test_who_left_may_join_again() -> None:
     assert world.stored("forbids:c") == [*range(1, world.upstreams["forbids:c"].emitted + 1)]
 
 
+def test_a_post_that_came_no_further_than_the_record_is_gone_on_with() -> None:
+    """Its caller was told of a failure. The stream goes on, can be stopped, and its record says so."""
+    world, moved = running(a="evicts", b="tolerates"), "evicts:a"
+    world.at(10_300, lambda: world.leave(moved))
+    world.at(10_310, lambda: world.begins_to_join(moved))
+    world.run(16_000)
+    assert world.holders(moved) == ["r1"]
+    world.leave(moved)
+    world.run(22_000)
+    record = world.tables.get_item(TableName=CONTROL, Key=typed_values.key(moved, "lease"))["Item"]
+    assert (world.holders(moved), moved in world.groups.members()) == ([], False)
+    assert ("group" in record, record.get("ending")) == (False, {"S": "StreamEnded"})
+
+
 def test_the_last_that_leaves_ends_the_group() -> None:
     """The function returns, and no claim of the group is granted."""
     world = running(a="evicts", b="forbids")

@@ -140,10 +140,14 @@ class World:
     def join(self, *streams: str) -> None:
         """What a POST writes, in its order."""
         for stream in streams:
-            joined = f"{self.now_ms}"
-            self._update(stream, "SET #joined = :joined, #group = :group REMOVE #stop", joined=joined, group=GROUP)
-            self.groups.joins(stream, joined)
+            self.groups.joins(stream, self.begins_to_join(stream))
         self.groups.changed()
+
+    def begins_to_join(self, stream: str) -> str:
+        """What a POST writes first; returns the stamp."""
+        joined = f"{self.now_ms}"
+        self._update(stream, "SET #joined = :joined, #group = :group REMOVE #stop", joined=joined, group=GROUP)
+        return joined
 
     def leave(self, stream: str) -> None:
         """What a DELETE writes, in its order."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.segments.appending import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
-from handlers.store.group_store import heartbeat_name, heartbeat_value, live_of_member
+from handlers.store.control_writes import mark
+from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
@@ -203,18 +205,59 @@ def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
 def test_who_leaves_while_its_function_is_dead_is_connected_no_more(client: Client, died_s: int, status: str) -> None:
     """In no group no heartbeat says that its function is dead; the function's own limit is minutes away."""
     store = connected(client)
-    client.update_item(
-        TableName=CONTROL,
-        Key=typed_values.key(GROUP, "lease"),
-        UpdateExpression="SET #beat = :beat",
-        ExpressionAttributeNames={"#beat": heartbeat_name(REQUEST)},
-        ExpressionAttributeValues={":beat": heartbeat_value(store.lease.heartbeats[REQUEST])},
-    )
+    late(client)
     now_ms = NOW_MS + died_s * 1_000
     later = store_of(client, now_ms)
     later.refreshed([record(client)])
-    assert later.lets_go(STREAM, "1", "StreamEnded", "stopped")
+    assert later.lets_go(STREAM, "1", "StreamEnded", "stopped") == ""
     lease = control_record.lease(record(client))
     assert ("stopping" if now_ms < lease.expires_at_ms else "stopped") == status
     # Nor does one that lives say so, where the store refuses its release.
     assert lease.expires_at_ms <= store.lease.heartbeats[REQUEST].until_ms
+
+
+def late(client: Client) -> GroupedStore:
+    """The store of the same function when its heartbeat has just run out, and nobody has ended it."""
+    GroupStore(client, CONTROL, GROUP).first_heartbeat(REQUEST, EXECUTION, store_of(client).lease.heartbeats[REQUEST])
+    store = store_of(client, NOW_MS + 8_000)
+    store.refreshed([record(client)])
+    return store
+
+
+def test_a_function_whose_own_heartbeat_has_run_out_takes_no_turn(client: Client) -> None:
+    """The next one takes the turn of a function that is ended at once, and would open beside it. So it waits."""
+    connected(client).release(STREAM, 1, shown())
+    store, limit_ms = late(client), NOW_MS + 60_000
+    turn = mark(2, limit_ms, REQUEST)
+    claimed = store.claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}", after_fence=1, turn=turn)
+    taken = store.take_turn(STREAM, 2, limit_ms, NOW_MS + 8_000, request_id=REQUEST)
+    assert (claimed.is_done, taken.is_done, record(client)["connected"]) == (True, False, {"N": "1"})
+
+
+def test_a_function_does_not_end_itself(client: Client) -> None:
+    """Its heartbeat has run out, and a connection of a stream that is over stands open, whose release was refused."""
+    store = connected(client)
+    with unanswered(client, never_arrives):
+        store.release(STREAM, 1, shown())
+    assert late(client).lets_go(STREAM, "1", "StreamEnded", "stopped") == ""
+    assert not GroupStore(client, CONTROL, GROUP).read().heartbeats[REQUEST].is_ended
+
+
+def test_a_heartbeat_that_lands_late_sets_no_later_one_back(client: Client) -> None:
+    """Else the function counts as dead while it reads, and its successor opens beside it."""
+    groups, known = GroupStore(client, CONTROL, GROUP), GroupLease()
+    first, second = GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 9, away=1), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000, 10)
+    groups.first_heartbeat(REQUEST, EXECUTION, first)
+    assert groups.heartbeat(REQUEST, second, known)[0]
+    third = replace(second, at_ms=NOW_MS + 1_000, until_ms=NOW_MS + 9_000)
+    assert [groups.heartbeat(REQUEST, one, known)[0] for one in (third, second, third)] == [True, False, True]
+    assert groups.read().heartbeats == {REQUEST: third}
+
+
+@pytest.mark.parametrize(("group", "anew"), [(GROUP, "2"), ("#2", "")])
+def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str, anew: str) -> None:
+    """It says when it joined this group, and says nothing of one that is another group's by now."""
+    store = connected(client)
+    client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})
+    assert store.lets_go(STREAM, "1", "StreamEnded", "stopped") == anew
+    assert (record(client)["group"], "ending" in record(client)) == ({"S": group}, False)
