@@ -101,7 +101,9 @@ class World(Bell):
 
     def open(self, stream: str, *_asked: object) -> VirtualReader:
         """Opens an upstream that sends what the plot lets it send."""
-        self.readers[stream] = VirtualReader(self.now_ms, functools.partial(self.ring, stream), lambda _link: None)
+        self.readers[stream] = VirtualReader(
+            self.now_ms, self.now_ms, functools.partial(self.ring, stream), lambda _link: None
+        )
         return self.readers[stream]
 
 

@@ -18,10 +18,11 @@ from handlers.connection.steps import Invocation
 from handlers.group.keeping import kept
 from handlers.group.next_step import Delays
 from handlers.run.group_function import group_steps
-from handlers.run.group_ports import Ask, GroupPorts, GroupTables, ReadProfiles, Reports
+from handlers.run.group_ports import Ask, GroupPorts, GroupTables, Needs, ReadProfiles, Reports
 from handlers.run.performer import hard_stop_ms
 from handlers.run.ports import LogReport, open_upstream
 from handlers.run.threads import Bell, Pool, SystemClock, ask_until
+from handlers.upstream.standstill import Ticker
 
 
 def run_group(
@@ -41,8 +42,13 @@ def run_group(
         return Pool(threads, bell, name)
 
     keeps_one = functools.partial(kept, draw=random.uniform)
-    ports = GroupPorts(clock, secrets, bell, pool, open_upstream, keeps_one, profiles, log_report, reports)
-    steps = group_steps(invocation, tables, delays, ports)
+    with Ticker() as pulse:
+        opens = functools.partial(open_upstream, pulse)
+        ports = GroupPorts(clock, secrets, bell, pool, opens, keeps_one, profiles, log_report, reports)
+        return _perform(group_steps(invocation, tables, delays, ports), stop_ms, clock, bell)
+
+
+def _perform(steps: Needs, stop_ms: int, clock: SystemClock, bell: Bell) -> Outcome:
     move: Callable[[], Any] = functools.partial(next, steps)
     try:
         while True:

@@ -17,6 +17,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.run.threads import Answered, Bell
 from handlers.upstream.reader import Share, Upstream
+from handlers.upstream.standstill import Pulse
 
 # The name of the threads that ask the store, for which they ring.
 STORE = "store"
@@ -83,8 +84,10 @@ class Ports:
     log_report: LogReport
 
 
-def open_upstream(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> Reader:
-    """Opens an upstream on a socket, read by a thread of its own."""
+def open_upstream(
+    pulse: Pulse, stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share
+) -> Reader:
+    """Opens an upstream on a socket, read by a thread of its own; `pulse` is the process's."""
     upstream = Upstream(
         profile.request(stream, cursor, values),
         connect_timeout_s=profile.connect_timeout_s,
@@ -92,6 +95,7 @@ def open_upstream(stream: str, cursor: str | None, profile: Profile, values: Sec
         joins=profile.joins_chunks,
         rest_s=profile.read_rest_s,
         shares=share,
+        pulse=pulse,
     )
     upstream.start()
     return upstream

@@ -5,6 +5,7 @@ returns before the deadline, whatever the store, the secrets and the upstream do
 thread that waits for one.
 """
 
+import functools
 import random
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from handlers.run.threads import Bell, Pool
 from handlers.settings import Settings
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
+from handlers.upstream.standstill import Ticker
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,10 @@ def run_invocation(
 ) -> Report:
     """How the last connection ended; `log_report` is called after each. Raises what `secrets` raises."""
     bell = Bell()
-    ports = Ports(clock, bell, Pool(1, bell, STORE), open_upstream, secrets, log_report)
-    return perform_one(profile, store, invocation, ports, random.uniform)
+    with Ticker() as pulse:
+        opens = functools.partial(open_upstream, pulse)
+        ports = Ports(clock, bell, Pool(1, bell, STORE), opens, secrets, log_report)
+        return perform_one(profile, store, invocation, ports, random.uniform)
 
 
 def perform_one(profile: Profile, store: Store, invocation: Invocation, ports: Ports, draw: Draw) -> Report:

@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import StoreUnavailable
+from handlers.upstream.standstill import elapsed_s
 
 
 class SystemClock:
-    """Epoch milliseconds that never go back: the wall clock once, the monotonic clock after."""
+    """Epoch milliseconds that never go back: the wall clock once, then a clock that a suspended host does not stop."""
 
     def __init__(self) -> None:
         self._start_ms = time.time_ns() // 1_000_000
-        self._start = time.monotonic_ns()
+        self._start_s = elapsed_s()
 
     def now_ms(self) -> int:
         """The time."""
-        return self._start_ms + (time.monotonic_ns() - self._start) // 1_000_000
+        return self._start_ms + int(1000 * (elapsed_s() - self._start_s))
 
 
 class Bell:

@@ -6,10 +6,11 @@ items are taken in order; no item that was not taken yet is older than `unread_s
 """
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from handlers.upstream.standstill import elapsed_s
 
 T = TypeVar("T")
 
@@ -53,18 +54,22 @@ class Inbox(Generic[T]):
             waits += [since for since in held if since is not None]
             return _ago(min(waits)) if waits else None
 
-    def put(self, item: T, size_bytes: int = 0) -> bool:
-        """Whether the item was accepted; waits for room, and is False once the inbox is closed."""
+    def put(self, item: T, size_bytes: int = 0, came: float | None = None) -> bool:
+        """Whether the item was accepted; waits for room, and is False once the inbox is closed.
+
+        `came` is the first instant at which the item may have come, where that is not now.
+        """
         with self._changed:
-            now = time.monotonic()
-            since = now if self._full_since is None else self._full_since
+            now = elapsed_s()
+            held = (now, came, self._full_since)
+            since = min(instant for instant in held if instant is not None)
             if self._rest_since is not None:
                 since, self._rest_since = min(since, self._rest_since), None
             if self._is_full(size_bytes):
                 self._full_since = self._put_since = since
                 self._changed.wait_for(lambda: self._closed or not self._is_full(size_bytes))
                 self._put_since = None
-                self._blocked_s += time.monotonic() - now
+                self._blocked_s += elapsed_s() - now
             if self._closed:
                 self._refused_since = since if self._refused_since is None else self._refused_since
                 return False
@@ -102,13 +107,18 @@ class Inbox(Generic[T]):
     def rest(self, for_s: float) -> None:
         """Returns so much later, or when the inbox is closed; what is put next may have come since now."""
         with self._changed:
-            self._rest_since = time.monotonic()
+            self._rest_since = elapsed_s()
             self._changed.wait_for(lambda: self._closed, for_s)
 
-    def close(self) -> None:
-        """Accepts nothing more and wakes a waiting reader; what is queued can still be taken."""
+    def close(self, ended: float | None = None) -> None:
+        """Accepts nothing more and wakes a waiting reader; what is queued can still be taken.
+
+        `ended` is the first instant at which nothing may have come any more, where that is not now.
+        """
         with self._changed:
             self._closed = True
+            if ended is not None and self._refused_since is None:
+                self._refused_since = ended
             self._changed.notify_all()
 
     def _is_full(self, size_bytes: int) -> bool:
@@ -116,4 +126,4 @@ class Inbox(Generic[T]):
 
 
 def _ago(instant: float | None) -> float:
-    return 0.0 if instant is None else time.monotonic() - instant
+    return 0.0 if instant is None else elapsed_s() - instant

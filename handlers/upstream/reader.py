@@ -7,6 +7,7 @@ holds an address, a header or anything the upstream sent, for any of them may ho
 import contextlib
 import errno
 import http.client
+import select
 import socket
 import ssl
 import threading
@@ -22,6 +23,7 @@ from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import RedirectRefused, opened
+from handlers.upstream.standstill import Pulse, elapsed_s
 from handlers.upstream.strict_response import BadAnswer, JoiningResponse, StrictResponse, TooSlow
 
 # How much one read takes, and how much `get` returns at once: enough to fill several batches, and
@@ -34,6 +36,8 @@ INBOX_BYTES = 1024 * 1024
 JOIN_S = 0.1
 
 CLOSED_HERE = Closed("closed_here")
+# A read that takes longer has waited for the socket.
+AT_ONCE_S = 0.001
 
 Arrival = Opened | Chunk | Closed
 
@@ -63,7 +67,7 @@ class Upstream:
 
     `joins` is whether chunks that wait may come as one: not where a chunk is a message. After a read that brought
     little nothing is read for `rest_s`: what comes meanwhile is read together. `shares` is what it may take of a
-    function that reads others too.
+    function that reads others too. `pulse` says when the process stood still; without one nobody knows.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Upstream:
         joins: bool = True,
         rest_s: float = 0,
         shares: Share | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self._request = request
         share = shares or ALONE
@@ -88,6 +93,9 @@ class Upstream:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._closed = False
+        self._pulse = pulse
+        self._checked_s = elapsed_s()  # until when it is known what the process's standstills have hidden
+        self._old_s: float | None = None  # when it came what is being read, where that was during a standstill
         self._thread = threading.Thread(target=self._run, name="upstream", daemon=True)
 
     @property
@@ -103,7 +111,10 @@ class Upstream:
     @property
     def unread_s(self) -> float | None:
         """How long ago the oldest bytes had arrived that `get` has not returned yet; None where there are none."""
-        return self._inbox.unread_s
+        unread_s = self._inbox.unread_s
+        # Once the process goes on, this may be asked before the reader's thread runs.
+        waits_s = self._waits_s()
+        return unread_s if waits_s is None else max(unread_s or 0, elapsed_s() - waits_s)
 
     def start(self) -> None:
         """Begins to open the connection; Opened or Closed follows."""
@@ -121,7 +132,7 @@ class Upstream:
     def close(self, join_s: float = JOIN_S) -> None:
         """Closes the connection, whatever it is doing; what was read before can still be taken."""
         # First the inbox: over TLS, what is read after the shutdown may be ciphertext.
-        self._inbox.close()
+        self._inbox.close(self._waits_s())
         with self._lock:
             self._closed = True
             if self._socket is not None:
@@ -130,6 +141,58 @@ class Upstream:
                     self._socket.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
             self._thread.join(join_s)
+
+    # --- standing still -----------------------------------------------------------------------------------------------
+
+    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        """Returns what came next, b"" at the end; what had to be waited for is no older than that."""
+        if self._old_s is None:
+            return response.read1(self._chunk_bytes)
+        is_waiting, began_s = self._is_waiting(), elapsed_s()
+        try:
+            return response.read1(self._chunk_bytes)
+        finally:
+            # What lies in a buffer above the socket is there at once.
+            if not is_waiting and elapsed_s() - began_s > AT_ONCE_S:
+                self._old_s = None
+
+    def _came_s(self) -> float | None:
+        """Returns the first instant at which what was read now may have come; None where that is now.
+
+        After a standstill that is when the process last ran, until all is read that came meanwhile. A close among it
+        stays at the socket, so whatever precedes it is as old.
+        """
+        if self._pulse is not None and (still_s := self._pulse.still_s(self._checked_s)) is not None:
+            self._checked_s = elapsed_s()
+            self._old_s = still_s if self._old_s is None else self._old_s
+        return self._old_s
+
+    def _waits_s(self) -> float | None:
+        """Returns since when something may wait at the socket that came during a standstill; None where nothing does.
+
+        The thread that decides asks: it may go on before the reader's.
+        """
+        if self._pulse is None:
+            return None
+        still_s, now_s = self._pulse.still_s(self._checked_s), elapsed_s()
+        if still_s is None and self._old_s is None:
+            return None
+        if self._is_waiting():
+            return still_s if self._old_s is None else self._old_s
+        self._checked_s = now_s
+        return None
+
+    def _is_waiting(self) -> bool:
+        """Whether bytes or a close wait at the socket; not before it is connected."""
+        with self._lock:
+            if self._socket is None or self._closed:
+                return False
+            try:
+                poll = select.poll()
+                poll.register(self._socket, select.POLLIN)
+                return bool(poll.poll(0))
+            except (OSError, ValueError):  # its descriptor is closed
+                return True
 
     # --- the reader's thread ------------------------------------------------------------------------------------------
 
@@ -144,18 +207,19 @@ class Upstream:
                 coding = content_codings.coding(headers.get("content-encoding"))
                 body = content_codings.BodyDecoder(coding, self._chunk_bytes)
                 # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
-                while data := response.read1(self._chunk_bytes):
+                while data := self._read(response):
+                    came_s = self._came_s()
                     for piece in body.pieces(data):
-                        if not self._inbox.put(Chunk(piece), len(piece)):
+                        if not self._inbox.put(Chunk(piece), len(piece), came_s):
                             return
                     if self._rest_s and len(data) < LITTLE_BYTES:
                         self._inbox.rest(self._rest_s)
                 body.close()
             # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept
             # an end without TLS's close_notify.
-            self._inbox.put(Closed("ended_by_upstream"))
+            self._inbox.put(Closed("ended_by_upstream"), came=self._came_s())
         except Exception as error:
-            self._inbox.put(explain(error, self._stall_after_s))
+            self._inbox.put(explain(error, self._stall_after_s), came=self._came_s())
         finally:
             with self._lock:
                 self._socket = None

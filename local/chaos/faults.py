@@ -18,9 +18,12 @@ from local.chaos.group_schedule import FLOOD, FLOOD_EVERY_MS
 from local.chaos.group_world import Group
 from local.chaos.schedule import Fault, requests_of
 from local.chaos.world import MACHINE_ARN, World
+from local.simulation.virtual_function import VirtualFunction
 
 # How often the deployed watch checks for executions that somebody stopped.
 CHECK_EVERY_MS = 60_000
+# A function without CPU stands still for so long, and then runs for so long.
+STARVED_MS, RUNS_MS = (100, 1_500), (1, 80)
 
 
 def strike(world: World, fault: Fault) -> None:
@@ -29,7 +32,7 @@ def strike(world: World, fault: Fault) -> None:
     until_ms = world.clock.now_ms() + fault.for_ms
     draws = random.Random(fault.value)
     match fault.kind:
-        case "kill" | "vanish" | "orphan" | "freeze" | "kill in the store" | "kill between steps":
+        case "kill" | "vanish" | "orphan" | "freeze" | "starvation" | "kill in the store" | "kill between steps":
             _strike_function(world, fault, until_ms)
         case "slow starts":
             world.account.starts_late = (until_ms, fault.value)
@@ -78,6 +81,8 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
     world.say(f"  it meets {world.name(function)}")
     if fault.kind == "freeze":
         function.freeze(until_ms)
+    elif fault.kind == "starvation":
+        _starve(world, function, until_ms, random.Random(fault.value))
     elif fault.kind == "vanish":
         function.kill(fault.value)
     elif fault.kind == "orphan":
@@ -91,6 +96,16 @@ def _strike_function(world: World, fault: Fault, until_ms: int) -> None:
         else:
             function.dies_after = fault.value % 8
         function.on_kill = lambda: world.kill(function, 0, "Runtime.ExitError")
+
+
+def _starve(world: World, function: VirtualFunction, until_ms: int, draws: random.Random) -> None:
+    """Lets the function run for a moment now and then until the instant, as a host that has no CPU left does."""
+    now_ms = world.clock.now_ms()
+    if now_ms >= until_ms or not function.is_alive:
+        return
+    function.freeze(still_until_ms := min(until_ms, now_ms + draws.randrange(*STARVED_MS)))
+    runs_until_ms = still_until_ms + draws.randrange(*RUNS_MS)
+    world.clock.call_at(runs_until_ms, functools.partial(_starve, world, function, until_ms, draws))
 
 
 def _strike_execution(world: World, fault: Fault) -> None:

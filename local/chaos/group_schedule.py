@@ -67,6 +67,9 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     together = drawn.choice((20, 20, max(2, count // 2)))
     whole = replace(whole, policy="tolerates", hot=False, together=together, faults=whole.faults)
     streams = tuple(_stream(seed, drawn, number, whole, store) for number in range(count))
+    still, meanwhile = schedule.standstill(seed)
+    whole = replace(whole, faults=in_order((*whole.faults, *still)))
+    streams = (replace(streams[0], faults=in_order((*streams[0].faults, *meanwhile))), *streams[1:])
     if any(one.policy == "forbids" for one in streams):
         whole = replace(whole, faults=tuple(map(bearable, whole.faults)))
     return _people(replace(whole, group=streams))

@@ -27,6 +27,7 @@ REFUSALS = (403, 404, PAGE)
 # How long each request of a slow store takes. A holder that cannot renew its lease in time counts as dead, so where a
 # second connection is forbidden a store that is slower still would be a fault of the settings.
 SLOW_MS, SLOW_WHERE_FORBIDDEN_MS = (200, 400, 900, 1_800), 400
+STILL_WHERE_FORBIDDEN_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,12 @@ SHARED = frozenset(
     | {"queue refuses", "no descriptions"}
 )
 # What meets functions: in a group that is every stream.
-OF_FUNCTIONS = frozenset({"kill", "kill in the store", "kill between steps", "vanish", "orphan", "freeze"})
+OF_FUNCTIONS = frozenset(
+    {"kill", "kill in the store", "kill between steps", "vanish", "orphan", "freeze", "starvation"}
+)
+# How often a function stands still besides, for how long, and how often its upstream hangs up meanwhile.
+STANDSTILLS, STANDSTILL_MS, HUNG_UP = 0.2, (1_000, 12_000), 0.7
+HANG_UPS = ("reset", "hang-up", "truncation")
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # How often a stream's events lie in a log, and of the others how often in no index.
@@ -246,9 +252,25 @@ def generate(seed: int, store: str = "") -> Schedule:
         schedule = replace(schedule, beside=tuple(beside))
     schedule = replace(schedule, beside=tuple(stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
     schedule = stored(schedule, 0, store)
+    still, meanwhile = standstill(seed)
+    schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(bearable(fault) for fault in schedule.faults))
     return replace(schedule, delivery=draw_delivery(seed))
+
+
+def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
+    """A function that stands still for long or stutters, and how its upstream hangs up meanwhile; often neither.
+
+    Drawn apart, so that all else of a seed is as it was without.
+    """
+    drawn = random.Random(f"standstill {seed}")
+    if drawn.random() >= STANDSTILLS:
+        return (), ()
+    at_ms, for_ms = drawn.randrange(FIRST_MS, LAST_MS - STANDSTILL_MS[1]), drawn.randrange(*STANDSTILL_MS)
+    still = Fault(at_ms, drawn.choice(("freeze", "freeze", "starvation")), for_ms, drawn.randrange(1 << 16))
+    hang_up = Fault(at_ms + drawn.randrange(for_ms), drawn.choice(HANG_UPS), 0, drawn.randrange(1 << 16))
+    return (still,), (hang_up,) if drawn.random() < HUNG_UP else ()
 
 
 def stored(schedule: Schedule, number: int, store: str) -> Schedule:
@@ -267,7 +289,13 @@ def stored(schedule: Schedule, number: int, store: str) -> Schedule:
 
 
 def bearable(fault: Fault) -> Fault:
-    """The fault where a second connection is forbidden."""
+    """The fault where a second connection is forbidden.
+
+    A holder that stands still for longer than its lease lasts counts as dead, and nobody but the upstream can know of
+    its socket.
+    """
+    if fault.kind in ("freeze", "starvation"):
+        return replace(fault, for_ms=min(fault.for_ms, STILL_WHERE_FORBIDDEN_MS))
     return replace(fault, value=min(fault.value, SLOW_WHERE_FORBIDDEN_MS)) if fault.kind == "slow store" else fault
 
 

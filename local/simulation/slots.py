@@ -58,7 +58,7 @@ class Slot:
 
     def open(self, cursor: str | None, heard: Callable[[], None]) -> VirtualReader:
         """Opens the stream's upstream."""
-        self._reader = reader = VirtualReader(self.function.now_ms, heard, self._closed)
+        self._reader = reader = VirtualReader(self.function.now_ms, self.function.ran_ms, heard, self._closed)
         reader.link = self.upstream.open(self, cursor)
         return reader
 

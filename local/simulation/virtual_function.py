@@ -110,7 +110,7 @@ class VirtualFunction:
         self._timer: Timer | None = None
         self._listens = False
         self.is_awake = False  # does something at this moment
-        self.frozen_until_ms = 0
+        self.frozen_until_ms = self._frozen_from_ms = 0
         self.dies_after: int | None = None  # so many more steps
         self.is_alive = True
         self.is_lost = False  # the machine is not notified of its end
@@ -147,6 +147,8 @@ class VirtualFunction:
 
     def freeze(self, until_ms: int) -> None:
         """Lets nothing of it run until then, as SIGSTOP does; what arrives waits."""
+        if self._clock.now_ms() >= self.frozen_until_ms:
+            self._frozen_from_ms = self._clock.now_ms()
         self.frozen_until_ms = max(self.frozen_until_ms, until_ms)
         self.was_frozen = True
 
@@ -160,6 +162,10 @@ class VirtualFunction:
     def now_ms(self) -> int:
         """The time by its own clock."""
         return self._clock.now_ms() + self.task.skew_ms
+
+    def ran_ms(self) -> int:
+        """When it last ran, by its own clock: what comes while it is frozen may have come at any time since."""
+        return self.now_ms() if self._clock.now_ms() >= self.frozen_until_ms else self._frozen_from_ms + self.skew_ms
 
     def _perform(self, needs: Needs) -> Waits[Outcome]:
         move: Callable[[], Any] = functools.partial(next, needs)

@@ -95,11 +95,17 @@ class PromptPool(Answers):
 class VirtualReader:
     """One opening: what has come and was not taken. `heard` is called when something comes, `close` once it is left.
 
-    What opens it sets `link`.
+    What opens it sets `link`. `ran_ms` is when the function last ran, which is now unless it stands still.
     """
 
-    def __init__(self, now_ms: Callable[[], int], heard: Callable[[], None], close: Callable[[Any], None]) -> None:
-        self._now_ms = now_ms
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        ran_ms: Callable[[], int],
+        heard: Callable[[], None],
+        close: Callable[[Any], None],
+    ) -> None:
+        self._now_ms, self._ran_ms = now_ms, ran_ms
         self._heard = heard
         self._close = close
         self._inbox: deque[tuple[Arrival, int]] = deque()
@@ -116,7 +122,7 @@ class VirtualReader:
     def takes(self, arrival: Arrival) -> None:
         """Lets something arrive."""
         if not self._is_closed:
-            self._inbox.append((arrival, self._now_ms()))
+            self._inbox.append((arrival, self._ran_ms()))
             self._heard()
 
     def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits

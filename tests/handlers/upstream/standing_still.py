@@ -1,0 +1,30 @@
+"""A process for `test_standstill.py`: reads the upstream at `argv[1]` and prints what arrives, a line of JSON each.
+
+A line has the arrival's kind, and how long ago it may have come; the first is `ready`.
+"""
+
+import json
+import sys
+
+from handlers.connection.inputs import Closed
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.upstream.reader import Upstream
+from handlers.upstream.standstill import Ticker
+
+
+def main() -> None:
+    """Reads until the upstream closes; then says since when the unread may have come, and closes."""
+    request = UpstreamRequest("GET", sys.argv[1], {}, allow_private=True)
+    with Ticker() as pulse:
+        reader = Upstream(request, connect_timeout_s=5, stall_after_s=60, pulse=pulse)
+        reader.start()
+        while True:
+            arrival = reader.get(60)
+            kind = arrival.reason if isinstance(arrival, Closed) else type(arrival).__name__
+            print(json.dumps([kind, reader.taken_s, reader.unread_s]), flush=True)
+            if isinstance(arrival, Closed):
+                return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""A process that stood still: what it finds afterwards may have happened at any time since it last ran."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.upstream.reader import Upstream
+from handlers.upstream.standstill import MOST_STILLS, STILL_S, Pulse, Ticker
+from local.checkout import ROOT
+from tests.handlers.servers import CHUNKED, Peer, serving
+from tests.handlers.upstream import standing_still
+
+STILL_FOR_S = 0.2
+STOPPED_S = 1.0
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 2), st.booleans()), max_size=3 * MOST_STILLS))
+def test_a_pulse_knows_the_first_standstill_since_an_instant(steps: list[tuple[float, bool]]) -> None:
+    """Whoever asks is told when the process last ran before it, and never a later instant; many are told as one."""
+    now_s, stills = [0.0], []
+    pulse = Pulse(lambda: now_s[0])
+    ran_s = 0.0
+    for pause_s, ticks in steps:
+        now_s[0] += pause_s
+        if now_s[0] - ran_s > STILL_S:
+            stills.append((ran_s, now_s[0]))
+        if ticks:
+            pulse.ticks()
+        assert pulse.still_s(now_s[0]) is None
+        ran_s = now_s[0] if ticks or now_s[0] - ran_s > STILL_S else ran_s
+        for since_s in (0.0, now_s[0] / 2):
+            known = [max(since_s, began_s) for began_s, ended_s in stills if ended_s > since_s]
+            told_s = pulse.still_s(since_s)
+            if len(stills) <= MOST_STILLS:
+                assert told_s == next(iter(known), None)
+            else:
+                assert told_s is None or told_s <= known[0]
+
+
+@contextmanager
+def upstream(address: str, pulse: Pulse) -> Iterator[Upstream]:
+    request = UpstreamRequest("GET", address, {}, allow_private=True)
+    reader = Upstream(request, connect_timeout_s=5, stall_after_s=60, pulse=pulse)
+    reader.start()
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def hangs_up(peer: Peer) -> None:
+    """Sends something and closes, cleanly."""
+    peer.chunk(b"meanwhile")
+    peer.send(b"0\r\n\r\n")
+
+
+def ends(peer: Peer) -> None:
+    """Sends something and ends the body, but not the connection."""
+    hangs_up(peer)
+    peer.wait_until_gone()
+
+
+def resets(peer: Peer) -> None:
+    """Sends something and resets."""
+    peer.chunk(b"meanwhile")
+    peer.reset()
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [(hangs_up, "ended_by_upstream"), (ends, "ended_by_upstream"), (resets, "reset")],
+)
+def test_a_close_may_have_come_since_the_process_last_ran(end: Callable[[Peer], None], reason: str) -> None:
+    """All that is read after it goes on is as old, the close too; so no connection is known good for that time."""
+    is_still = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        peer.chunk(b"first")
+        is_still.wait(60)
+        end(peer)
+
+    pulse = Pulse()
+    with serving(script) as server, upstream(server.address, pulse) as reader:
+        assert isinstance(reader.get(60), Opened)
+        assert reader.get(60) == Chunk(b"first")
+        pulse.ticks()
+        threading.Event().wait(STILL_FOR_S)
+        is_still.set()
+        while not isinstance(arrival := reader.get(60), Closed):
+            assert reader.taken_s >= STILL_FOR_S
+        assert (arrival.reason, reader.taken_s >= STILL_FOR_S) == (reason, True)
+
+
+def test_an_upstream_that_is_still_there_was_there_all_the_time() -> None:
+    """What came meanwhile may be old; what has to be waited for once the process goes on is not."""
+    is_still, goes_on = threading.Event(), threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        peer.chunk(b"first")
+        is_still.wait(60)
+        peer.chunk(b"meanwhile")
+        goes_on.wait(60)
+        threading.Event().wait(STILL_S / 2)
+        peer.chunk(b"later")
+        peer.wait_until_gone()
+
+    pulse = Pulse()
+    with serving(script) as server, upstream(server.address, pulse) as reader:
+        assert isinstance(reader.get(60), Opened)
+        assert reader.get(60) == Chunk(b"first")
+        pulse.ticks()
+        threading.Event().wait(STILL_FOR_S)
+        # The thread that decides may ask before the reader runs: nothing waits at the socket.
+        assert reader.unread_s is None
+        pulse.ticks()
+        threading.Event().wait(STILL_FOR_S)
+        is_still.set()
+        assert (reader.get(60), reader.taken_s >= STILL_FOR_S) == (Chunk(b"meanwhile"), True)
+        with Ticker(pulse):
+            goes_on.set()
+            assert (reader.get(60), reader.taken_s < STILL_FOR_S) == (Chunk(b"later"), True)
+
+
+Said = tuple[str, float, float | None]
+
+
+@contextmanager
+def reading(address: str) -> Iterator[tuple[int, Iterator[Said]]]:
+    """A process that reads the upstream: its id, and what it prints of each arrival."""
+    command = [sys.executable, "-m", standing_still.__name__, address]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.pid, (tuple(json.loads(line)) for line in process.stdout)
+    assert process.returncode == 0
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stops the process for `STOPPED_S` at least, and lets it go on."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    began_s = time.monotonic()
+    yield
+    threading.Event().wait(began_s + STOPPED_S - time.monotonic())
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_a_process_that_is_stopped_calls_no_close_new() -> None:
+    """SIGSTOP while the upstream resets: what is read after SIGCONT may have come at any time since."""
+    is_stopped, sent = threading.Event(), threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        peer.chunk(b"first")
+        is_stopped.wait(60)
+        resets(peer)
+        sent.set()
+
+    with serving(script) as server, reading(server.address) as (pid, said):
+        assert [next(said)[0] for _ in range(2)] == ["Opened", "Chunk"]
+        with stopped(pid):
+            is_stopped.set()
+            assert sent.wait(60)
+        read = list(said)
+    assert read[-1][0] == "reset"
+    assert all(taken_s >= STOPPED_S for _, taken_s, _ in read), read
