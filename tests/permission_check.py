@@ -23,7 +23,6 @@ from tests.real import permissions
 
 STAGE = "test"
 NAMES = stages.names(STAGE)
-HANDLERS = module_imports({name: path for name, path in MODULES.items() if name.startswith("handlers.")})
 PREFIX = "streamkeeper-"
 _HOME = "us-east-1:000000000000"
 _TABLES = f"arn:aws:dynamodb:{_HOME}:table/"
@@ -88,9 +87,10 @@ class Actors:
         resources = Resources(template, {})
         self._roles = {role.name: role for role in read.all()}
         self._of_module: dict[str, set[Role]] = {}
+        handlers = module_imports({name: path for name, path in MODULES.items() if name.startswith("handlers.")})
         for key in resources.of("AWS::Lambda::Function"):
             module = str(resources.properties(key)["Handler"]).replace("/", ".").rpartition(".")[0]
-            for name in distances([module], HANDLERS):
+            for name in distances([module], handlers):
                 self._of_module.setdefault(name, set()).add(read.functions[resources.name(key)])
         self._of_task: dict[tuple[str, str], set[Role]] = {}
         for name, role in read.machines.items():

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from botocore import xform_name
@@ -104,19 +104,19 @@ def modules() -> Who:
     found: dict[str, None] = {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = _module_of.get(frame.f_code)
-        if name is None:
-            name = frame.f_globals.get("__name__", "")
-            is_ours = name.startswith("handlers.") and not name.startswith(_TRANSPORT)
-            name = _module_of[frame.f_code] = name if is_ours else ""
-        if name:
+        name = frame.f_globals.get("__name__", "")
+        is_ours = _is_ours.get(name)
+        if is_ours is None:
+            is_ours = _is_ours[name] = name.startswith("handlers.") and not name.startswith(_TRANSPORT)
+        if is_ours:
             found[name] = None
         frame = frame.f_back
     return tuple(found)
 
 
-# Of each function its module of handlers, else "": virtual time asks a million times, from stacks of fifty functions.
-_module_of: dict[CodeType, str] = {}
+# Of each module that was met. Virtual time asks a million times, from stacks of a hundred functions; the name has its
+# hash, while that of a function's code is computed each time.
+_is_ours: dict[str, bool] = {}
 
 
 def _of_call(service: str, operation: str, **parameters: Any) -> None:
