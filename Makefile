@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # How many processes share the tests; a number instead of auto chooses it.
 JOBS ?= auto
+# Each of hundreds of processes would compile what the one before has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-all test-language check style chaos soak screenshots package lock clean tools
 
