@@ -1,11 +1,13 @@
 """What holds for the whole suite: how generated tests are made, and how several processes share the tests.
 
-One process runs a file of tests (`--dist loadfile`), so what a file shares is made once. The files that take longest
-come first: then no process is left alone with one of them at the end. What the tests asked of AWS is judged where all
+One process runs a file of tests (`--dist loadfile`), so what a file shares is made once; one process runs all the files
+that share the local run (`tests/local_run.py`). The files that take longest come first: then no process is left alone
+with one of them at the end. What the tests asked of AWS is judged where all
 have ended: a run of several processes fails for a request that no role of the template allows.
 """
 
 import fcntl
+import functools
 import gc
 import os
 import sys
@@ -16,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
+from local.checkout import ROOT
 from tests import examples, permission_edges, rerun
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ for name in [name for name in os.environ if name.startswith("AWS_")]:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A model of a million states, and what is collected, is walked again at each collection of garbage.
+# A model of a million states is walked again at each collection of garbage.
 gc.set_threshold(50_000, 20, 20)
 
 # Files whose tests wait or compute for many seconds, by the beginning of their path; the longest first.
@@ -78,11 +82,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes for each core: many tests wait for a process or a socket. One for the tests of a room: most wait
-    for nothing, and each process collects them all.
+    """One process for each core, and one for the tests that share the local run: those wait most of the time. Each
+    process collects all tests and makes what it shares, so more of them cost more than they win.
     """
     cores = os.cpu_count() or 2
-    return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores * 2)
+    return cores if config.getoption("until", 0) else min(MOST_PROCESSES, cores + 1)
+
+
+class _Files(LoadFileScheduling):  # type: ignore[misc]
+    """Gives each file of tests to one process, and all that share the local run to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "the local run" if shares_the_run(file) else file
+
+
+@functools.cache
+def shares_the_run(file: str) -> bool:
+    """Whether tests of a file ask for the local run; the path is from the root of the project."""
+    return "local_run" in (ROOT / file).read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """Distributes by file, as pyproject.toml says, with the local run's tests together."""
+    return _Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,17 +140,23 @@ def pytest_make_collect_report(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the slow files first, and otherwise the files by name; the order within a file stays.
+    """Puts first the files that share the local run, then the slow ones; the order within a file stays.
 
     The tests of a room (`tests/room.py`) come in the order in which they are asked for.
     """
     if config.getoption("until", 0):
         return
 
-    def place(item: pytest.Item) -> tuple[int, tuple[str, ...]]:
-        return next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW)), item.path.parts
+    def place(item: pytest.Item) -> tuple[bool, int, tuple[str, ...]]:
+        at = next((at for at, path in enumerate(SLOW) if item.nodeid.startswith(path)), len(SLOW))
+        return not shares_the_run(item.nodeid.partition("::")[0]), at, item.path.parts
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what is collected and imported to no collection of garbage: it lives until the end."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,8 @@ from tests.local_run import LocalRun
 def service(local_run: LocalRun) -> Service:
     """The run, with a stream that has events."""
     local_run.post("demo")
-    assert until(lambda: bool(local_run.events("demo")), 30), local_run.log
+    # Its execution claims it a moment after it was started.
+    assert until(lambda: bool(local_run.ask("GET", "demo/events")[1].get("events")), 30), local_run.log
     return local_run
 
 
