@@ -93,8 +93,9 @@ _compact = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _raw_decode = json.JSONDecoder().raw_decode
 _last_parsed: list[tuple[Body, Any]] = [(b"", None)]
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
-# Where a known key comes with another body the first stays and the later one is counted, or both are stored.
-OnConflict = Literal["first", "both"]
+# Where a known key comes with another body the first stays and the later one is counted, or both are stored, or it may
+# be of a new epoch, in which ids start over (handlers/connection/epochs.py).
+OnConflict = Literal["first", "both", "epoch"]
 
 
 class StreamEvent(NamedTuple):

@@ -129,10 +129,9 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
         fields.wrong("resume", 'needs cursor = "$...", the place to go on from, where framing is not "sse"')
     if profile.split is not None:
         marked = [*marked, *profile.split.unfinished]
-        if profile.split.keep and profile.on_conflict == "both":
-            fields.wrong(
-                "on_conflict", 'can be "both" only without split.keep: what is kept differs between deliveries'
-            )
+        if profile.split.keep and profile.on_conflict != "first":
+            why = "only without split.keep: what is kept differs between deliveries"
+            fields.wrong("on_conflict", f'can be "{profile.on_conflict}" {why}')
         if profile.split.shares(profile.key):
             example = f"{profile.split.path.text}[*].id"
             fields.wrong("key", f'must hold a path into the element, such as "{example}": else all have one key')

@@ -25,11 +25,13 @@ passes nothing that is not in the log, and never goes back to an older token.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
+from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import StreamEvent
-from handlers.segments.known import HASH_BYTES, MOST_KEYS, KnownKeys
+from handlers.segments.known import HASH_BYTES, MOST_KEYS, KnownKeys, body_sum, key_hash
 
 # Behind the anchor, where a log that was not empty has expired. No connection appends as many segments in its life.
 JUMP = 1_000_000
@@ -54,6 +56,7 @@ class Segment(NamedTuple):
 
     `first` is the number of the first event of its write in the connection with the token `fence`. `at_ms` is when it
     was made, and not before the segment that precedes it. `cursor` is the log's, None where there is none yet.
+    `bodies` are the checksums of the events' bodies, in the order of `keys`.
     """
 
     number: int
@@ -62,6 +65,7 @@ class Segment(NamedTuple):
     at_ms: int
     keys: bytes
     cursor: Cursor | None
+    bodies: bytes = b""
 
 
 class Page(NamedTuple):
@@ -105,10 +109,14 @@ class Put:
 
 
 class Appended(NamedTuple):
-    """The end of an append: how many events are in the log by it, and how many were there before."""
+    """The end of an append: how many events are in the log by it, and how many were there before.
+
+    `conflicts` are those of both whose key was known with another body.
+    """
 
     stored: int
     duplicates: int
+    conflicts: int = 0
 
 
 class LogBusy(Exception):
@@ -122,10 +130,19 @@ Answer = Page | bool | None
 class Appender:
     """One connection's view of the log; `fence` is its token. One request is under way at a time.
 
-    Keys are remembered for `window_ms`, and `most_keys` of them at most. `anchors` where segments expire.
+    Keys are remembered for `window_ms`, and `most_keys` of them at most. `anchors` where segments expire. `epochs` are
+    the connection's, None where bodies are not compared.
     """
 
-    def __init__(self, fence: int, window_ms: int, *, anchors: bool, most_keys: int = MOST_KEYS) -> None:
+    def __init__(
+        self,
+        fence: int,
+        window_ms: int,
+        *,
+        anchors: bool,
+        most_keys: int = MOST_KEYS,
+        epochs: Epochs | None = None,
+    ) -> None:
         self._fence = fence
         self._window_ms = window_ms
         self._anchors = anchors
@@ -141,6 +158,8 @@ class Appender:
         self._first = self._tries = 0
         self._events: Sequence[StreamEvent] = ()
         self._request: Request | None = None
+        self.epochs = self._epochs_after = epochs
+        self._conflicts = 0
         self.cursor: Cursor | None = None
 
     @property
@@ -215,7 +234,7 @@ class Appender:
             if self._is_far_enough(segment.at_ms):
                 self._back_to = None
                 return
-            self._known.add_older(segment.at_ms, segment.keys)
+            self._known.add_older(segment.at_ms, segment.keys, segment.bodies)
             self._back_to = segment.number
         if page.is_end:
             self._back_to = None
@@ -226,7 +245,7 @@ class Appender:
 
     def _learn(self, segment: Segment) -> None:
         """Takes in what stands behind all that is known."""
-        self._known.add(segment.at_ms, segment.keys)
+        self._known.add(segment.at_ms, segment.keys, segment.bodies)
         self._next, self._last_ms, self.cursor = segment.number + 1, segment.at_ms, segment.cursor
 
     # --- one append ---------------------------------------------------------------------------------------------------
@@ -237,7 +256,9 @@ class Appender:
             return self._asks(LookBack(None))
         if self._back_to is not None:
             return self._asks(LookBack(self._back_to))
-        fresh = self._known.unknown(self._events)
+        fresh, self._epochs_after, self._conflicts = self._known.unknown(self._events), self.epochs, 0
+        if self.epochs is not None and len(fresh) < len(self._events):
+            fresh = self._placed(replace(self.epochs))
         if not fresh:
             return self._ended(b"")
         if self._reads_on:
@@ -245,8 +266,33 @@ class Appender:
         if self._anchors:
             return self._asks(Anchor(self._next - 1))
         at_ms = max(self._now_ms, self._last_ms)
-        segment = Segment(self._next, self._fence, self._first, at_ms, b"".join(fresh), self._cursor_behind())
+        bodies = b"".join([body_sum(event).to_bytes(4) for event in fresh.values()]) if self.epochs else b""
+        keys, cursor = b"".join(fresh), self._cursor_behind()
+        segment = Segment(self._next, self._fence, self._first, at_ms, keys, cursor, bodies)
         return self._asks(Put(segment, tuple(fresh.values())))
+
+    def _placed(self, epochs: Epochs) -> dict[bytes, StreamEvent]:
+        """Those that are new, each under the first of its keys that is free; what the others are is noted."""
+        fresh: dict[bytes, StreamEvent] = {}
+        self._epochs_after = epochs
+        for count, event in enumerate(self._events, self._first):
+            body, came_ms = body_sum(event), self._now_ms
+            is_known = is_conflict = False
+            for key in chain((event.key,), other_keys(event.key) if epochs.begins else ()):
+                digest = key_hash(key)
+                known = (came_ms, body_sum(fresh[digest])) if digest in fresh else self._known.came(digest)
+                if known is None:
+                    fresh[digest] = event._replace(key=key)
+                    break
+                is_current, is_same = epochs.has(known[0]), known[1] in (0, body)
+                if is_current and is_same:
+                    came_ms, is_known = known[0], True
+                    break
+                is_conflict = is_conflict or is_current
+            if is_conflict:
+                epochs.met(count, came_ms, self._now_ms)
+                self._conflicts += not is_known
+        return fresh
 
     def _cursor_behind(self) -> Cursor | None:
         """Returns the cursor behind the events, or the log's where a newer connection saved it or they have none."""
@@ -261,8 +307,8 @@ class Appender:
 
     def _ended(self, keys: bytes) -> Appended:
         stored = len(keys) // HASH_BYTES
-        appended = Appended(stored, len(self._events) - stored)
-        self._events, self._request = (), None
+        appended = Appended(stored, len(self._events) - stored, self._conflicts)
+        self._events, self._request, self.epochs = (), None, self._epochs_after
         return appended
 
     def _asks(self, request: Request) -> Request:

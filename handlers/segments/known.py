@@ -1,5 +1,7 @@
 """Remembers which events came within a window: by eight bytes of each key's SHA-256, counted in time and bounded.
 
+Where it is told a checksum of a key's body, another body under that key can be seen.
+
 Eight bytes suffice to tell a hundred thousand keys apart: that a new event is taken for one of them is less likely than
 once in 10^14 events. Keys come in the order of the log, or in its opposite order where a writer looks back. It knows no
 log and no clock. Invariant: a key is known until it was last added longer ago than the caller wants to know of, unless
@@ -9,10 +11,13 @@ more than `most_keys` came since.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 
-from handlers.framing.events import StreamEvent
+from handlers.framing.events import StreamEvent, canonical_json
+from handlers.framing.oversize import Oversize
 
 HASH_BYTES = 8
 # What a function of 128 MB has room for: about 100 bytes each.
@@ -22,6 +27,18 @@ MOST_KEYS = 100_000
 def key_hash(key: str) -> bytes:
     """What is remembered of a dedup key."""
     return hashlib.sha256(key.encode()).digest()[:HASH_BYTES]
+
+
+def body_sum(event: StreamEvent) -> int:
+    """The checksum of the event's name and body, however its JSON is spelled; never 0, which is for none."""
+    data = event.data.sha256.encode() if isinstance(event.data, Oversize) else canonical_json(event.data)
+    return zlib.crc32(data, zlib.crc32((event.name or "").encode())) or 1
+
+
+def sums(packed: bytes) -> Iterator[int]:
+    """The checksums that lie one behind the other in `packed`, four bytes each, and zeros behind them."""
+    yield from (int.from_bytes(packed[at : at + 4]) for at in range(0, len(packed), 4))
+    yield from repeat(0)
 
 
 def hashes(packed: bytes) -> Iterator[bytes]:
@@ -34,15 +51,21 @@ class KnownKeys:
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most = most_keys
-        self._at_ms: dict[bytes, int] = {}
+        # When each came, and in the last 32 bits the checksum: a tuple would take twice the room.
+        self._came: dict[bytes, int] = {}
         self._segments: deque[tuple[int, bytes]] = deque()  # the oldest first
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._at_ms
+        return key in self._came
+
+    def came(self, key: bytes) -> tuple[int, int] | None:
+        """When the key came last and the checksum of its body, 0 where nobody knows; None where it is not known."""
+        came = self._came.get(key)
+        return None if came is None else (came >> 32, came & 0xFFFFFFFF)
 
     def unknown(self, events: Sequence[StreamEvent]) -> dict[bytes, StreamEvent]:
         """Those whose keys are not known, each once and in their order, by what is remembered of its key."""
-        known, digest = self._at_ms, hashlib.sha256
+        known, digest = self._came, hashlib.sha256
         by_key = {digest(event.key.encode()).digest()[:HASH_BYTES]: event for event in events}
         if len(by_key) < len(events):
             by_key = {}
@@ -55,20 +78,20 @@ class KnownKeys:
     @property
     def is_full(self) -> bool:
         """Whether no older keys can be remembered."""
-        return len(self._at_ms) >= self._most
+        return len(self._came) >= self._most
 
-    def add(self, at_ms: int, packed: bytes) -> None:
+    def add(self, at_ms: int, packed: bytes, bodies: bytes = b"") -> None:
         """Remembers the keys of a segment that is newer than all before."""
         self._segments.append((at_ms, packed))
-        self._at_ms.update(dict.fromkeys(hashes(packed), at_ms))
-        while len(self._at_ms) > self._most and len(self._segments) > 1:
+        self._came.update(_entries(at_ms, packed, bodies))
+        while len(self._came) > self._most and len(self._segments) > 1:
             self._forget_oldest()
 
-    def add_older(self, at_ms: int, packed: bytes) -> None:
+    def add_older(self, at_ms: int, packed: bytes, bodies: bytes = b"") -> None:
         """Remembers the keys of a segment that is older than all before."""
         self._segments.appendleft((at_ms, packed))
-        for key in hashes(packed):
-            self._at_ms.setdefault(key, at_ms)
+        for key, came in _entries(at_ms, packed, bodies):
+            self._came.setdefault(key, came)
 
     def forget(self, before_ms: int) -> None:
         """Forgets what was appended before then."""
@@ -79,5 +102,9 @@ class KnownKeys:
         at_ms, packed = self._segments.popleft()
         for key in hashes(packed):
             # One that came again behind the window is younger.
-            if self._at_ms.get(key) == at_ms:
-                del self._at_ms[key]
+            if self._came.get(key, -1) >> 32 == at_ms:
+                del self._came[key]
+
+
+def _entries(at_ms: int, packed: bytes, bodies: bytes) -> Iterator[tuple[bytes, int]]:
+    return zip(hashes(packed), (at_ms << 32 | body for body in sums(bodies)), strict=False)

@@ -5,18 +5,22 @@ are the same. For another body the profile decides (`on_conflict`):
 
     first   the first stays, the later one is counted and not stored
     both    the later one is stored under a key of its own, "<key>#<SHA-256 of its name and body>"
+    epoch   the later one is stored under the first of "<key>#1", "<key>#2" … that is free; where several come in a row,
+            ids start over (handlers/connection/epochs.py), and what came before is no longer known
 
 Whoever reads finds the key that both came under in `conflict_of`. A third delivery of either meets its own item, for
 the second key follows from key and content alone.
 
-Invariant: no event is stored twice, and in `both` each content under a key once.
+Invariant: no event is stored twice, and in `both` each content under a key once, in `epoch` once in each epoch.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
+from handlers.connection.epochs import Epochs, other_keys
 from handlers.framing.events import MAX_KEY_BYTES, StreamEvent, canonical_json
 from handlers.framing.oversize import Oversize
 from handlers.store.control_table import KEYS, Table
@@ -27,7 +31,7 @@ from handlers.store.typed_values import Item, text
 READ_BYTES = 1024 * 1024
 # So many ids of this form must an upstream have made up before one event counts as a conflict and is not stored.
 MOST_KEYS = 4
-STORED, DEAD_LETTERED = "stored", "dead-lettered"
+STORED, DUPLICATE, DEAD_LETTERED = "stored", "duplicate", "dead-lettered"
 
 # The number of an event of its connection, and the event.
 Known = tuple[int, StreamEvent]
@@ -35,16 +39,23 @@ Known = tuple[int, StreamEvent]
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """The events of one write whose keys are known; `make` returns the item of an event, `put` stores one."""
+    """The events of one write whose keys are known; `make` returns the item of an event, `put` stores one.
+
+    `epochs` are those of the connection, which hear of each conflict.
+    """
 
     table: Table
     fetch: Fetch
     make: Callable[[int, StreamEvent], Item]
     put: Callable[[StreamEvent, Item], str]
     keeps_both: bool
+    epochs: Epochs
 
-    def settle(self, known: Iterable[Known]) -> list[str]:
-        """The outcome of each event that came under a known key with another body, "" where it is not stored."""
+    def settle(self, known: Iterable[Known]) -> list[tuple[str, bool]]:
+        """The outcome of each event that came under a known key with another body, "" where it is not stored.
+
+        And whether that is a conflict, as it is not where the key is known of a former epoch.
+        """
         pairs = [(number, event, self.make(number, event)) for number, event in sorted(known)]
         stored: dict[str, Item] = {}
         for keys in _in_parts(item for *_, item in pairs):
@@ -52,24 +63,50 @@ class Conflicts:
         outcomes = [self._settle_one(number, event, item, stored) for number, event, item in pairs]
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _settle_one(self, number: int, event: StreamEvent, item: Item, stored: dict[str, Item]) -> str | None:
-        """The outcome of one that is a conflict, "" where it is not stored; None for a duplicate."""
+    def _settle_one(
+        self, number: int, event: StreamEvent, item: Item, stored: dict[str, Item]
+    ) -> tuple[str, bool] | None:
+        """The outcome of one that has another body, and whether it is a conflict; None for a duplicate."""
         there = stored.get(item["SK"]["S"])
-        if there is None or self._is_same(there, item, event):
+        if there is None or self._is_known(there, item, event):
             # Where nothing is there any more it has expired just now.
             return None
-        if not self.keeps_both:
-            return ""
-        for _ in range(MOST_KEYS):
-            other = _own_key(item["SK"]["S"], event)
+        outcome, is_conflict, came_ms, taken = "", self._is_current(there), event.received_at_ms, {}
+        if self.epochs.depth:
+            likely = islice(self._others(event), self.epochs.depth)
+            taken = self._read(self.make(number, event._replace(key=other)) for other in likely)
+        for depth, other in enumerate(self._others(event)):
             item = self.make(number, event._replace(key=other)) | {"conflict_of": {"S": event.key}}
-            outcome = self.put(event._replace(key=other), item)
-            if outcome in (STORED, DEAD_LETTERED):
-                return outcome
-            there = self._read([item]).get(other)
-            if there is None or self._is_same(there, item, event):
-                return None
-        return ""
+            there = taken.get(other)
+            if there is None:
+                outcome = self.put(event._replace(key=other), item)
+                if outcome in (STORED, DEAD_LETTERED):
+                    break
+                there = self._read([item]).get(other)
+            if there is None or self._is_known(there, item, event):
+                outcome, came_ms = DUPLICATE, came_ms if there is None else _came_ms(there)
+                break
+            outcome, is_conflict = "", is_conflict or self._is_current(there)
+            self.epochs.depth = depth + 1 if self.epochs.begins else 0
+        if is_conflict:
+            self.epochs.met(number, min(came_ms, event.received_at_ms), event.received_at_ms)
+        return None if outcome == DUPLICATE else (outcome, is_conflict)
+
+    def _others(self, event: StreamEvent) -> Iterator[str]:
+        """The keys under which it may be stored besides, in their order; none where the first body stays."""
+        if self.epochs.begins:
+            yield from other_keys(event.key)
+        key = event.key
+        for _ in range(MOST_KEYS if self.keeps_both else 0):
+            key = _own_key(key, event)
+            yield key
+
+    def _is_known(self, there: Item, item: Item, event: StreamEvent) -> bool:
+        """Whether what lies under one of its keys is the event."""
+        return self._is_current(there) and self._is_same(there, item, event)
+
+    def _is_current(self, there: Item) -> bool:
+        return self.epochs.has(_came_ms(there))
 
     def _read(self, wanted: Iterable[Item]) -> dict[str, Item]:
         """The items of these keys. First as they are cheapest: a stored item never changes, so it may only be missing.
@@ -98,6 +135,10 @@ class Conflicts:
             plain = data.encode() if isinstance(data, str) else data or b""
             return isinstance(event.data, Oversize) and hashlib.sha256(plain).hexdigest() == event.data.sha256
         return data == event.data or canonical_json(data) == canonical_json(event.data)
+
+
+def _came_ms(item: Item) -> int:
+    return int(item["received_at_ms"]["N"])
 
 
 def _own_key(key: str, event: StreamEvent) -> str:

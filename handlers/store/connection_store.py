@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handlers.connection.backoff import Rest
+from handlers.connection.epochs import NO_EPOCH, Epoch, Epochs
 from handlers.connection.inputs import Written
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
@@ -78,14 +79,22 @@ class Store:
         return self._writer.write(stream_id, fence, first, events, policy)
 
     def log(
-        self, stream_id: str, fence: int, now_ms: Callable[[], int], *, window_ms: int, keep_days: int
+        self,
+        stream_id: str,
+        fence: int,
+        now_ms: Callable[[], int],
+        *,
+        window_ms: int,
+        keep_days: int,
+        epochs: Epochs | None = None,
     ) -> "SegmentWriter":
         """The log of a stream whose events lie in one, for one connection whose clock is `now_ms`."""
         # Few streams have one, and what is imported lengthens each cold start.
         from handlers.store.segment_writer import SegmentWriter
 
         table = Table(self._dynamodb, self._events_table)
-        return SegmentWriter(table, self._objects, self._dead_letters, now_ms, stream_id, fence, window_ms, keep_days)
+        ports = (table, self._objects, self._dead_letters, now_ms)
+        return SegmentWriter(*ports, stream_id, fence, window_ms, keep_days, epochs)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -221,6 +230,13 @@ class Store:
         """Whether the rest was `before` and is `after` now; `holder` names this invocation alone."""
         condition, attributes, read = to_change(before, after, holder)
         return self._change(stream_id, setting(tuple(attributes)), condition, values_of(attributes) | read).is_done
+
+    def begin_epoch(self, stream_id: str, before: Epoch, after: Epoch) -> Epoch:
+        """The newest epoch of the stream's keys: `after` where it was `before`, else what others have written."""
+        condition, values = "attribute_not_exists(#epoch)", {":epoch": control_record.epoch(after)}
+        if before != NO_EPOCH:
+            condition, values[":before"] = "#epoch = :before", control_record.epoch(before)
+        return self._change(stream_id, "SET #epoch = :epoch", condition, values).record.epoch
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

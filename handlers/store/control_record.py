@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from handlers.connection import ledger
 from handlers.connection.backoff import Rest
+from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
@@ -37,7 +38,7 @@ class ControlRecord:
     """As read. `live` are the attributes of the record of the newest connection that was connected, None for none.
 
     `cursor_fence` is the connection that saved the cursor at `saved_ms`. `looked` is the connection that recorded gaps
-    last.
+    last. `epoch` is the newest of the stream's keys.
     """
 
     lease: Lease
@@ -50,6 +51,7 @@ class ControlRecord:
     known: Known
     live: Item | None
     looked: int
+    epoch: Epoch
 
     def resumption(self, now_ms: int) -> Resumption:
         """Where a connection that opens now goes on."""
@@ -108,6 +110,7 @@ def to_record(item: Item | None) -> ControlRecord:
         known=known_of(item),
         live=ledger_records.live_record(item),
         looked=typed_values.count(item, "looked") or 0,
+        epoch=epoch_of(item),
     )
 
 
@@ -204,6 +207,20 @@ def rest(owed: Rest) -> Item:
     return {name: {"S": value} if isinstance(value, str) else number(value) for name, value in values.items()}
 
 
+def epoch(what: Epoch) -> Item:
+    """The value of the attribute that has the newest epoch of a stream's keys."""
+    return {"S": "/".join(str(int(value)) for value in what)}
+
+
+def epoch_of(item: Item) -> Epoch:
+    """What `epoch` wrote; the first one where there is none, or where it cannot be read."""
+    numbers = (text(item, "epoch") or "").split("/")
+    if len(numbers) != len(Epoch._fields) or not all(one.isdecimal() for one in numbers):
+        return NO_EPOCH
+    which, since_ms, seen_ms, is_stored = map(int, numbers)
+    return Epoch(which, since_ms, seen_ms, bool(is_stored))
+
+
 def check_lease(item: Item) -> None:
     """Raises StoreUnavailable where the control record's layout is not known."""
     if problem := layout_problem(item):
@@ -214,7 +231,7 @@ _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "la
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
 _INSTANTS = ("started_at", "ended_at", "stop_at")
 # All of the lease itself and what refuses a claim, which the watch reads; the record has cursor and ledger besides.
-ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "order", "stop")
+ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "order", "stop", "epoch")
 _OTHER_NUMBERS = (
     *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
     *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms"),
@@ -239,6 +256,8 @@ def damage(item: Item) -> tuple[str, ...]:
         names.append("live")
     if "stop" in item and not isinstance(item["stop"].get("BOOL"), bool):
         names.append("stop")
+    if "epoch" in item and epoch_of(item) == NO_EPOCH:
+        names.append("epoch")
     # Without either nobody knows since when the stream has not been connected.
     if "execution" in item and "started_at" not in item and "expires_at_ms" not in item:
         names.append("started_at")

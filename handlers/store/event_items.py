@@ -8,10 +8,11 @@ key alone.
 import hashlib
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote
 
+from handlers.connection.epochs import Epochs
 from handlers.connection.inputs import Order
 from handlers.framing.events import OnConflict, StreamEvent
 from handlers.framing.frames import Body, encoded
@@ -40,13 +41,14 @@ class StoragePolicy:
     """How a stream's events are stored: over how many partition keys, and for how many days (0: for ever).
 
     `order` is whether they are in the index of the order. `on_conflict` is what follows where one key has two bodies;
-    None where the key is made of the body.
+    None where the key is made of the body. `epochs` are those of the connection that stores.
     """
 
     partitions: int = 1
     keep_days: int = 0
     on_conflict: OnConflict | None = None
     order: Order = "index"
+    epochs: Epochs | None = field(default=None, compare=False)
 
 
 DEFAULT_POLICY = StoragePolicy()

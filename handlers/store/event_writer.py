@@ -14,6 +14,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from handlers.aws.error_translation import Refused, quoted_id, translate_errors
+from handlers.connection.epochs import epochs_of
 from handlers.connection.inputs import Written
 from handlers.dynamodb.client import DynamoDb, binary, encode
 from handlers.errors import StoreUnavailable
@@ -149,7 +150,7 @@ class EventWriter:
         if not duplicates or policy.on_conflict is None:
             return written
         repeated = [known for known in enumerate(events, first) if fresh[known[1].key][0] != known[0]]
-        return one.settled(written, repeated, keeps_both=policy.on_conflict == "both")
+        return one.settled(written, repeated)
 
 
 class OneWrite:
@@ -192,22 +193,24 @@ class OneWrite:
             batch_bytes += len(text)
         return outcomes + self._put_batch(batch)
 
-    def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]], *, keeps_both: bool) -> Written:
+    def settled(self, written: Written, repeated: Sequence[tuple[int, StreamEvent]]) -> Written:
         """What was written, with what follows where a refused or `repeated` event has another body than is stored."""
         # Not before there is a duplicate: most connections meet none.
         from handlers.store.conflicts import Conflicts
 
-        writer = self._writer
+        writer, policy = self._writer, self._inserts.policy
         table = Table(self._dynamodb, writer.table)
-        conflicts = Conflicts(
-            table, writer.objects.find, self._inserts.item, self._singles.put, keeps_both
+        epochs = policy.epochs or epochs_of(policy.on_conflict)
+        settled = Conflicts(
+            table, writer.objects.find, self._inserts.item, self._singles.put, policy.on_conflict == "both", epochs
         ).settle([*self._known, *repeated])  # fmt: skip
-        stored, dead_lettered = conflicts.count(STORED), conflicts.count(DEAD_LETTERED)
+        outcomes = [outcome for outcome, _ in settled]
+        stored, dead_lettered = outcomes.count(STORED), outcomes.count(DEAD_LETTERED)
         return Written(
             written.stored + stored,
             written.duplicates - stored - dead_lettered,
             written.dead_lettered + dead_lettered,
-            len(conflicts),
+            sum(is_conflict for _, is_conflict in settled),
         )
 
     def _noted(self, outcome: str, number: int, event: StreamEvent) -> str:

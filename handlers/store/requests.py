@@ -26,7 +26,8 @@ from handlers.connection.effects import (
     TakeTurn,
     Write,
 )
-from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption
+from handlers.connection.epochs import NO_EPOCH, epochs_of
+from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
 from handlers.connection.lease import is_ended, superseded
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
@@ -55,6 +56,7 @@ class Requests:
         self._now_ms = now_ms
         self._began_ms = now_ms()
         self._policy = DEFAULT_POLICY
+        self._epoch = NO_EPOCH  # as the control record has it, as far as is known
         self._log: SegmentWriter | None = None  # of the connection, where the stream's events lie in one
         self._asked_fence = 0  # who saved the cursor that the upstream is asked with
         self._record = to_record(None)  # as the claim or the turn found it
@@ -67,10 +69,8 @@ class Requests:
         """The requests that `step` is, in order; one at least. TypeError where it is not the store's."""
         store, stream_id = self._store, self._invocation.stream_id
         match step:
-            case Write(_, first, events) if self._log is not None:
-                return [functools.partial(self._log.write, first, events)]
-            case Write(fence, first, events):
-                return [functools.partial(store.write, stream_id, fence, first, events, self._policy)]
+            case Write():
+                return [lambda: self._write(step)]
             case Heartbeat():
                 return [lambda: self._heartbeat(step)]
             case ReadLease():
@@ -132,13 +132,22 @@ class Requests:
             return RestOwed(rest)
         record = reply.record
         self._found(record)
+        self._epoch, conflict = record.epoch, profile.key_conflict
+        epochs = None if conflict is None else epochs_of(conflict, record.epoch)
         if record.partitions == LOG:
+            # A log has no bodies at hand: it keeps their checksums where the profile wants to know of another.
+            compares = epochs if conflict == "epoch" else None
             window_ms, keep_days = profile.dedup_window_ms, profile.keep_days
             self._log = self._store.log(
-                invocation.stream_id, lease.fence, self._now_ms, window_ms=window_ms, keep_days=keep_days
+                invocation.stream_id,
+                lease.fence,
+                self._now_ms,
+                window_ms=window_ms,
+                keep_days=keep_days,
+                epochs=compares,
             )
         else:
-            self._policy = StoragePolicy(record.partitions, profile.keep_days, profile.key_conflict, record.order)
+            self._policy = StoragePolicy(record.partitions, profile.keep_days, conflict, record.order, epochs)
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
         waits = profile.overlap == "forbids" and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
@@ -206,6 +215,18 @@ class Requests:
         return {"known": control_record.known(self._record.known_after())}
 
     # --- while it is connected, and after -----------------------------------------------------------------------------
+
+    def _write(self, step: Write) -> Written:
+        """Stores the events. Where they began an epoch, that is written down behind them: who comes next finds both."""
+        stream_id, log = self._invocation.stream_id, self._log
+        if log is not None:
+            written = log.write(step.first, step.events)
+        else:
+            written = self._store.write(stream_id, step.fence, step.first, step.events, self._policy)
+        epochs = self._policy.epochs if log is None else log.epochs
+        if epochs is not None and epochs.epoch != self._epoch:
+            epochs.epoch = self._epoch = self._store.begin_epoch(stream_id, self._epoch, epochs.epoch)
+        return written
 
     def _heartbeat(self, step: Heartbeat) -> LeaseRead:
         fence, shown = step.progress.fence, self._shown(step.progress, step.cursor)

@@ -25,7 +25,7 @@ _PREFIX = "segment#"
 # They sort before every segment, and behind.
 ANCHOR, BEHIND = "anchor", f"{_PREFIX}~"
 # What whoever appends reads of a segment.
-HEAD = ("SK", "fence", "first", "at_ms", "keys", "cursor", "cursor_fence", "cursor_at_ms", "layout")
+HEAD = ("SK", "fence", "first", "at_ms", "keys", "bodies", "cursor", "cursor_fence", "cursor_at_ms", "layout")
 
 
 def log_key(stream_id: str) -> str:
@@ -55,6 +55,7 @@ def segment_of(item: Item) -> Segment:
         _whole(item, "at_ms"),
         bytes(item["keys"]["B"]),
         cursor,
+        bytes(item["bodies"]["B"]) if "bodies" in item else b"",
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handlers.connection.epochs import Epochs
 from handlers.connection.inputs import Written
 from handlers.errors import StoreUnavailable
 from handlers.framing.events import StreamEvent
@@ -42,7 +43,7 @@ from handlers.store.typed_values import Item, count, expiry, key, number
 class SegmentWriter:
     """The log of one stream, for the connection with the token `fence`; `now_ms` is its clock.
 
-    Keys are remembered for `window_ms`. Segments expire after `keep_days`, 0 for never.
+    Keys are remembered for `window_ms`. Segments expire after `keep_days`, 0 for never. `epochs` are the connection's.
     """
 
     table: Table
@@ -53,9 +54,10 @@ class SegmentWriter:
     fence: int
     window_ms: int
     keep_days: int
+    epochs: Epochs | None = None
 
     def __post_init__(self) -> None:
-        self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0)
+        self._appender = Appender(self.fence, self.window_ms, anchors=self.keep_days > 0, epochs=self.epochs)
         self._lone: tuple[bytes, Item] | None = None  # of the event that is being written, where it is out of the way
         self._newest: tuple[int, int] | None = None  # who wrote the log's last event as of `opens`, and when that came
 
@@ -80,8 +82,10 @@ class SegmentWriter:
                 written.stored + (0 if is_dead else appended.stored),
                 written.duplicates + appended.duplicates,
                 written.dead_lettered + (appended.stored if is_dead else 0),
+                written.conflicts + appended.conflicts,
             )
             first += len(part)
+        self.epochs = self._appender.epochs
         return written
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -196,6 +200,8 @@ def segment_item(
         "data": {"B": pack(events) if data is None else data},
     }
     cursor = segment.cursor
+    if segment.bodies:
+        item["bodies"] = {"B": segment.bodies}
     if cursor is not None:
         item |= {"cursor": {"S": cursor.text}, "cursor_fence": number(cursor.fence)}
         item["cursor_at_ms"] = number(cursor.at_ms)

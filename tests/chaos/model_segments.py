@@ -251,7 +251,7 @@ def _copied(appender: Appender) -> Appender:
     """A copy that shares nothing that changes."""
     known: KnownKeys = appender.__dict__["_known"]
     other, keys = copy.copy(appender), copy.copy(known)
-    keys.__dict__.update(_at_ms=dict(known.__dict__["_at_ms"]), _segments=known.__dict__["_segments"].copy())
+    keys.__dict__.update(_came=dict(known.__dict__["_came"]), _segments=known.__dict__["_segments"].copy())
     other.__dict__["_known"] = keys
     return other
 
@@ -263,7 +263,7 @@ def _key(world: World) -> tuple[object, ...]:
         if one.is_over
         else (
             one.request,
-            *one.appender.__dict__["_known"].__dict__["_at_ms"],
+            *one.appender.__dict__["_known"].__dict__["_came"],
             *(one.appender.__dict__[name] for name in ("_next", "_back_to", "_anchor", "cursor")),
             *(one.place, one.is_open, one.waiting, one.appending, one.begun, one.counted, one.received),
         )

@@ -231,7 +231,7 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"store": "log", "dedup_window_s": 59}, "dedup_window_s must be a whole number from 60 to 86400"),
         ({"store": "log", "partitions": 2}, f"partitions {FOR_ITEMS} {ONE_ORDER}"),
         ({"store": "log", "on_conflict": "both"}, f"on_conflict {NOT_BOTH}"),
-        ({"on_conflict": "last"}, "on_conflict must be one of first, both"),
+        ({"on_conflict": "last"}, "on_conflict must be one of first, both, epoch"),
         ({"compression": "gzip"}, "compression must be true or false"),
     ],
 )  # fmt: skip

@@ -1,0 +1,92 @@
+"""Recognizes an upstream that counts its ids from the beginning again, and says which keys its events then have.
+
+A server that was restarted and counts from 1 gives new events the ids of old ones. One other body under a known key may
+be a correction. Several in a row, on one connection, are ids that start over: a new *epoch* of keys begins.
+
+    stored are 1 to 57; on one connection come 1 2 3 with other bodies      the third begins an epoch
+    1 -> "1#1"   2 -> "2#1"   3 -> "3#1"   …   57 -> "57#1"   58 -> "58"    each takes its first key that is free
+
+The first key that is free follows from what is stored alone, and not from what a writer knows of epochs. So what comes
+before the third is stored where the new epoch will look for it, and of two writers that do not know of the same epochs
+the first stores an event, and the second meets it.
+
+Pure. Invariants: an event is known only by the same body; and only since the newest epoch began.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from handlers.framing.events import MAX_KEY_BYTES, OnConflict
+
+# So many known keys in a row with other bodies.
+IN_A_ROW = 3
+# How far apart the clocks of two writers may be.
+SLACK_MS = 10_000
+# How long a restart is shown after it was last recognized, and how often that is written down.
+SHOWN_MS, AGAIN_MS = 3_600_000, 60_000
+# So many keys of one event may be taken before it is not stored.
+MOST_KEYS = 1_000
+
+
+class Epoch(NamedTuple):
+    """How many epochs have begun, and since when the newest one's events came; `seen_ms` is when that was recognized.
+
+    Where the profile begins no epoch it is recognized again and again. `is_stored` is whether such events are stored.
+    """
+
+    number: int = 0
+    since_ms: int = 0
+    seen_ms: int = 0
+    is_stored: bool = False
+
+
+NO_EPOCH = Epoch()
+
+
+def other_keys(key: str) -> Iterator[str]:
+    """The keys that an event may have besides its own, in the order in which they are taken."""
+    if len(key.encode()) + len(f"#{MOST_KEYS}") > MAX_KEY_BYTES:
+        key = hashlib.sha256(key.encode()).hexdigest()
+    return (f"{key}#{number}" for number in range(1, MOST_KEYS + 1))
+
+
+@dataclass
+class Epochs:
+    """Of one connection; `begins` is whether its profile lets a new epoch begin, `is_stored` as an Epoch has it.
+
+    `depth` is how many keys of the last event were taken: those of the next one are looked at together.
+    """
+
+    epoch: Epoch
+    begins: bool
+    is_stored: bool
+    depth: int = 0
+    _row: int = 0
+    _since_ms: int = 0
+    _last: int = -1
+
+    def has(self, at_ms: int) -> bool:
+        """Whether what came then is of the newest epoch."""
+        return not self.begins or at_ms >= self.epoch.since_ms - SLACK_MS
+
+    def met(self, count: int, came_ms: int, now_ms: int) -> None:
+        """Records that the connection's event `count` has another body than one of this epoch with its key.
+
+        It came first at `came_ms`. The last of several in a row begins an epoch, as of when the first of them came.
+        """
+        follows = self._row and count == self._last + 1
+        self._row, self._since_ms = (self._row + 1, min(self._since_ms, came_ms)) if follows else (1, came_ms)
+        self._last, known = count, self.epoch
+        if self._row >= IN_A_ROW and self.begins:
+            self.epoch, self._row = Epoch(known.number + 1, self._since_ms, now_ms, True), 0
+        elif self._row >= IN_A_ROW and now_ms >= known.seen_ms + AGAIN_MS:
+            goes_on = now_ms < known.seen_ms + SHOWN_MS
+            since_ms = known.since_ms if goes_on else self._since_ms
+            self.epoch = Epoch(known.number, since_ms, now_ms, self.is_stored)
+
+
+def epochs_of(on_conflict: OnConflict | None, epoch: Epoch = NO_EPOCH) -> Epochs:
+    """Those of a connection that opens in this epoch, as its profile wants them."""
+    return Epochs(epoch, on_conflict == "epoch", on_conflict != "first")

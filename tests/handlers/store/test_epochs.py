@@ -1,0 +1,179 @@
+"""Ids that start over: recognized in a row, told in the control record, stored once each where the profile says so."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.connection.effects import Claim, Write
+from handlers.connection.epochs import SLACK_MS, Epoch, other_keys
+from handlers.connection.inputs import Claimed, Written
+from handlers.connection.steps import Invocation
+from handlers.framing.events import MAX_KEY_BYTES, StreamEvent
+from handlers.store import control_record
+from handlers.store.requests import Requests
+from handlers.store.segment_reader import SegmentReader
+from local.simulation.shared_tasks import store_on
+from local.simulation.tables import MemoryDynamoDB
+from tests.examples import examples
+from tests.handlers.connection.managers import profile
+
+NAMES = {"events_table": "events", "control_table": "control", "dead_letter_queue": "queue"}
+STREAM = "demo"
+STORES = ("items", "log")
+
+
+class World:
+    """Tables, a clock, and the connections of one stream upon them."""
+
+    def __init__(self, store: str = "items", on_conflict: str = "epoch") -> None:
+        self.tables = MemoryDynamoDB("events", "control")
+        self.fields = {"store": store, "on_conflict": on_conflict, "key": "id"}
+        self.now_ms = 1_700_000_000_000
+        self.claims = 0
+
+    def connection(self) -> "Connection":
+        self.claims += 1
+        return Connection(self)
+
+    @property
+    def epoch(self) -> Epoch:
+        """As the control record has it."""
+        item = self.tables.get_item(TableName="control", Key={"PK": {"S": STREAM}, "SK": {"S": "lease"}})["Item"]
+        assert control_record.damage(item) == ()
+        return control_record.epoch_of(item)
+
+    def stored(self) -> list[tuple[str, str]]:
+        """Key and body of each event, in their order."""
+        if self.fields["store"] == "log":
+            read = SegmentReader(self.tables, "events", lambda _key: None).entries(STREAM, self.now_ms, "", 1_000)
+            return [(event.key, str(event.data)) for _, event in read if event is not None]
+        condition, value = "PK = :p", {":p": {"S": STREAM}}
+        items = self.tables.query(
+            TableName="events", KeyConditionExpression=condition, ExpressionAttributeValues=value
+        )["Items"]
+        items.sort(key=lambda item: item["position"]["S"])
+        return [(item["SK"]["S"], item["data"]["S"]) for item in items]
+
+
+class Connection:
+    """One that has claimed; what it delivers is stored."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        who = Invocation(STREAM, "A", "", f"r{world.claims}", 900_000, 4_000, 1_000, 1_000, 0)
+        table = profile(**world.fields)
+        self.requests = Requests(table, store_on(world.tables, NAMES), who, lambda: world.now_ms)
+        (claimed,) = [request() for request in self.requests.of(Claim())]
+        assert isinstance(claimed, Claimed)
+        self.fence, self.count = claimed.lease.fence, 0
+
+    def sends(self, *bodies: tuple[object, str]) -> Written:
+        """Delivers an event for each id and body."""
+        self.world.now_ms += 100
+        sent = tuple(StreamEvent(str(n), body, str(n), None, None, self.world.now_ms) for n, body in bodies)
+        (written,) = [request() for request in self.requests.of(Write(self.fence, self.count, sent))]
+        self.count += len(sent)
+        assert isinstance(written, Written)
+        return written
+
+
+def of(which: int, *ids: int) -> list[tuple[object, str]]:
+    """The events of the server's life number `which`."""
+    return [(one, f"{which}-{one}") for one in ids]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_three_known_keys_in_a_row_with_other_bodies_begin_an_epoch(store: str) -> None:
+    """What came before the third is stored as well; what has the body of a former epoch is another event from then on.
+
+    A number that was never reached before is its own key again; a handover and a kill store nothing twice.
+    """
+    world = World(store)
+    assert world.connection().sends(*of(0, 1, 2, 3, 4, 5)) == Written(5, 0)
+    world.now_ms += SLACK_MS + 1
+    since_ms = world.now_ms + 100
+    connection = world.connection()
+    assert connection.sends(*of(1, 1, 2)) == Written(2, 0, 0, 2)
+    assert world.epoch == Epoch()
+    assert connection.sends(*of(1, 3), *of(0, 4), *of(1, 5, 6)) == Written(4, 0, 0, 1)
+    assert world.epoch == Epoch(1, since_ms, since_ms + 100, True)
+    assert world.connection().sends(*of(1, 1, 2, 3), *of(0, 4), *of(1, 5, 6, 7)) == Written(1, 6)
+    keys = ["1#1", "2#1", "3#1", "4#1", "5#1", "6", "7"]
+    assert [key for key, _ in world.stored()] == ["1", "2", "3", "4", "5", *keys]
+
+
+@pytest.mark.parametrize("on_conflict", ["first", "both"])
+def test_ids_that_start_over_are_told_where_no_epoch_may_begin(on_conflict: str) -> None:
+    """Where the first body stays nothing more is stored; while it lasts the control record says so once a minute."""
+    world = World("items", on_conflict)
+    world.connection().sends(*of(0, *range(1, 9)))
+    connection = world.connection()
+    connection.sends(*of(1, 1, 2))
+    assert world.epoch == Epoch()
+    written = connection.sends(*of(1, 3))
+    seen_ms, is_stored = world.now_ms, on_conflict == "both"
+    assert written == (Written(1, 0, 0, 1) if is_stored else Written(0, 1, 0, 1))
+    assert world.epoch == Epoch(0, seen_ms - 100, seen_ms, is_stored)
+    connection.sends(*of(1, 4))
+    assert world.epoch.seen_ms == seen_ms
+    world.now_ms += 60_000
+    connection.sends(*of(1, 5))
+    assert world.epoch == Epoch(0, seen_ms - 100, world.now_ms, is_stored)
+    assert len(world.stored()) == (13 if is_stored else 8)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_corrections_and_repetitions_begin_no_epoch(store: str) -> None:
+    """Two other bodies in a row are corrections, and so are many with what is new or known between them."""
+    world = World(store)
+    world.connection().sends(*of(0, 1, 2, 3, 4, 5, 6))
+    again = world.connection()
+    again.sends(*of(1, 1, 2), *of(0, 3), *of(1, 4, 5), *of(0, 7), *of(1, 6))
+    assert world.epoch == Epoch()
+    world.connection().sends(*of(0, 1, 2, 3, 4, 5, 6, 7))
+    assert world.epoch == Epoch()
+    assert [body for _, body in world.stored()[6:]] == ["1-1", "1-2", "1-4", "1-5", "0-7", "1-6"]
+
+
+@pytest.mark.parametrize("store", STORES)
+@settings(max_examples=examples(150))
+@given(
+    lives=st.lists(st.tuples(st.integers(1, 7), st.sets(st.integers(4, 7))), min_size=2, max_size=4),
+    deliveries=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 7), st.integers(1, 7)), max_size=24),
+)
+def test_each_event_of_each_epoch_is_stored_once(
+    store: str, lives: Sequence[tuple[int, set[int]]], deliveries: Sequence[tuple[int, int, int]]
+) -> None:
+    """Whoever delivers what, how often, from where on, and whether it knows of the newest epoch or only of the last.
+
+    A life of the server counts from 1; some of its bodies are those of the life before. Connections overlap, are killed
+    and begin again at an earlier place, and one in three was there before the server was restarted.
+    """
+    world, body_of, expected = World(store), dict[int, str](), list[str]()
+    older = world.connection()
+    for which, (length, same) in enumerate(lives):
+        world.now_ms += SLACK_MS + 1
+        reached = max(body_of, default=0)
+        is_recognized = min(length, reached) >= 3
+        for one in range(1, length + 1):
+            if one not in body_of or one not in same or not is_recognized:
+                body_of[one] = f"{which}-{one}"
+            expected.append(body_of[one])
+        open_ = [older, world.connection(), world.connection()]
+        for who, first, count in deliveries[which :: len(lives)]:
+            events = [(one, body_of[one]) for one in range(1 + first, min(length, first + count) + 1)]
+            if events:
+                open_[who].sends(*events)
+        older = world.connection()
+        for _ in range(2):  # who comes last asks for all there is, and once more
+            world.connection().sends(*[(one, body_of[one]) for one in range(1, length + 1)])
+    assert sorted(body for _, body in world.stored()) == sorted(expected)
+
+
+def test_a_key_has_a_number_behind_it() -> None:
+    """A long one is hashed before."""
+    assert list(islice(other_keys("7"), 3)) == ["7#1", "7#2", "7#3"]
+    assert len(next(other_keys("é" * (MAX_KEY_BYTES // 2)))) == 64 + 2
