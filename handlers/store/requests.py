@@ -134,9 +134,9 @@ class Requests:
         self._found(record)
         self._epoch, conflict = record.epoch, profile.key_conflict
         epochs = None if conflict is None else epochs_of(conflict, record.epoch)
+        # A log has no bodies at hand: it keeps their checksums where the profile wants to know of another.
+        compares = epochs if conflict == "epoch" else None
         if record.partitions == LOG:
-            # A log has no bodies at hand: it keeps their checksums where the profile wants to know of another.
-            compares = epochs if conflict == "epoch" else None
             window_ms, keep_days = profile.dedup_window_ms, profile.keep_days
             self._log = self._store.log(
                 invocation.stream_id,
