@@ -19,6 +19,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from botocore.exceptions import BotoCoreError, ClientError
 
+from handlers.api.verdict import away as away_words
 from handlers.aws.clients import boto3_client
 from handlers.aws.clients import dynamodb as dynamodb_client
 from handlers.aws.error_translation import described
@@ -110,7 +111,7 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
 def tell(seen: Seen) -> list[str]:
     """Names the streams that are not well in the log, and in a message those who were not named yet: their ids."""
     others = alerts.of_groups(seen.groups)
-    away = {one: f"for {length_ms // 1000} s{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
+    away = {one: f"{away_words(length_ms).lower()}{others.get(one, '')}" for one, length_ms in seen.away_ms.items()}
     damage = {stream_id: ", ".join(names) for stream_id, names in seen.damage.items()}
     if not seen.is_whole:
         logger.error("not every stream was checked: the next run goes on with the others")

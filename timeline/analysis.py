@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from timeline import spans
-from timeline.coverage import Connection, Gap, gap_ms, gaps, overlap_ms
+from timeline.coverage import Connection, Gap, connected_percent, gap_ms, gaps, overlap_ms
 from timeline.lanes import Event
 from timeline.spans import Row, Span, timestamp_ms
 
@@ -72,11 +72,11 @@ class Analysis:
         return sum(function.to_ms - function.from_ms for function in self.functions)
 
     @property
-    def covered_percent(self) -> float | None:
+    def connected_percent(self) -> float | None:
         """Returns the share of the time since the first Task in which one ran; None where none ever did."""
         if not self.tasks or (whole_ms := self.until_ms - min(task.from_ms for task in self.tasks)) <= 0:
             return None
-        return 100 * (1 - gap_ms(self.gaps) / whole_ms)
+        return connected_percent(whole_ms, gap_ms(self.gaps))
 
 
 def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None = None) -> Analysis:

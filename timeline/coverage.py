@@ -54,6 +54,11 @@ def gap_ms(gaps: Iterable[Gap]) -> int:
     return sum(gap.to_ms - gap.from_ms for gap in gaps)
 
 
+def connected_percent(whole_ms: int, lacking_ms: int) -> float:
+    """Returns the share of `whole_ms` in which one was connected, rounded down: only what lacks nothing is 100."""
+    return max(0, whole_ms - lacking_ms) * 1_000_000 // max(1, whole_ms) / 10_000
+
+
 def overlap_ms(connections: Iterable[Connection]) -> int:
     """Returns how long two or more connections were open at the same time."""
     edges = sorted(edge for c in connections if c.end_ms > c.from_ms for edge in ((c.from_ms, 1), (c.end_ms, -1)))

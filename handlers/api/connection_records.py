@@ -108,16 +108,26 @@ class Connections:
         """Whether it came after the last POST: a successor continues those of the execution that it renews."""
         return one.execution == self.lease.execution or one.claimed_ms >= self.lease.started_at_ms
 
+    @property
+    def parted_ms(self) -> int | None:
+        """An instant between the last stop and the start after it; None where no stop came before the start.
+
+        Nobody claims the stream in between, so the middle of that time parts the connections, whoever's clock is wrong.
+        """
+        stopped_ms, started_ms = self.lease.stopped_at_ms, self.lease.started_at_ms
+        return (stopped_ms + started_ms + 1) // 2 if 0 < stopped_ms < started_ms else None
+
     def since_start(self) -> list[Connection]:
         """The connections since the last start that the records show: after each other end somebody connects again.
 
         So does a successor where its predecessor was stopped or rejected after it had been relieved: that is no start.
         """
-        start, started_ms = 0, self.lease.started_at_ms
+        start, started_ms, parted_ms = 0, self.lease.started_at_ms, self.parted_ms
         for number, (one, following) in enumerate(zip(self.all, self.all[1:], strict=False), 1):
             is_over = one.ended_by in OVER or one.is_rejected
             is_before = not started_ms or one.claimed_ms < started_ms
-            if is_over and is_before and following.claimed_ms >= one.last_ms:
+            is_parted = parted_ms is not None and one.claimed_ms < parted_ms <= following.claimed_ms
+            if is_parted or (is_over and is_before and following.claimed_ms >= one.last_ms):
                 start = number
         return self.all[start:]
 

@@ -55,11 +55,10 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         words = f"{status_words.of_execution(lease)}; not tried again: {status_words.NOT_AGAIN}"
         said = {"message": words, "cause": lease.ending, "detail": status_words.ending_detail(lease) or None}
         return _NOTHING | said | {"at": at(lease.ended_at_ms), "since": at(lease.ended_at_ms), "failures": 1}
-    numbered = reversed(list(enumerate(connections.all)))
-    number = next((n for n, one in numbered if connections.cause(one) not in _CALM), None)
-    if number is None:
+    one = last_failed(connections)
+    if one is None:
         return None
-    one = connections.all[number]
+    number = connections.all.index(one)
     cause = connections.cause(one)
     phrase = status_words.of_connection(cause, one)
     row = _row(connections, number)
@@ -68,9 +67,9 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
     at_ms, by_ms, words = _next_try(status, connections, one, rest, retries)
     final_ms = _final_ms(status, connections, one, rest)
     if final_ms is not None:
-        words = ", ".join(filter(None, (words, f"final at {at(final_ms)}")))
+        words = ", ".join(filter(None, (words, "final if it goes on")))
     if over_ms is not None:
-        at_ms, by_ms, final_ms, words = None, None, None, f"over since {at(over_ms)}"
+        at_ms, by_ms, final_ms, words = None, None, None, "over"
     return {
         "message": f"{phrase}; {words}" if words else phrase,
         "cause": cause,
@@ -86,6 +85,11 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         "final_at": at(final_ms),
         "over_at": at(over_ms),
     }
+
+
+def last_failed(connections: Connections) -> Connection | None:
+    """The newest connection that ended by an error; None where none did."""
+    return next((one for one in reversed(connections.all) if connections.cause(one) not in _CALM), None)
 
 
 def _next_try(
@@ -104,12 +108,12 @@ def _next_try(
         # Nobody else tries until then; but what is owed after this try is known only once it has ended.
         return None, None, "is being tried again" if rest.tried_ms > _failed_ms(one) else ""
     if rest.until_ms > now_ms:
-        return rest.until_ms, None, f"tried again at {at(rest.until_ms)}"
+        return rest.until_ms, None, "tried again after its back-off"
     within_ms = retries.within_ms(one.error)
     by_ms = None if within_ms is None else _failed_ms(one) + within_ms
     if by_ms is None or by_ms <= now_ms:
         return None, None, ""
-    return None, by_ms, f"tried again by {at(by_ms)}"
+    return None, by_ms, "tried again soon"
 
 
 def _final_ms(status: str, connections: Connections, one: Connection, rest: Rest) -> int | None:

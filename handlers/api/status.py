@@ -18,8 +18,10 @@ from typing import Any
 from handlers.api import gaps, status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import OVER, UNHEARD, Connection, Connections, Records
-from handlers.api.last_error import Retries, last_error
+from handlers.api.figures import Coverage, coverage
+from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
+from handlers.api.verdict import Standing, verdict
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.deliver.delivery_records import DeliveryRecord
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -31,13 +33,15 @@ LIMIT, MOST = 100, 1000
 LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream id", LIMIT, MOST)
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = (
-    *("stream", "status", "reason", "execution", "group", "generation", "fence", "started_at", "stop_requested_at"),
-    *("ended_at", "holder", "last_error"),
+    *("stream", "status", "verdict", "since_at", "reason", "execution", "group", "generation", "fence", "started_at"),
+    *("stop_requested_at", "ended_at", "holder", "last_error"),
 )
 
 
-def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, retries: Retries) -> dict[str, Any]:
-    """The whole answer about a stream, as JSON takes it.
+def answer(
+    stream_id: str, records: Records, now_ms: int, dead_after_ms: int, retries: Retries, *, is_brief: bool = False
+) -> dict[str, Any]:
+    """The whole answer about a stream, as JSON takes it; with `is_brief` the verdict is of its newest connection alone.
 
     A connection other than the holder counts as open until it was silent for longer than `dead_after_ms`. Instants are
     texts in UTC and end in `_at`; lengths are milliseconds. handlers/api/status_words.py lists the statuses.
@@ -47,11 +51,15 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
     status = status_words.status(connections)
     error = last_error(status, connections, records.rest, retries)
     stuck = _stuck(status, connections, records)
+    covered = coverage(status, connections, records)
     # The status is that of a lease without what cannot be read.
-    damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else None
+    damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
+    since_ms, standing = _standing(status, connections, covered, damage or _stuck_words(stuck), is_brief=is_brief)
     return {
         "stream": stream_id,
         "status": status,
+        "verdict": verdict(standing, None if is_brief else covered),
+        "since_at": at(since_ms),
         "reason": damage or status_words.reason(status, connections) or _trouble(status, stuck, error),
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
@@ -63,7 +71,7 @@ def answer(stream_id: str, records: Records, now_ms: int, dead_after_ms: int, re
         "holder": holder and {"lane": holder.lane, "fence": holder.fence, "request_id": holder.request_id},
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
-        "coverage": gaps.coverage(status, connections, records),
+        "coverage": None if covered is None else covered.as_json(),
         "stuck_at_cursor": stuck,
         "counts": gaps.counts(connections),
         "last_error": error,
@@ -83,10 +91,53 @@ def _stuck(status: str, connections: Connections, records: Records) -> dict[str,
 def _trouble(status: str, stuck: dict[str, Any] | None, error: dict[str, Any] | None) -> str | None:
     """What keeps a stream that is being connected from its events; None where nothing does."""
     if stuck is not None:
-        words = (stuck["ended_by"] or "the same end").replace("_", " ")
-        return f"{stuck['same_ends']} connections in a row got nothing beyond the cursor: {words}"
+        return _stuck_words(stuck)
     if status == "reconnecting" and error is not None and error["over_at"] is None:
         return str(error["message"])
+    return None
+
+
+def _stuck_words(stuck: dict[str, Any] | None) -> str:
+    if stuck is None:
+        return ""
+    words = (stuck["ended_by"] or "the same end").replace("_", " ")
+    return f"{stuck['same_ends']} connections in a row got nothing beyond the cursor: {words}"
+
+
+def _standing(
+    status: str, connections: Connections, covered: Coverage | None, trouble: str, *, is_brief: bool
+) -> tuple[int | None, Standing]:
+    """Since when the stream stands as it does, None where these records do not say, and how that is.
+
+    What the list shows changes only where the stream does, so it says no lengths.
+    """
+    since_ms = _since_ms(status, connections, covered)
+    at_least = status == "running" and covered is not None and since_ms == covered.since_ms
+    at_least = at_least and covered is not None and not covered.reaches_start
+    for_ms = None if is_brief or since_ms is None else max(0, connections.now_ms - since_ms)
+    why = status_words.ended_why(status, connections)
+    if status == "unknown":
+        why = status_words.reason(status, connections) or ""
+    if status == "reconnecting" and (failed := last_failed(connections)) is not None:
+        why = status_words.short(connections.cause(failed), failed)
+    has_connected = covered is not None or connections.lease.connected_token > 0
+    return None if at_least else since_ms, Standing(status, why, for_ms, at_least, has_connected, trouble)
+
+
+def _since_ms(status: str, connections: Connections, covered: Coverage | None) -> int | None:
+    lease = connections.lease
+    match status:
+        case "running":
+            return None if covered is None else covered.connected_since_ms
+        case "reconnecting" if covered is not None:
+            return covered.to_ms if covered.away is None else covered.away.from_ms
+        case "stopping" | "stopped":
+            return lease.stop_at_ms or None
+        case "starting":
+            return lease.started_at_ms or None
+        case "ended" | "rejected" | "broken":
+            return lease.ended_at_ms or None
+    # It is away, but these records do not say since when.
     return None
 
 
@@ -185,7 +236,7 @@ def page(
     for count, stream_id in enumerate(ids, 1):
         records = read(stream_id)
         if records is not None:
-            stream = answer(stream_id, records, now_ms, dead_after_ms, retries)
+            stream = answer(stream_id, records, now_ms, dead_after_ms, retries, is_brief=True)
             streams.append({name: stream[name] for name in SHOWN if name in stream})
         if count < len(ids) and (count == limit or is_late()):
             return {"streams": streams, "next": stream_id}

@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from handlers.api.answers import at
 from handlers.api.connection_records import UNHEARD, Connection, Connections
 from handlers.connection.effects import bounded
 from handlers.connection.lease import Lease
@@ -85,17 +84,27 @@ def status(connections: Connections) -> str:
 
 def reason(status: str, connections: Connections) -> str | None:
     """Why the stream has this status, as one sentence without its full stop; None where nothing is wrong."""
-    lease = connections.lease
     if status == "unknown":
         return (
             "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
         )
     if status in ("stopping", "stopped"):
         how = "stopped on request" if status == "stopped" else "stop requested"
-        since = f" at {at(lease.stop_at_ms)}" if lease.stop_at_ms else ""
-        return f"{how}{since}; start it to continue from its cursor"
+        return f"{how}; start it to continue from its cursor"
+    words = ended_why(status, connections)
+    return f"{words}; {NOT_AGAIN}" if words else None
+
+
+def ended_why(status: str, connections: Connections) -> str:
+    """Why the last run ended, in a phrase; "" where it was stopped, or has not ended."""
     words = {"ended": _ended, "rejected": _rejected, "broken": _broken}.get(status)
-    return None if words is None else f"{words(connections)}; {NOT_AGAIN}"
+    return "" if words is None else words(connections)
+
+
+def short(cause: str, one: Connection) -> str:
+    """What failed in as few words as say it, as in "401 Unauthorized"; `cause` is what `Connections.cause` returns."""
+    known = {UNHEARD: "its function is slow, paused or gone", UNRECORDED: "its function ended without a word"}
+    return known.get(cause) or detail(one) or cause.replace("_", " ")
 
 
 def _ended(connections: Connections) -> str:
@@ -120,9 +129,9 @@ def _broken(connections: Connections) -> str:
 def of_connection(cause: str, one: Connection) -> str:
     """How a connection ended, as in "refused: 401 Unauthorized"; `cause` is what `Connections.cause` returns."""
     if cause == UNHEARD:
-        return f"lane {one.lane} has not been heard of since {at(one.wrote_ms)}: its function is slow, paused or gone"
+        return f"lane {one.lane} is not heard of any more: its function is slow, paused or gone"
     if cause == UNRECORDED:
-        return f"lane {one.lane} was last heard of at {at(one.wrote_ms)}, and nobody recorded how its connection ended"
+        return f"lane {one.lane} is not heard of any more, and nobody recorded how its connection ended"
     words, more = cause.replace("_", " "), detail(one)
     return f"{words}: {more}" if more else words
 

@@ -16,9 +16,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from handlers.api import dead_letter_pages, gaps, status_words
+from handlers.api import dead_letter_pages, status_words
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections, Records
+from handlers.api.figures import coverage, reaches_start
 from handlers.aws import executions
 from handlers.connection.inputs import LOG
 from handlers.store import event_reader
@@ -93,7 +94,8 @@ def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) 
     """
     connections = Connections(records, now_ms, dead_after_ms)
     from_ms = now_ms - WINDOW_MS
-    covered = gaps.coverage(status_words.status(connections), connections, records)
+    covered = coverage(status_words.status(connections), connections, records)
+    shown = [] if covered is None else covered.as_json()["gaps"]
     earliest = at(from_ms) or ""
     return {
         "stream": stream_id,
@@ -102,9 +104,7 @@ def timeline(stream_id: str, records: Records, now_ms: int, dead_after_ms: int) 
         "connections": [
             _shown(one, connections) for one in connections.all if _end_ms(one, connections) >= from_ms
         ],
-        "gaps": [
-            gap for gap in (covered["gaps"] if covered else ()) if gap["to_at"] is None or gap["to_at"] >= earliest
-        ],
+        "gaps": [gap for gap in shown if gap["to_at"] is None or gap["to_at"] >= earliest],
     }  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def cost(stream_id: str, layout: Layout, records: Records, now_ms: int, dead_aft
     hours = max(0, to_ms - lease.started_at_ms) / HOUR_MS if lease.started_at_ms else 0.0
     run = connections.since_start()
     events = sum(one.stored for one in run)
-    if run and not gaps.reaches_start(connections, records):
+    if run and not reaches_start(connections, records):
         shown_ms = max(1, to_ms - run[0].claimed_ms)
         events = round(events * max(1.0, (to_ms - lease.started_at_ms) / shown_ms))
     stored = "log" if layout.partitions == LOG else "items without an order" if layout.order == "none" else "items"

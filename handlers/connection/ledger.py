@@ -120,7 +120,8 @@ class Gap:
     """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended, `state` one of four.
 
     `number` is None where it lies between connections, and 0 where it ended with the answer that what came in it cannot
-    be asked for; losses that the upstream announced on that connection count from 1.
+    be asked for; losses that the upstream announced on that connection count from 1. `events` is how many were lost, as
+    the upstream said; None where it did not.
     """
 
     fence: int
@@ -129,6 +130,7 @@ class Gap:
     cause: str
     state: str
     number: int | None = None
+    events: int | None = None
 
 
 def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> list[Record]:

@@ -1,13 +1,13 @@
-// The figures of a stream: events a second, stored, duplicates, coverage, cursor, and about what it has cost.
+// The figures of a stream: events a second, stored, duplicates, connected, complete, missing, cursor, and about what it has cost.
 
 import { element, text } from './dom.js';
-import { clock, dollars, length, number } from './words.js';
+import { clock, counted, dollars, length, number } from './words.js';
 
 const OVER_MS = 10_000;
 const NAMES = [
   ['rate', 'Events a second'], ['stored', 'Stored'], ['duplicates', 'Duplicates turned away'],
-  ['letters', 'Dead-lettered'], ['covered', 'Time connected'], ['gaps', 'Gaps'], ['cursor', 'Cursor'],
-  ['cost', 'Cost so far'],
+  ['letters', 'Dead-lettered'], ['connected', 'Connected'], ['complete', 'Complete'], ['missing', 'Missing'],
+  ['cursor', 'Cursor'], ['cost', 'Cost so far'],
 ];
 
 /** The part: `show` takes a status and a timeline, `showCost` the cost. */
@@ -23,6 +23,18 @@ export function figuresPart() {
     text(cells[name].note, note);
   };
   const rate = rateOf();
+  const share = (percent) => `${Math.floor(percent * 100) / 100} %`;
+
+  /** Three figures, none of which is made of another. */
+  function showCoverage({ since, connected_percent: connected, complete_percent: complete, missing, gaps, overlap_ms: overlap }) {
+    const delivered = gaps.filter((gap) => gap.state === 'delivered').length;
+    const lost = missing.events === null ? 'nobody knows how many events' : counted(missing.events, 'event');
+    put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
+    put('complete', share(complete), `${counted(gaps.length, 'gap')}, ${number(delivered)} delivered later`);
+    put('missing', missing.intervals ? counted(missing.intervals, 'gap') : 'nothing',
+      missing.intervals ? `${length(missing.seconds * 1000)}; ${lost}` : '');
+  }
+
   return {
     node: element('section', { class: 'card', 'aria-label': 'Figures' }, list),
 
@@ -30,14 +42,11 @@ export function figuresPart() {
       const atLeast = counts.at_least ? 'at least; ' : '';
       const perSecond = rate(timeline);
       put('rate', perSecond === null ? '–' : perSecond.toFixed(perSecond < 100 ? 1 : 0), 'the last 10 s');
-      put('stored', number(counts.stored), `${atLeast}${number(counts.connections)} connections`);
+      put('stored', number(counts.stored), `${atLeast}${counted(counts.connections, 'connection')}`);
       put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
       put('letters', number(counts.dead_lettered));
-      put('covered', coverage ? `${Math.floor(coverage.percent * 100) / 100} %` : '–', coverage ? `since ${clock(coverage.from_at)}` : '');
-      const gaps = coverage?.gaps ?? [];
-      const closed = gaps.filter((gap) => gap.state === 'delivered').length;
-      put('gaps', coverage ? number(gaps.length) : '–',
-        gaps.length ? `${length(coverage.gap_ms)} in all; ${closed} delivered later` : `overlaps ${length(coverage?.overlap_ms ?? 0)}`);
+      if (coverage) showCoverage(coverage);
+      else for (const name of ['connected', 'complete', 'missing']) put(name, '–');
       put('cursor', cursor?.value ?? '–', cursor ? `saved at ${clock(cursor.saved_at)}` : '');
     },
 

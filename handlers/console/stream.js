@@ -18,7 +18,7 @@ const COST_MS = 30_000;
 /** Shows the stream `id` in `parent`; the view has `stop`. */
 export function streamView(parent, server, id) {
   const badge = element('span', { class: 'status' });
-  const reason = element('p', { class: 'reason' });
+  const verdict = element('p', { class: 'reason' });
   const start = element('button', { type: 'button', class: 'main', hidden: true, onclick: () => change('POST') }, 'Start');
   const stop = element('button', { type: 'button', hidden: true, onclick: () => change('DELETE') }, 'Stop');
   const problem = element('p', { class: 'problem', role: 'alert' });
@@ -35,7 +35,7 @@ export function streamView(parent, server, id) {
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-    reason, problem, trouble, figures.node, lanes.node, group.node, events.node, delivery.node,
+    verdict, problem, trouble, figures.node, lanes.node, group.node, events.node, delivery.node,
     letters.node, graph.node,
   );
   let known = null;
@@ -47,7 +47,7 @@ export function streamView(parent, server, id) {
     if (known && known !== status.status) announce(`The stream ${id} is ${status.status}.`);
     known = status.status;
     showStatus(badge, status.status);
-    text(reason, status.reason ?? '');
+    text(verdict, status.verdict);
     start.hidden = HELD.includes(status.status);
     stop.hidden = !HELD.includes(status.status) || status.status === 'stopping';
     showTrouble(trouble, status);
@@ -62,7 +62,7 @@ export function streamView(parent, server, id) {
   function missing(failure) {
     if (failure.status !== 404) throw failure;
     showStatus(badge, 'stopped');
-    text(reason, failure.message);
+    text(verdict, failure.message);
     start.hidden = false;
     return [null, null];
   }

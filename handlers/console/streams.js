@@ -26,7 +26,7 @@ export function streamsView(parent, server) {
   const nothing = element('p', { class: 'empty', hidden: true });
   const table = element('table', { class: 'streams' },
     element('caption', { class: 'unseen' }, 'Streams'),
-    element('thead', {}, element('tr', {}, ...['Stream', 'Status', 'Since', 'Lane', 'Why'].map(
+    element('thead', {}, element('tr', {}, ...['Stream', 'Status', 'Since', 'Lane', 'Verdict'].map(
       (name) => element('th', { scope: 'col' }, name)))),
     rows);
   const begin = startForm(() => loop.now());
@@ -97,7 +97,7 @@ export function streamsView(parent, server) {
   };
 }
 
-const matches = (one, wanted) => `${one.stream} ${one.status} ${one.reason ?? ''}`.toLowerCase().includes(wanted);
+const matches = (one, wanted) => `${one.stream} ${one.status} ${one.verdict}`.toLowerCase().includes(wanted);
 
 /** The streams alone, then those that share a function, each group behind a row of its own. */
 function byFunction(shown) {
@@ -125,11 +125,11 @@ function update(node, one) {
     text(node.firstChild, `Group ${one.stream}: ${number(one.members.length)} streams in one function, ${number(running)} running`);
     return;
   }
-  const [, status, since, lane, why] = node.children;
+  const [, status, since, lane, verdict] = node.children;
   showStatus(status.firstChild, one.status);
-  text(since, clock(one.ended_at ?? one.started_at));
+  text(since, clock(one.since_at ?? one.started_at));
   text(lane, one.holder?.lane ?? '–');
-  text(why, one.reason ?? '');
+  text(verdict, one.verdict);
 }
 
 /** Shows a status as its mark and its word. */

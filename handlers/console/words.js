@@ -22,6 +22,9 @@ export const HELD = ['starting', 'running', 'reconnecting', 'stopping', 'unknown
 
 export const number = (value) => WHOLE.format(value);
 
+/** A number and what it counts: 1 gap, 2 gaps. */
+export const counted = (count, what) => `${number(count)} ${what}${count === 1 ? '' : 's'}`;
+
 /** Milliseconds as people say them: 104 ms, 3.2 s, 4 min 10 s, 2 d 3 h. */
 export function length(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;

@@ -229,7 +229,7 @@ def check_lease(item: Item) -> None:
 
 _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "layout", "rest_until_ms")
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
-_INSTANTS = ("started_at", "ended_at", "stop_at")
+_INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
 # All of the lease itself and what refuses a claim, which the watch reads; the record has cursor and ledger besides.
 ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "order", "stop", "epoch")
 _OTHER_NUMBERS = (

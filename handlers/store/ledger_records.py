@@ -51,6 +51,7 @@ def gap_item(stream_id: str, interval: Gap) -> Item:
         "to_ms": number(interval.to_ms),
         "cause": {"S": interval.cause},
         "state": {"S": interval.state},
+        **({} if interval.events is None else {"events": number(interval.events)}),
     }
 
 

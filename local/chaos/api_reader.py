@@ -152,7 +152,10 @@ class ApiReader:
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
         known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]
         expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in known)
-        shown = sorted((gap["from_at"], gap["to_at"], gap["state"]) for gap in coverage["gaps"] if gap["to_at"])
+        # What begins when the last of all ended is ended by no connection, but by the stream's end.
+        last = at(max(record.last_ms for record in records)) if records else None
+        ended = [gap for gap in coverage["gaps"] if gap["to_at"] and gap["from_at"] != last]
+        shown = sorted((gap["from_at"], gap["to_at"], gap["state"]) for gap in ended)
         if shown != expected:
             yield f"the gaps {shown} are shown, and there are {expected}"
 

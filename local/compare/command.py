@@ -36,7 +36,7 @@ MEASURED_MS = {
     "connect": (0, 1582, 946, 912, 925),
 }
 COLUMNS = (
-    ("coverage", "coverage_percent", "{:.4f} %"),
+    ("connected", "connected_percent", "{:.4f} %"),
     ("gaps", "gaps", "{:,}"),
     ("gap s", "gap_ms", "{:,.1f}"),
     ("overlap s", "overlap_ms", "{:,.1f}"),
@@ -183,7 +183,7 @@ def group(result: Result, listed: Prices, memory_mb: int) -> svg.Group:
     """Returns the strategy's rows of the picture."""
     gaps = len(result.gaps)
     note = (
-        f"{result.coverage_percent:.4f} % covered\n{gaps} gap{'' if gaps == 1 else 's'}, "
+        f"{result.connected_percent:.4f} % connected\n{gaps} gap{'' if gaps == 1 else 's'}, "
         f"{result.gap_ms / 1000:,.1f} s\n{result.usd_month(memory_mb, listed):.2f} $ a month"
     )
     return svg.Group(result.strategy, note, result.spans, result.connections, result.gaps)

@@ -12,7 +12,7 @@ from typing import Any
 
 from local.costs.prices import Prices
 from local.simulation.scenario import Scenario
-from timeline.coverage import Connection, Deliveries, Gap, gap_ms, overlap_ms
+from timeline.coverage import Connection, Deliveries, Gap, connected_percent, gap_ms, overlap_ms
 from timeline.spans import Span
 
 MONTH_MS = 2_628_000_000
@@ -44,10 +44,10 @@ class Result:
         return gap_ms(self.gaps)
 
     @property
-    def coverage_percent(self) -> float:
+    def connected_percent(self) -> float:
         """Returns the share of the time since the first opening in which the stream was connected; 0 without any."""
         whole_ms = self.until_ms - min((c.from_ms for c in self.connections), default=self.until_ms)
-        return 100 * (1 - self.gap_ms / whole_ms) if whole_ms else 0.0
+        return connected_percent(whole_ms, self.gap_ms) if whole_ms else 0.0
 
     def usd_month(self, memory_mb: int, prices: Prices) -> float:
         """Returns what calling the functions and their time cost a month; events' writes cost the same for all."""
@@ -63,7 +63,7 @@ class Result:
         """Returns the strategy's object in what `--json` prints."""
         return {
             "strategy": self.strategy,
-            "coverage_percent": self.coverage_percent,
+            "connected_percent": self.connected_percent,
             "gap_ms": self.gap_ms,
             "gaps": len(self.gaps),
             "overlap_ms": overlap_ms(self.connections),

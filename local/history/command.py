@@ -97,7 +97,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
         **{name: [asdict(one) for one in getattr(found, name)] for name in ("executions", "rows", "spans", "gaps")},
         "gap_ms": gap_ms(found.gaps),
         "overlap_ms": found.overlap_ms,
-        "coverage_percent": found.covered_percent,
+        "connected_percent": found.connected_percent,
         "transitions": found.transitions,
         "until_ms": found.until_ms,
         "usd": usd,
@@ -106,7 +106,7 @@ def as_json(found: Analysis, usd: dict[str, float]) -> dict[str, Any]:
 
 def note(found: Analysis) -> str:
     """Returns the result in two short lines, for a picture."""
-    percent = "no Task ran" if found.covered_percent is None else f"{found.covered_percent:.4g} % covered"
+    percent = "no Task ran" if found.connected_percent is None else f"{found.connected_percent:.4g} % connected"
     return f"{percent}\n{_counted(found.gaps)}"
 
 
@@ -168,7 +168,7 @@ LEGEND = picture.LEGEND.replace(f"{picture.STARTING} connecting  ", "").replace(
 
 
 def _totals(found: Analysis, usd: dict[str, float]) -> list[str]:
-    percent = "no Task ran" if found.covered_percent is None else f"covered {found.covered_percent:.4f} %"
+    percent = "no Task ran" if found.connected_percent is None else f"connected {found.connected_percent:.4f} %"
     lines = [
         f"{percent} of {canvas.duration(found.until_ms / 1000)}; overlap {found.overlap_ms / 1000:.3f} s; "
         f"gaps {len(found.gaps)}, {gap_ms(found.gaps) / 1000:.3f} s in all",

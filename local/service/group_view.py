@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from handlers.api.connection_records import Records
+from handlers.api.verdict import spelled
 from handlers.connection.lease import unconnected_ms
 from handlers.store.stream_records import StreamRecords
 from timeline import picture
@@ -62,9 +63,7 @@ class GroupView:
         news = [f"group {self.group}: {_named(gone)} not connected"] if gone else []
         news += [f"group {self.group}: {_named(back)} connected"] if back else []
         if fresh:
-            news.append(
-                f"ALERT: group {self.group}: {_named(fresh)} without a connection for {alert_after_ms // 1000} s"
-            )
+            news.append(f"ALERT: group {self.group}: {_named(fresh)} not connected for {spelled(alert_after_ms)}")
         return news
 
     @property

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from handlers.api.connection_records import Records
+from handlers.api.verdict import away
 from handlers.connection.backoff import Rest
 from handlers.connection.ledger import Gap
 from handlers.connection.stuck import STUCK_AFTER
@@ -135,7 +136,7 @@ class LiveView:
             self._alerted.discard(stream_id)
         elif stream_id not in self._alerted:
             self._alerted.add(stream_id)
-            self._screen.say(f"ALERT: {stream_id} has been without a connection for {length_ms // 1000} s")
+            self._screen.say(f"ALERT: {stream_id}: {away(length_ms)}")
 
     def _alert_stuck(self, stream_id: str, rest: Rest) -> None:
         """Prints once for each such end that a stream does not get beyond its cursor."""

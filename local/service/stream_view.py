@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections, Records
 from handlers.connection.lease import Lease, unconnected_ms
 from handlers.connection.ledger import UNRECORDED, Gap
@@ -24,6 +23,7 @@ _RATE_OVER_MS = 10_000
 _KEPT = 150
 # Errors that end a cycle as expected.
 _EXPECTED = ("StreamTakenOver", "ConnectionExpired", "RenewalDue")
+UNHEARD_OF = "not heard of any more: its function is slow, paused or gone"
 
 
 def _came(connection: Connection) -> str:
@@ -35,10 +35,6 @@ def _came(connection: Connection) -> str:
     if connection.conflicts:
         words.append(f"{connection.conflicts} under a known key with another body")
     return ", ".join(words)
-
-
-def _unheard_of(connection: Connection) -> str:
-    return f"not heard of since {at(connection.wrote_ms)}: its function is slow, paused or gone"
 
 
 def _within(connection: Connection, failure: Failure) -> bool:
@@ -114,7 +110,7 @@ class StreamView:
         holder = self.seen.get(self._records.lease.connected_token)
         if holder is None or self._is_over(holder):
             return "no lane holds it"
-        since = f", {_unheard_of(holder)}" if self._is_silent(holder) else ""
+        since = f", {UNHEARD_OF}" if self._is_silent(holder) else ""
         return f"lane {holder.lane} holds it (fencing token {holder.fence}){since}"
 
     def connections(self, now_ms: int) -> list[coverage.Connection]:
@@ -206,7 +202,7 @@ class StreamView:
         self._silent ^= {fence}
         if not is_silent and self._is_over(connection):
             return []
-        words = _unheard_of(connection) if is_silent else "heard of again"
+        words = UNHEARD_OF if is_silent else "heard of again"
         return [f"{self.stream_id}: lane {connection.lane} is {words} (fencing token {fence})"]
 
     def _is_new(self, loss: Gap) -> bool:

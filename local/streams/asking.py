@@ -75,6 +75,13 @@ class Streams:
                 return
 
 
+def local_time(written: str | None) -> str:
+    """An instant of an answer in this machine's time zone, to the second; "never" for none."""
+    if written is None:
+        return "never"
+    return datetime.fromisoformat(written).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
 def path_of(stream_id: str, below: str = "") -> str:
     """The path of a stream, whose id is one segment of it."""
     return f"/connections/{quote(stream_id, safe='')}{below}"

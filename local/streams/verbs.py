@@ -4,9 +4,10 @@ import argparse
 import json
 from typing import Any
 
+from handlers.api.verdict import counted
 from local.printable import printable
 from local.streams import asking
-from local.streams.asking import DONE, NOT_RUNNING, in_colour, path_of
+from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of
 
 
 def add(subparsers: Any, name: str) -> None:
@@ -52,22 +53,28 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    reason = f": {answer['reason']}" if answer["reason"] else ""
-    print(f"{printable(answer['stream'])}  {in_colour(answer['status'])}{printable(reason)}")
+    print(f"{printable(answer['stream'])}  {in_colour(answer['status'])}")
+    print(printable(f"  {answer['verdict']}"))
     for lane, shown in answer["lanes"].items():
         print(f"  lane {lane}    {shown['phase']}")
     cursor, coverage, counts = answer["cursor"], answer["coverage"], answer["counts"]
     if cursor is not None:
-        print(f"  cursor    {printable(str(cursor['value']))}, saved {cursor['saved_at']}")
+        print(f"  cursor    {printable(str(cursor['value']))}, saved {local_time(cursor['saved_at'])}")
     if coverage is not None:
-        gaps_of = coverage["gaps"]
-        lost = sum(gap["state"] != "delivered" for gap in gaps_of)
-        print(f"  coverage  {coverage['percent']} % since {coverage['from_at']}; {len(gaps_of)} gaps, {lost} open")
+        shares = f"connected {coverage['connected_percent']:g} %, complete {coverage['complete_percent']:g} %"
+        print(f"  coverage  {shares}, {_missing(coverage['missing'])}, since {local_time(coverage['since'])}")
     print(f"  events    {counts['stored']} stored, {counts['duplicates']} duplicates, {counts['dead_lettered']} dead")
     for row in answer.get("delivery", ()):
         waits = f"; waits: {row['waits']}" if row["waits"] else ""
         counts_of = f"{row['delivered']} delivered, {row['failed']} failed, {row['dead_lettered']} dead"
         print(printable(f"  delivery  {row['sink']}  {counts_of}, lag {row['lag_ms'] / 1000:g} s{waits}"))
+
+
+def _missing(missing: dict[str, Any]) -> str:
+    if not missing["intervals"]:
+        return "missing nothing"
+    events = "" if missing["events"] is None else f" and {missing['events']} events"
+    return f"missing {counted(missing['intervals'], 'gap')} of {missing['seconds']:g} s{events}"
 
 
 def list_(arguments: argparse.Namespace) -> int:
@@ -90,7 +97,7 @@ def list_(arguments: argparse.Namespace) -> int:
 
 def _listed(stream: dict[str, Any]) -> str:
     word = f"{stream['status']:<12}"
-    return f"{in_colour(word, stream['status'])}  {printable(stream['stream'])}"
+    return f"{in_colour(word, stream['status'])}  {printable(stream['stream'])}  {printable(stream['verdict'])}"
 
 
 def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
@@ -106,8 +113,8 @@ def gaps(arguments: argparse.Namespace) -> int:
     times = {"from": arguments.from_at, "to": arguments.to_at}
     for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
         for gap in page["gaps"]:
-            until = gap["to_at"] or "now"
-            line = f"{gap['from_at']}  {until}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {gap['state']}"
+            times_of = f"{local_time(gap['from_at'])}  {local_time(gap['to_at']) if gap['to_at'] else 'now'}"
+            line = f"{times_of}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {gap['state']}"
             print(json.dumps(gap) if arguments.json else printable(line))
     return DONE
 
@@ -126,7 +133,7 @@ VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
         list_,
     ),
     "gaps": (
-        "Lists the gaps of a stream, with their causes and whether the upstream delivered later what was missed.",
+        "Lists the gaps of a stream, with their causes: delivered later, open (not proved) or lost.",
         ["gaps demo", "gaps demo --from 7d --json"],
         gaps,
     ),

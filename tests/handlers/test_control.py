@@ -179,7 +179,7 @@ def test_delete_writes_the_stop_request_and_nothing_else(aws: Aws, function: Mod
         {
             "stream": "demo",
             "status": "stopping",
-            "reason": f"stop requested at {requested_at}; start it to continue from its cursor",
+            "reason": "stop requested; start it to continue from its cursor",
             "execution": MINE,
             "ended_at": None,
             "holder": {"lane": "B", "fence": 1, "request_id": "request-1"},
@@ -206,7 +206,7 @@ def test_delete_again_is_the_same(aws: Aws, function: ModuleType) -> None:
     (again_code, again), after = asked(function, "DELETE"), aws.items(CONTROL, "demo")
     assert first["stop_requested_at"] == records["lease"].pop("stop_at") <= after["lease"].pop("stop_at")
     for body in (first, again):
-        assert body.pop("stop_requested_at") in body.pop("reason")
+        assert body.pop("stop_requested_at") is not None
     assert (again_code, again, after) == (code, first, records)
 
 
@@ -239,13 +239,13 @@ def test_a_stream_that_was_never_started(aws: Aws, function: ModuleType) -> None
 def test_a_stop_before_the_first_claim_is_written_down(aws: Aws, function: ModuleType) -> None:
     """The first POST may be on its way: the stop request with its instant is all there is, and GET says stopped."""
     code, body = asked(function, "DELETE")
-    requested_at = body.pop("stop_requested_at")
+    assert body.pop("stop_requested_at") is not None
     assert (code, body) == (
         202,
         {
             "stream": "demo",
             "status": "stopped",
-            "reason": f"stopped on request at {requested_at}; start it to continue from its cursor",
+            "reason": "stopped on request; start it to continue from its cursor",
             "execution": None,
             "ended_at": None,
             "holder": None,
@@ -496,11 +496,12 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
     assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
     for stream in first["streams"] + rest["streams"]:
         alone = asked(function, "GET", stream["stream"])[1]
-        assert stream == {name: alone[name] for name in stream}
-    assert [one["status"] for one in first["streams"]] == ["running"] * 3
+        # The list changes only where a stream does, so it says neither for how long nor what was lost.
+        assert stream == {name: alone[name] for name in stream} | {"verdict": stream["verdict"]}
+    assert [(one["status"], one["verdict"]) for one in first["streams"]] == [("running", "Connected.")] * 3
     assert list(rest["streams"][0]) == [
-        *("stream", "status", "reason", "execution", "generation", "fence", "started_at", "stop_requested_at"),
-        *("ended_at", "holder", "last_error"),
+        *("stream", "status", "verdict", "since_at", "reason", "execution", "generation", "fence", "started_at"),
+        *("stop_requested_at", "ended_at", "holder", "last_error"),
     ]
 
 

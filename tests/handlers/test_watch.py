@@ -229,12 +229,12 @@ def test_each_stream_that_is_away_is_named_to_the_subscribers(watched: Watched) 
     assert (named(), named()) == (["first"], [])
     ((subject, text),) = watched.letters()
     assert subject == "Streamkeeper: 1 stream is not connected"
-    assert '"first" for 30' in text
+    assert '"first" away 5 min' in text
     assert "In all, 1 stream is away." in text
     watched.put("demo:\x01é", **claimed(-AFTER_S))
     assert (named(), named()) == (["demo:\x01é"], [])
     ((_, text),) = watched.letters()
-    assert ('"demo:\\u0001\\u00e9" for 30' in text, "first" in text, "In all, 2 streams are" in text) == (
+    assert ('"demo:\\u0001\\u00e9" away 5 min' in text, "first" in text, "In all, 2 streams are" in text) == (
         True,
         False,
         True,
@@ -327,11 +327,11 @@ def test_a_message_and_a_line_are_bounded_however_many_streams_there_are(
     message: Callable[[Mapping[str, str], int], tuple[str, str]], stream_id: str
 ) -> None:
     """Of 10,000 the message names those that it has room for and counts the others; the lines of the log name all."""
-    streams = {f"{stream_id}{number}": "for 300 s" for number in range(10_000)}
+    streams = {f"{stream_id}{number}": "away 5 min" for number in range(10_000)}
     subject, text = message(streams, 70_000)
     assert len(subject) < 100
     assert len(text) < 64 * 1024
-    named = text.count(" for 300 s")
+    named = text.count(" away 5 min")
     assert named >= 18
     assert f"  and {10_000 - named} more, which the log of the watch names\n" in text
     assert "In all, 70000 streams are" in text

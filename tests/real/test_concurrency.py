@@ -19,7 +19,7 @@ from tests.real.test_redrive import counted, waiting
 REFUSED = {f"scripted:{status}": status for status in (401, 403, 404)}
 FINAL = "brief:final"
 FIRST, SECOND, THIRD = "demo:1", "demo:2", "demo:3"
-AWAY = f"ALERT: {THIRD} has been without a connection for "
+AWAY = f"ALERT: {THIRD}: Away "
 
 
 def refusing(status: int) -> Script:

@@ -145,7 +145,7 @@ def is_a_gap(status: Any) -> None:
     assert (last_error["at"], last_error["over_at"]) == (gap["from_at"], gap["to_at"])
     assert (status["counts"]["at_least"], status["coverage"]["reaches_start"]) == (True, True)
     assert last_error["fence"] < status["fence"]
-    assert status["coverage"]["percent"] < 100
+    assert status["coverage"]["connected_percent"] < 100
     assert (status["status"], status["lanes"]["B"]["phase"]) == ("running", "connected")
 
 

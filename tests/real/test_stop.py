@@ -70,7 +70,7 @@ def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) ->
     assert ends == [("SUCCEEDED", "stopped")] * 2
     assert [(one["fence"], one["lane"], one["resumed"]) for one in connections] == [(1, "B", False), (2, "B", True)]
     assert (again["status"], again["generation"], again["fence"]) == ("running", 2, 2)
-    assert again["coverage"]["from_at"] > stopped["coverage"]["to_at"]
+    assert again["coverage"]["since"] > stopped["coverage"]["to_at"]
     kept = numbers(service)
     assert (kept[: len(stored)], kept) == (stored, list(range(kept[0], kept[0] + len(kept))))
     returns_every_event(service, kept)
@@ -87,7 +87,8 @@ def describes_the_running(status: Any, execution: str, connections: list[dict[st
     )
     assert status["holder"] == {"lane": "B", "fence": 1, "request_id": connections[0]["request_id"]}
     assert int(status["cursor"]["value"]) in stored
-    assert (status["coverage"]["percent"], status["coverage"]["gaps"], status["last_error"]) == (100.0, [], None)
+    covered = status["coverage"]
+    assert (covered["connected_percent"], covered["gaps"], status["last_error"]) == (100.0, [], None)
 
 
 def has_drained(status: Any, connections: list[dict[str, Any]], stored: list[int]) -> None:

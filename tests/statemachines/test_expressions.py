@@ -27,7 +27,10 @@ FREE = "attribute_not_exists(execution) AND (attribute_not_exists(ended_at) OR e
 MINE_OR_FREE = "attribute_not_exists(stop) AND (attribute_not_exists(execution) OR execution = :before)"
 NO_STOP = "(attribute_not_exists(stop_at) OR stop_at < :asked_at) AND "
 SET = "SET execution = :me, generation = if_not_exists(generation, :zero) + :one, started_at = "
-OF_A_POST = "#group, stop, stop_at, ending, ending_cause, ended_at, code_version, upgrade_mark"
+OF_A_POST = (
+    ":started, stopped_at = if_not_exists(stop_at, :started)"
+    " REMOVE #group, stop, stop_at, ending, ending_cause, ended_at, code_version, upgrade_mark"
+)
 ENDED = {"Error": "StreamEnded", "Cause": "ended"}
 STOPPED = {"Error": "StreamEnded", "Cause": "stopped"}
 SUPERSEDED = {"Error": "StreamEnded", "Cause": "superseded"}
@@ -87,12 +90,18 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
     "Read request/Choices/0/Assign/after": [({"input": POST}, ""), ({"input": DELEGATED}, OTHER)],
     "Read request/Choices/0/Assign/dead": [({}, "")],
     "Claim lease/Arguments/UpdateExpression": [
-        ({"renews": "", "dead": ""}, f"{SET}:started REMOVE {OF_A_POST}"),
+        (
+            {"renews": "", "dead": ""},
+            f"{SET}{OF_A_POST}",
+        ),
         (
             {"renews": OTHER, "dead": ""},
             f"{SET}if_not_exists(started_at, :started) REMOVE #group, ending, ending_cause, ended_at",
         ),
-        ({"renews": OTHER, "dead": MINE}, f"{SET}:started REMOVE {OF_A_POST}"),
+        (
+            {"renews": OTHER, "dead": MINE},
+            f"{SET}{OF_A_POST}",
+        ),
     ],
     "Claim lease/Assign/code": [
         ({"result": {"Attributes": {"code_version": {"S": "7"}}}}, "7"),

@@ -72,19 +72,19 @@ def _object(members: dict[str, Schema] | str, optional: dict[str, Schema] | str 
     }
 
 
-_GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state")
+_GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state events:count?")
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
-    "stream status:status reason? execution? generation:count fence:count started_at:instant? "
-    "stop_requested_at:instant? ended_at:instant? holder:Holder? last_error:LastError?"
+    "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "
+    "started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? last_error:LastError?"
 )
 # Of a stream that shares a function with others.
 _IN_GROUP = _members("group")
 _LANE = _object("phase", "fence:count opened_at:instant? seen_at:instant? closed_at:instant? ended_by?")
 _COVERAGE = _object(
-    _members("from_at:instant? to_at:instant? reaches_start:flag connected_since_at:instant?")
-    | _members("connections:count percent:number overlap_ms:count gap_ms:count")
-    | {"gaps": _list(_object(_GAP))}
+    _members("since:instant? to_at:instant? reaches_start:flag connected_since_at:instant?")
+    | _members("connections:count connected_percent:number complete_percent:number overlap_ms:count")
+    | {"missing": _object("intervals:count seconds:number events:count?"), "gaps": _list(_object(_GAP))}
 )
 _COUNTS = _object(
     "connections:count stored:count duplicates:count conflicts:count dead_lettered:count at_least:flag ends:count{}"

@@ -12,6 +12,7 @@ from tests.handlers.api.shown import DEAD_AFTER_MS, NOW, connection, shown
 REFUSED: dict[str, Any] = {"ended_by": "refused", "error": "StreamDropped", "http_status": 503, "detail": "unused"}
 RELEASED: dict[str, Any] = {"execution": "", "ended_at_ms": 8}
 LATER_MS = NOW + 40_000
+LATER_WORDS = "tried again after its back-off"
 
 
 def refused(fence: int, at_ms: int, lane: str = "B", **more: Any) -> Any:
@@ -30,7 +31,7 @@ def test_an_error_says_what_failed_since_when_and_until_when_it_rests() -> None:
     rows = [connection(1, "B", 1_000, 500_000, ended_by="reset", error="StreamDropped", detail="ECONNRESET")]
     rows += [refused(2, 600_000), refused(3, 999_000, "A")]
     assert error(*rows, rest=Rest("http", 2, LATER_MS)) == {
-        "message": f"refused: 503 Service Unavailable; tried again at {at(LATER_MS)}",
+        "message": f"refused: 503 Service Unavailable; {LATER_WORDS}",
         "cause": "refused",
         "http_status": 503,
         "detail": "503 Service Unavailable",
@@ -56,16 +57,16 @@ STOPPED = "not tried again: a stop is requested"
     ("connections", "rest", "lease", "words", "instant"),
     [
         # A back-off that is written down, else the machine's own and its limit, else nothing.
-        ([{}], LATER, {}, f"tried again at {at(LATER_MS)}", {"tried_again_at": at(LATER_MS)}),
-        ([{}], Rest(), {}, f"tried again by {WITHIN['tried_again_by']}", WITHIN),
+        ([{}], LATER, {}, LATER_WORDS, {"tried_again_at": at(LATER_MS)}),
+        ([{}], Rest(), {}, "tried again soon", WITHIN),
         (
             [{"error": "StreamThrottled"}],
             Rest(),
             {},
-            f"tried again by {at(FAILED_MS + 300_000)}",
+            "tried again soon",
             {"tried_again_by": at(FAILED_MS + 300_000)},
         ),
-        ([{}], Rest("http", 1, NOW), {}, f"tried again by {WITHIN['tried_again_by']}", WITHIN),
+        ([{}], Rest("http", 1, NOW), {}, "tried again soon", WITHIN),
         # An instant that has passed is not shown, and nothing where the machine has no Retrier.
         ([{"saved_ms": 1, "seen_ms": NOW - 30_000}], Rest("http", 1, NOW - 1), {}, "", {}),
         ([{"error": "ConnectionExpired"}], Rest(), {}, "", {}),
@@ -83,7 +84,7 @@ STOPPED = "not tried again: a stop is requested"
             [{"saved_ms": 500_000}, connection(2, "B", 510_000)],
             LATER,
             {},
-            f"over since {at(510_000)}",
+            "over",
             {"over_at": at(510_000)},
         ),
     ],
@@ -102,12 +103,12 @@ def test_when_it_is_tried_again_is_said_as_far_as_it_is_known(
 def test_a_status_without_a_name_is_shown_alone() -> None:
     """HTTP has none for it, and the upstream's own may be any text."""
     message = error(refused(1, FAILED_MS, http_status=599), rest=LATER)["message"]
-    assert message == f"refused: 599; tried again at {at(LATER_MS)}"
+    assert message == f"refused: 599; {LATER_WORDS}"
 
 
 @pytest.mark.parametrize(
     ("how", "over_at", "words"),
-    [("ended", at(610_000), f"over since {at(610_000)}"), ("stopped", None, STOPPED)],
+    [("ended", at(610_000), "over"), ("stopped", None, STOPPED)],
 )
 def test_an_error_is_over_once_the_upstream_has_ended_the_stream(how: str, over_at: str | None, words: str) -> None:
     """An answer that says so is an answer, though nothing was opened; one that was stopped before had none."""
@@ -128,12 +129,12 @@ def test_a_function_that_may_still_run_is_not_called_dead() -> None:
     """Silent, it has not been heard of; only once Lambda has ended it nobody recorded its end."""
     silent = {"seen_ms": 400_000, "saved_ms": 500_000, "claimed_ms": 300_000}
     running = shown(connection(1, "B", 300_100, deadline_ms=NOW, **silent), expires_at_ms=0)
-    words = f"lane B has not been heard of since {at(500_000)}: its function is slow, paused or gone"
+    words = "lane B is not heard of any more: its function is slow, paused or gone"
     assert (running["last_error"]["cause"], running["last_error"]["message"]) == ("unheard", words)
     assert (running["lanes"]["B"]["phase"], running["status"]) == ("unheard", "reconnecting")
     assert (running["counts"]["ends"], running["counts"]["at_least"]) == ({"unheard": 1}, True)
     over = shown(connection(1, "B", 300_100, deadline_ms=NOW - DEAD_AFTER_MS - 1, **silent), expires_at_ms=0)
-    words = f"lane B was last heard of at {at(500_000)}, and nobody recorded how its connection ended"
+    words = "lane B is not heard of any more, and nobody recorded how its connection ended"
     assert (over["last_error"]["cause"], over["last_error"]["message"]) == ("unrecorded", words)
     assert (over["counts"]["ends"], over["counts"]["at_least"]) == ({"unrecorded": 1}, True)
 
@@ -185,9 +186,9 @@ def test_a_refusal_that_may_pass_says_from_when_on_it_is_final() -> None:
     row = Rest("refused", 2, LATER_MS, refused_since_ms=NOW - 9_000, final_ms=LATER_MS + 9)
     forbidden = refused(1, NOW - 1_000, http_status=403)
     shown_error = error(forbidden, rest=row)
-    words = f"refused: 403 Forbidden; tried again at {at(LATER_MS)}, final at {at(LATER_MS + 9)}"
+    words = f"refused: 403 Forbidden; {LATER_WORDS}, final if it goes on"
     assert (shown_error["message"], shown_error["final_at"]) == (words, at(LATER_MS + 9))
-    assert error(forbidden, fence=2, rest=row)["message"].endswith(f"is being tried again, final at {at(LATER_MS + 9)}")
+    assert error(forbidden, fence=2, rest=row)["message"].endswith("is being tried again, final if it goes on")
     others = [
         error(forbidden, rest=replace(row, final_ms=NOW)),
         error(forbidden, rest=replace(row, kind="network")),

@@ -32,6 +32,8 @@ def test_a_running_stream_is_shown_whole() -> None:
     assert body == {
         "stream": "demo",
         "status": "running",
+        "verdict": "Connected 15 min. Nothing lost.",
+        "since_at": "1970-01-01T00:01:40.000Z",
         "reason": None,
         "execution": MINE,
         "generation": 1,
@@ -60,14 +62,15 @@ def test_a_running_stream_is_shown_whole() -> None:
         },
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:16:39.000Z"},
         "coverage": {
-            "from_at": "1970-01-01T00:01:40.000Z",
+            "since": "1970-01-01T00:01:40.000Z",
             "to_at": "1970-01-01T00:16:40.000Z",
             "reaches_start": True,
             "connected_since_at": "1970-01-01T00:01:40.000Z",
             "connections": 2,
-            "percent": 100.0,
+            "connected_percent": 100.0,
+            "complete_percent": 100.0,
+            "missing": {"intervals": 0, "seconds": 0.0, "events": 0},
             "overlap_ms": 2000,
-            "gap_ms": 0,
             "gaps": [],
         },
         "counts": {
@@ -161,8 +164,13 @@ def test_a_lane_that_has_not_connected_since_the_last_start_waits(ended_by: str)
 
 def gap(from_ms: int, to_ms: int, cause: str, *, state: str = OPEN) -> dict[str, Any]:
     """A gap as it is shown."""
-    length = {"length_ms": to_ms - from_ms, "state": state}
+    length = {"length_ms": to_ms - from_ms, "state": state, "events": 0 if state == DELIVERED else None}
     return {"from_at": at(from_ms), "to_at": at(to_ms), "cause": cause, **length}
+
+
+def missing(intervals: int, seconds: float, events: int | None) -> dict[str, Any]:
+    """What may be missing, as it is shown."""
+    return {"intervals": intervals, "seconds": seconds, "events": events}
 
 
 def test_gaps_with_their_causes() -> None:
@@ -175,14 +183,15 @@ def test_gaps_with_their_causes() -> None:
         expires_at_ms=0,
     )
     assert coverage["coverage"] == {
-        "from_at": at(0),
+        "since": at(0),
         "to_at": at(NOW),
         "reaches_start": True,
         "connected_since_at": None,
         "connections": 3,
-        "percent": 88.8,
+        "connected_percent": 88.8,
+        "complete_percent": 88.9,
+        "missing": {"intervals": 2, "seconds": 111.0, "events": None},
         "overlap_ms": 0,
-        "gap_ms": 112_000,
         "gaps": [
             gap(100_000, 101_000, "reset", state=DELIVERED),
             gap(400_000, 410_000, "unrecorded"),
@@ -209,8 +218,9 @@ def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None
         gap(200_000, 250_000, "reset"),
         gap(500_000, 510_000, "announced_by_upstream", state=LOST),
     ]
-    # From 100 s to 250 s and 10 s more, of 900 s.
-    assert (coverage["gap_ms"], coverage["percent"]) == (160_000, 82.2222)
+    # From 100 s to 250 s and 10 s more, of 900 s; nobody was connected in 50 s of it.
+    assert (coverage["missing"], coverage["complete_percent"]) == (missing(3, 160.0, None), 82.2222)
+    assert coverage["connected_percent"] == 94.4444
     assert coverage["connected_since_at"] == at(250_000)
 
 
@@ -221,13 +231,13 @@ def test_a_loss_from_before_the_last_start_is_not_of_this_coverage() -> None:
         connection(2, "A", 250_000),
         losses=[Gap(1, 150_000, 160_000, "announced_by_upstream", LOST, 1)],
     )["coverage"]
-    assert (coverage["gaps"], coverage["percent"]) == ([], 100.0)
+    assert (coverage["gaps"], coverage["complete_percent"]) == ([], 100.0)
 
 
 def test_a_gap_never_shows_as_full_coverage() -> None:
     """The percentage is rounded down, so one millisecond of years is seen; connected since the gap."""
     coverage = shown(connection(1, "B", 0, 10, ended_by="reset"), connection(2, "B", 11))["coverage"]
-    assert (coverage["percent"], coverage["connected_since_at"]) == (99.9999, at(11))
+    assert (coverage["connected_percent"], coverage["connected_since_at"]) == (99.9999, at(11))
 
 
 def test_that_a_stream_was_stopped_is_no_gap() -> None:
@@ -235,10 +245,10 @@ def test_that_a_stream_was_stopped_is_no_gap() -> None:
     first = connection(1, "B", 0, 100_000, ended_by="stopped")
     last = connection(2, "A", 99_000, 100_500, ended_by="stopped")
     paused = shown(first, last, stop=True, execution="")["coverage"]
-    assert (paused["from_at"], paused["to_at"], paused["gaps"]) == (at(0), at(100_500), [])
-    assert (paused["connected_since_at"], paused["percent"], paused["overlap_ms"]) == (None, 100.0, 1000)
+    assert (paused["since"], paused["to_at"], paused["gaps"]) == (at(0), at(100_500), [])
+    assert (paused["connected_since_at"], paused["connected_percent"], paused["overlap_ms"]) == (None, 100.0, 1000)
     again = shown(first, last, connection(3, "B", 900_000))["coverage"]
-    assert (again["from_at"], again["connections"], again["gaps"]) == (at(900_000), 1, [])
+    assert (again["since"], again["connections"], again["gaps"]) == (at(900_000), 1, [])
     starting = shown(first, last, execution=OTHER, started_at_ms=NOW)["coverage"]
     assert (starting["to_at"], starting["gaps"]) == (at(100_500), [])
 

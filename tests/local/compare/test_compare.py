@@ -118,7 +118,7 @@ def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str
     assert first == second
     for result in first:
         assert 0 <= result.gap_ms <= result.until_ms == asked.run_for_ms
-        assert 0 <= result.coverage_percent <= 100
+        assert 0 <= result.connected_percent <= 100
         assert result.deliveries.lost <= result.gap_ms // 1000 + len(result.gaps)
         billed_ms = result.billed_ms * (5 if result.strategy == GROUP else 1)
         assert billed_ms >= result.until_ms - result.gap_ms - max(c.from_ms for c in result.connections[:1])

@@ -32,7 +32,7 @@ def test_who_goes_and_comes_back_is_told_once_and_drawn() -> None:
     assert look(gone, 10_000) == ["group #1: a is not connected"]
     assert look(gone, 11_000) == []
     assert view.words == "2 streams in one function, 1 connected"
-    assert look(gone, 70_000) == ["ALERT: group #1: a is without a connection for 60 s"]
+    assert look(gone, 70_000) == ["ALERT: group #1: a is not connected for 1 min"]
     assert look(gone, 71_000) == []
     assert look({"a": records(10**6, 79_000), "b": records(10**6)}, 80_000) == ["group #1: a is connected"]
     row, said = view.drawn(0, 100_000, 100)
@@ -56,7 +56,7 @@ def test_what_an_earlier_run_left_has_time_to_connect() -> None:
     """However long nobody has run: whoever is away alerts when it has been away so long since the first look."""
     view, left = GroupView("#1"), {"a": records(1_000)}
     assert [view.update(left, 10**6 + later_ms, 0, LATE_MS) for later_ms in (0, LATE_MS - 1)] == [[], []]
-    assert view.update(left, 10**6 + LATE_MS, 0, LATE_MS) == ["ALERT: group #1: a is without a connection for 60 s"]
+    assert view.update(left, 10**6 + LATE_MS, 0, LATE_MS) == ["ALERT: group #1: a is not connected for 1 min"]
 
 
 def test_a_hundred_streams_take_a_few_lines() -> None:

@@ -77,7 +77,7 @@ def test_an_absent_upstream_is_reported_and_so_is_its_return(local_run: LocalRun
     assert until(lambda: len(service.connections(stream)) > 3, 20), service.log
     assert until(lambda: "cannot connect" in service.log, 5), service.log
     # The deployed alarm of a stream without a connection is one line here.
-    alert = f"ALERT: {stream} has been without a connection for "
+    alert = f"ALERT: {stream}: Away "
     assert until(lambda: alert in service.log, 20), service.log
     assert service.log.count(alert) == 1
     result = watched(service)

@@ -1,0 +1,245 @@
+"""Computes three figures of a stream since its last start, which are never mixed: connected, complete and missing.
+
+    connected   the time in which a connection was open, and nothing else
+    complete    the time of which every event is known to be stored: all but open and lost gaps
+    missing     those gaps: how many, how long, and how many events where the upstream said a number
+
+    connection 1   [0, 60) s     gap [60, 70) s, delivered     connected 95 % of 200 s
+    connection 2   [70, 200) s   lost [100, 104) s, announced  complete 98 %, missing 1 interval of 4 s
+
+Time for which nobody asked does not count: after a stop, the stream's end or its rejection, until the next `POST`.
+Invariants: what is not known is said: figures that do not reach back to the start say so. A percentage is rounded down,
+so 100 means all of it; a stop changes none of what was before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from handlers.api.answers import at
+from handlers.api.connection_records import OVER, Connection, Connections, Records
+from handlers.connection import ledger
+from handlers.connection.ledger import LOST, OPEN, UNRECORDED, Gap, Interval, Record, gaps
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the connections since the last start covered, in [since_ms, to_ms).
+
+    `spans` are the intervals of the connections, `gaps` all that have ended, oldest first, and `away` the one that has
+    not, or that ended because nobody asked any more: then it `is_over`. `connected_since_ms` is None while nobody is
+    connected.
+    """
+
+    since_ms: int
+    to_ms: int
+    spans: tuple[Interval, ...]
+    gaps: tuple[Gap, ...]
+    away: Gap | None
+    connected_since_ms: int | None
+    reaches_start: bool
+    is_over: bool
+
+    @property
+    def missing(self) -> list[Gap]:
+        """The gaps in which events may be missing, or are."""
+        every = self.gaps if self.away is None else (*self.gaps, self.away)
+        return [gap for gap in every if gap.state in (OPEN, LOST)]
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures and the gaps; the one that goes on has no end yet."""
+        whole_ms = self.to_ms - self.since_ms
+        # What an upstream announced may have no length, or lie in a gap, or before the first answer.
+        starts = [max(gap.from_ms, self.since_ms) for gap in self.missing]
+        lacking = [
+            (from_ms, max(from_ms + 1, min(gap.to_ms, self.to_ms)))
+            for gap, from_ms in zip(self.missing, starts, strict=True)
+        ]
+        away = [] if self.away is None else [shown_away(self.away, is_over=self.is_over)]
+        return {
+            "since": at(self.since_ms),
+            "to_at": at(self.to_ms),
+            "reaches_start": self.reaches_start,
+            "connected_since_at": at(self.connected_since_ms),
+            "connections": len(self.spans),
+            "connected_percent": percent(whole_ms, whole_ms - length_ms(self.spans)),
+            "complete_percent": percent(whole_ms, length_ms(lacking)),
+            "missing": {
+                "intervals": len(lacking),
+                "seconds": length_ms(lacking) / 1000,
+                "events": lost_events(self.missing),
+            },
+            "overlap_ms": sum(to_ms - from_ms for from_ms, to_ms in self.spans) - length_ms(self.spans),
+            "gaps": [*map(shown_gap, self.gaps), *away],
+        }
+
+
+def coverage(status: str, connections: Connections, records: Records) -> Coverage | None:
+    """What the connections since the last start covered; None where none was answered."""
+    run = connections.since_start()
+    shown_records = [record for one in run for record in _records(connections, one)]
+    if not shown_records:
+        return None
+    if len(run) < len(connections.all) or (shown_records[0].since_ms or 0) < records.lease.started_at_ms:
+        # What came before the start is no gap: the stream was stopped.
+        shown_records[0] = replace(shown_records[0], since_ms=None)
+    missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
+    # The answer that a cursor is too old is no connection.
+    spans = [(record.opened_ms, _end_ms(connections, record)) for record in shown_records if not _is_refusal(record)]
+    since_ms = min([record.opened_ms for record in shown_records] + [gap.from_ms for gap in missed])
+    away = _away(status, connections, shown_records)
+    ends = [_end_ms(connections, record) for record in shown_records] + [gap.to_ms for gap in missed]
+    losses = ledger.corrected((loss for loss in records.losses if loss.fence >= run[0].fence), shown_records)
+    return Coverage(
+        since_ms,
+        max(ends if away is None else [*ends, away.to_ms]),
+        tuple(spans),
+        tuple(sorted([*missed, *losses], key=lambda gap: gap.from_ms)),
+        away,
+        connected_since_ms(spans) if connections.open else None,
+        reaches_start(connections, records),
+        _asked_until_ms(status, connections) < connections.now_ms,
+    )
+
+
+def connected_since_ms(spans: Iterable[Interval]) -> int | None:
+    """Since when, until the last of them ended, one connection after the other was open; None where there is none."""
+    since_ms: int | None = None
+    for from_ms, to_ms in sorted(spans, key=lambda span: -span[1]):
+        if since_ms is None or from_ms < since_ms <= to_ms:
+            since_ms = from_ms
+    return since_ms
+
+
+def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | None, list[Record]]:
+    """The gaps between the newest connections, the one that no connection has ended, and what both follow from."""
+    shown_records = [record for one in connections.all for record in _records(connections, one)]
+    if not shown_records:
+        return [], None, []
+    # What came before the oldest of them is written down.
+    shown_records[0] = replace(shown_records[0], since_ms=None)
+    missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
+    return [_asked_for(gap, connections) for gap in missed], _away(status, connections, shown_records), shown_records
+
+
+def _asked_for(gap: Gap, connections: Connections) -> Gap:
+    """The gap without the time from a stop to the next start, for which nobody asked."""
+    stopped_ms, started_ms = connections.lease.stopped_at_ms, connections.lease.started_at_ms
+    return replace(gap, to_ms=stopped_ms) if gap.from_ms < stopped_ms < started_ms <= gap.to_ms else gap
+
+
+def _away(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
+    """The gap that no connection has ended: it ends when nobody asks any more, and is open until then."""
+    ends = [_end_ms(connections, record) for record in shown_records]
+    from_ms = max(ends)
+    last = shown_records[ends.index(from_ms)]
+    to_ms = _asked_until_ms(status, connections)
+    if connections.open or last.ended_by in OVER or from_ms >= to_ms:
+        return None
+    return Gap(0, from_ms, to_ms, last.ended_by, OPEN)
+
+
+def _asked_until_ms(status: str, connections: Connections) -> int:
+    """Until when somebody was to be connected, as far as these connections go: now, where nothing has ended that."""
+    lease, newest = connections.lease, connections.newest
+    until = [connections.now_ms]
+    if lease.stop and lease.stop_at_ms:
+        until.append(lease.stop_at_ms)
+    # Repeated, a stop request is younger than the end that it asked for.
+    if status in ("ended", "rejected") or (status == "stopped" and lease.ended_at_ms):
+        until.append(lease.ended_at_ms)
+    if newest is not None and newest.claimed_ms < lease.started_at_ms:
+        # Nobody has connected since the last start, so these are of the time before it.
+        if newest.ended_by in OVER or newest.is_rejected:
+            until.append(newest.last_ms)
+        if connections.parted_ms is not None:
+            until.append(lease.stopped_at_ms)
+    return min(until)
+
+
+def reaches_start(connections: Connections, records: Records) -> bool:
+    """Whether every connection since the last start is among these.
+
+    It is where an older one is among them too, from before the start; else where no older record was left out or has
+    expired since.
+    """
+    if len(connections.since_start()) < len(connections.all):
+        return True
+    return records.is_all and records.kept_since_ms <= records.lease.started_at_ms
+
+
+def _records(connections: Connections, one: Connection) -> list[Record]:
+    """The connection as the ledger's rules need it; one that is not known to be open closed when it was last seen."""
+    opened_ms = one.seen_ms if one.opened_ms is None else one.opened_ms
+    closed_ms = one.closed_ms
+    if closed_ms is None and one not in connections.open:
+        closed_ms = max(opened_ms, one.seen_ms)
+    record = Record(
+        one.fence,
+        opened_ms,
+        one.seen_ms,
+        closed_ms,
+        one.ended_by or ("" if one in connections.open else UNRECORDED),
+        one.resumed,
+        one.reach_ms,
+        one.since_ms,
+        one.live_ms,
+        saved_ms=one.saved_ms or 0,
+    )
+    return ledger.records(record, one.opened_ms, one.forgot_ms)
+
+
+def _end_ms(connections: Connections, record: Record) -> int:
+    # By clocks that differ an open one may have begun in a moment.
+    return max(record.opened_ms, connections.now_ms) if record.closed_ms is None else record.closed_ms
+
+
+def _is_refusal(record: Record) -> bool:
+    return record.refused == ledger.CURSOR_EXPIRED
+
+
+def shown_gap(gap: Gap) -> dict[str, Any]:
+    """A gap as JSON takes it."""
+    return {
+        "from_at": at(gap.from_ms),
+        "to_at": at(gap.to_ms),
+        "length_ms": gap.to_ms - gap.from_ms,
+        "cause": gap.cause,
+        "state": gap.state,
+        "events": lost_events([gap]),
+    }
+
+
+def shown_away(gap: Gap, *, is_over: bool) -> dict[str, Any]:
+    """The gap that no connection has ended: its end is null until nobody asks any more."""
+    return shown_gap(gap) | ({} if is_over else {"to_at": None})
+
+
+def lost_events(gaps: Iterable[Gap]) -> int | None:
+    """How many events are missing in the gaps, where all of them say so: 0 in none, None where nobody can know."""
+    total = 0
+    for gap in gaps:
+        if gap.state not in (OPEN, LOST):
+            continue
+        if gap.state == OPEN or gap.events is None:
+            return None
+        total += gap.events
+    return total
+
+
+def percent(whole_ms: int, lacking_ms: int) -> float:
+    """The share that does not lack, rounded down to a ten-thousandth: only what lacks nothing is 100."""
+    whole_ms = max(1, whole_ms)
+    return max(0, whole_ms - lacking_ms) * 1_000_000 // whole_ms / 10_000
+
+
+def length_ms(intervals: Iterable[Interval]) -> int:
+    """How long any of them lasted."""
+    total = 0
+    until_ms: int | None = None
+    for from_ms, to_ms in sorted(intervals):
+        total += max(0, to_ms - (from_ms if until_ms is None else max(from_ms, until_ms)))
+        until_ms = to_ms if until_ms is None else max(until_ms, to_ms)
+    return total

@@ -1,0 +1,125 @@
+"""Says in a sentence or two how a stream stands: whether it is connected, for how long, and whether anything was lost.
+
+    Connected 3 h 12 min. Nothing lost: 3 gaps, all delivered later.
+    Connected 4 min. 1 gap of 12 s is not proved complete yet.
+    Away 2 min: 401 Unauthorized. Nothing lost before that.
+
+Status, list, page and alerts have their words from here. Pure. Invariants: no instant stands in the text, for whoever
+draws it knows the viewer's zone; "nothing lost" is said of a time that is known whole, and never while a gap is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from handlers.api.figures import Coverage, length_ms, lost_events
+from handlers.connection.ledger import LOST, OPEN, Gap
+
+_SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+# What the upstream did not say of a loss: a version of the function dropped what it had read.
+_OURS = "not_stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a stream stands: its status, and what failed (`why`, "" where nothing did).
+
+    `for_ms` is for how long it has been connected or away, None where that is not to be said; where it is `at_least`,
+    older records may say longer. `trouble` is a sentence more, without its full stop.
+    """
+
+    status: str
+    why: str = ""
+    for_ms: int | None = None
+    at_least: bool = False
+    has_connected: bool = True
+    trouble: str = ""
+
+
+def verdict(standing: Standing, coverage: Coverage | None) -> str:
+    """One sentence or two; without `coverage` nothing is said of what was lost."""
+    trouble = f"{standing.trouble[:1].upper()}{standing.trouble[1:]}." if standing.trouble else ""
+    losses = _losses(coverage) if coverage is not None and standing.status != "starting" else ""
+    return " ".join(filter(None, (_first(standing), trouble, losses)))
+
+
+def _first(standing: Standing) -> str:
+    reason = f": {standing.why}" if standing.why else ""
+    match standing.status:
+        case "running":
+            least = " at least" if standing.at_least and standing.for_ms is not None else ""
+            return f"Connected{least}{_length(standing.for_ms)}."
+        case "reconnecting" if standing.has_connected:
+            return f"{away(standing.for_ms)}{reason}."
+        case "reconnecting":
+            return f"Not connected yet{reason}."
+        case "starting":
+            return "Starting: no connection was answered yet."
+        case "stopping":
+            return "Stopping on request."
+        case "stopped":
+            return "Stopped on request."
+    return f"{standing.status.capitalize()}{reason}."
+
+
+def away(for_ms: int | None) -> str:
+    """That nobody is connected, and for how long, as in "Away 2 min"."""
+    return f"Away{_length(for_ms)}"
+
+
+def _length(for_ms: int | None) -> str:
+    return "" if for_ms is None else f" {spelled(for_ms)}"
+
+
+def _losses(coverage: Coverage) -> str:
+    """What was lost, and what is not proved; the gap that goes on is the first sentence's."""
+    lost = [gap for gap in coverage.gaps if gap.state == LOST]
+    unproved = [gap for gap in coverage.gaps if gap.state == OPEN]
+    # Once nobody asks any more, nobody comes who may close the last one.
+    if coverage.away is not None and coverage.is_over:
+        unproved.append(coverage.away)
+    said = [_lost(lost)] if lost else []
+    if unproved:
+        verb, yet = "is" if len(unproved) == 1 else "are", "" if coverage.is_over else " yet"
+        said.append(f"{_gaps(unproved)} {verb} not proved complete{yet}.")
+    if said:
+        return " ".join(said)
+    where = "" if coverage.away is None else " before that"
+    if not coverage.reaches_start:
+        where += f" in the last {spelled(coverage.to_ms - coverage.since_ms)}"
+    count = len(coverage.gaps)
+    later = f": {counted(count, 'gap')}, {'all ' if count > 1 else ''}delivered later" if count else ""
+    return f"Nothing lost{where}{later}."
+
+
+def _lost(gaps: Sequence[Gap]) -> str:
+    events = lost_events(gaps)
+    who = "" if any(gap.cause == _OURS for gap in gaps) else ", as the upstream said"
+    what = f"Events lost in {_gaps(gaps)}" if events is None else f"{counted(events, 'event')} lost"
+    return f"{what}{who}."
+
+
+def _gaps(gaps: Sequence[Gap]) -> str:
+    lasted_ms = length_ms((gap.from_ms, gap.to_ms) for gap in gaps)
+    return f"{counted(len(gaps), 'gap')} of {spelled(lasted_ms)}{' in all' if len(gaps) > 1 else ''}"
+
+
+def counted(count: int, what: str) -> str:
+    """A number and what it counts: 1 gap, 2 gaps."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def spelled(lasted_ms: int) -> str:
+    """A length as people say it, by its two largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
+    if lasted_ms < 1000:
+        return f"{max(0, lasted_ms)} ms"
+    rest, parts = lasted_ms // 1000, list[str]()
+    for size, unit in _SIZES:
+        count, rest = divmod(rest, size)
+        # After the first the next one follows, or nothing.
+        if count and (not parts or len(parts) == 1):
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts)
