@@ -17,7 +17,7 @@ from pathlib import Path
 from local.upstreams.clockwork import now_ms
 from local.upstreams.demo_streams import Upstreams
 from tests.chaos.real.proxy import Proxy
-from tests.chaos.real.shapes import STREAMS, Journal, place_of
+from tests.chaos.real.shapes import STALL_AFTER_S, STREAMS, Journal, place_of
 from tests.harness import Service
 
 STARTED_WITHIN_S = 90
@@ -45,14 +45,16 @@ def plan(seed: int) -> Iterator[Step]:
 
 @dataclass
 class Scene:
-    """The service, its upstream, the journal, the proxy before it; when streams were asked to stop; what went wrong."""
+    """The service, its upstream, the journal, the proxy before it; when streams were to stop, when nothing passed."""
 
     service: Service
     upstreams: Upstreams
     journal: Journal
     proxy: Proxy
     away: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    silences: list[tuple[int, int]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    """What went wrong meanwhile."""
 
     def processes(self, part: bytes) -> list[int]:
         """The processes below the service whose command or environment has this in it."""
@@ -110,6 +112,8 @@ def _stand_still(pids: Collection[int], lasts_s: float, halfway: Callable[[], ob
 
 
 def _silent(scene: Scene, step: Step) -> None:
+    """Nothing passes and nothing closes. A connection that leaves before `stall_after_s` cannot know that."""
+    scene.silences.append((now_ms(), now_ms() + STALL_AFTER_S * 1000))
     with scene.proxy.stalled():
         rest(step.lasts_s)
 

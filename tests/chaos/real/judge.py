@@ -37,13 +37,14 @@ class Told:
 
 @dataclass(frozen=True)
 class Case:
-    """A stream, what was told of it, the journal, when something was wrong, and when it was asked to stop."""
+    """A stream, what was told of it, the journal; when something was wrong, it was to stop, and nothing passed."""
 
     stream: str
     told: Told
     journal: Journal
     troubles: Sequence[Span] = ()
     away: Sequence[Span] = ()
+    silences: Sequence[Span] = ()
 
     @property
     def kind(self) -> Kind:
@@ -76,7 +77,8 @@ def lost(case: Case) -> Iterator[str]:
     if not case.told.stored:
         yield "nothing is stored"
     missing = case.missing
-    untold = [number for number in missing if not _touch(case.happened(number), case.told.gaps, EDGE_MS)]
+    known = [*case.told.gaps, *case.silences]
+    untold = [number for number in missing if not _touch(case.happened(number), known, EDGE_MS)]
     if untold:
         yield f"{len(untold)} of {len(missing)} missing events lie in no gap, {_runs(untold)}"
     elif missing and case.kind.resumes:

@@ -21,10 +21,11 @@ from tests.projects import changed as replaced
 from tests.projects import copied
 
 INTERVAL_MS = 250
+STALL_AFTER_S = 3
 # Long enough to be cut anywhere, and of more than ASCII.
 _TEXT = '{"n": <n>, "at_ms": <at_ms>, "pad": "' + "0123456789 é\u2028😀" * 40 + '"}'
 _NUMBER = re.compile(rb'\{"n": ([0-9]+), "at_ms"')
-SETTINGS = (("function_timeout_s: 8 ", "function_timeout_s: 50 "), ("wait_s: 4 ", "wait_s: 35 "))
+SETTINGS = (("function_timeout_s: 8 ", "function_timeout_s: 65 "), ("wait_s: 4 ", "wait_s: 50 "))
 GROUPED = ("streams_per_function: 1 ", "streams_per_function: 5 ")
 
 
@@ -62,7 +63,7 @@ class Kind:
         resume = '{ header = "Last-Event-ID" }' if self.framing == "sse" else '{ query = "since" }'
         return (
             f'address = "${{UPSTREAM_DEMO}}/{name}/{{name}}"\nallow_private = true\nframing = "{self.framing}"\n'
-            f'connect_timeout_s = 4\nstall_after_s = 3\noverlap = "{self.overlap}"\n{self.more}'
+            f'connect_timeout_s = 4\nstall_after_s = {STALL_AFTER_S}\noverlap = "{self.overlap}"\n{self.more}'
             f"resume = {resume if self.resumes else _NONE}\n"
         )
 
@@ -141,7 +142,7 @@ class Journal:
 
 
 def project(folder: Path, changes: Iterable[Change]) -> Path:
-    """A copy of the project with these profiles, whose functions live for 50 s, and with defects planted in it."""
+    """A copy of the project with these profiles, whose functions live for 65 s, and with defects planted in it."""
     settings = copied(folder) / "env" / "test.yml"
     for change in SETTINGS:
         replaced(settings, change)

@@ -174,8 +174,11 @@ class Soak:
             ids = [event["id"] for event in records.history(record.path)]
             if ids != [*range(1, len(ids) + 1)]:
                 broken.append(f"the history of {record.path.name} has a hole")
-        away, told = self.scene.away, self.told.values()
-        cases = [Case(*one, self.scene.journal, self.troubles, away.get(one[0], ())) for one in self.told.items()]
+        scene, told = self.scene, self.told.values()
+        cases = [
+            Case(stream, one, scene.journal, self.troubles, scene.away.get(stream, ()), scene.silences)
+            for stream, one in self.told.items()
+        ]
         broken += [sentence for case in cases for sentence in judge(case)]
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.done.items()))
         stored, gaps, read = (sum(len(getattr(one, name)) for one in told) for name in ("stored", "gaps", "statuses"))

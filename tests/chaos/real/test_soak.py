@@ -65,11 +65,11 @@ def test_two_minutes_of_faults_contradict_nothing(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.long
-def test_a_minute_of_faults_shows_planted_defects(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_minutes_of_faults_show_planted_defects(capsys: pytest.CaptureFixture[str]) -> None:
     """A second connection where two are forbidden, a lane that waits after a drop, a stop that is not heeded."""
     defects = [row for row in rows() if row.real]
     assert len(defects) == 3
-    assert soak.main(["--minutes", "1", "--seed", "165"], [change for row in defects for change in row.changes]) == 1
+    assert soak.main(["--minutes", "2", "--seed", "165"], [change for row in defects for change in row.changes]) == 1
     said = capsys.readouterr().out
     for sentence in (": limit: 2 connections", "not connected again within", "after a stop was requested"):
         assert sentence in said
