@@ -6,6 +6,7 @@ bounds and consistent with each other.
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
         text = path.read_text(encoding="utf-8-sig")
         if _CONTROL.search(text):
             raise DefinitionError("/", "it has a tab or another control character")
-        table = parse_data(text, path.name)
+        table = _data(text, path.name)
     except UnicodeDecodeError:
         raise UserError(f"env/{stage}.yml is not readable YAML: it is not UTF-8 text.") from None
     except DefinitionError as problem:
@@ -56,6 +57,12 @@ def load(stage: str, overrides: Mapping[str, Any] | None = None, root: Path = RO
         raise UserError(f"env/{stage}.yml must be a table of settings.")
     where = f"env/{stage}.yml with overrides" if overrides else f"env/{stage}.yml"
     return checked(table | dict(overrides or {}), where)
+
+
+@cache
+def _data(text: str, name: str) -> Any:
+    """What the same text says is read once; whoever takes it copies it."""
+    return parse_data(text, name)
 
 
 def check_name(stage: str) -> None:
@@ -103,7 +110,7 @@ def names(stage: str) -> dict[str, str]:
 
 
 def definition(path: Path) -> Any:
-    """Returns the machine of a file, its variables as they stand there; raises OSError or yaml.YAMLError."""
+    """Returns what a YAML file says, a machine's variables as they stand there; raises OSError or yaml.YAMLError."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML)
 
 

@@ -26,7 +26,7 @@ from local.user_error import UserError
 INTERRUPTED = 130  # as a shell says of a command that SIGINT ended
 # A run leaves little garbage in cycles; looking for it after each object would cost a tenth of the time.
 COLLECT_EVERY = 200
-CHUNK = 5
+CHUNK = 2
 
 
 def add(subparsers: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from local.stages import ROOT, checked, load
+from local.stages import ROOT, checked, definition, load
 from local.user_error import UserError
 
 Policy = Literal["evicts", "tolerates", "forbids"]
@@ -110,7 +110,7 @@ def faults_of(path: Path) -> tuple[Upstream, tuple[int, ...]]:
 
 def _data(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return definition(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from handlers.connection.effects import Outcome
@@ -68,7 +67,10 @@ CHANGEABLE = (deque, list, dict, set)
 PARTS = frozenset({"_lifetime", "_draining", "_intake", "_record", "pending", "liveness"})
 
 
-@lru_cache(maxsize=4096)
+# What a manager of these types has is never changed in place, and nothing else comes in its place.
+PLAIN = frozenset({bool, int, str, bytes})
+
+
 def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Which attributes of a part of a manager are instants, facts, parts again, and which are the rest."""
     counted = [name for name in names if name not in IGNORED]
@@ -78,6 +80,9 @@ def _plan(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     return instants, facts, parts, tuple(name for name in counted if name not in {*instants, *facts, *parts})
 
 
+# The plan of each type of a part, which has all its attributes from the first on; and which are copied with it.
+_plans: dict[tuple[type, int], tuple[tuple[str, ...], ...]] = {}
+_copied: dict[type, tuple[str, ...]] = {}
 # Each visible state but its instants, and its number: a number is compared sooner.
 _numbers: dict[tuple[Any, ...], int] = {}
 
@@ -86,38 +91,47 @@ def summary(manager: Manager) -> tuple[tuple[int | None, ...], int]:
     """The visible state of a manager but its fence: its instants, and the number of the rest."""
     instants: list[int | None] = []
     rest: list[Any] = []
-    _collect(manager.__dict__, instants, rest)
+    _collect(manager, instants, rest)
     return tuple(instants), _numbers.setdefault(tuple(rest), len(_numbers))
 
 
-def _collect(attributes: dict[str, Any], instants: list[int | None], rest: list[Any]) -> None:
-    times, facts, parts, others = _plan(tuple(attributes))
+def _collect(part: Any, instants: list[int | None], rest: list[Any]) -> None:
+    attributes = part.__dict__
+    which = type(part), len(attributes)
+    plan = _plans.get(which)
+    if plan is None:
+        plan = _plans[which] = _plan(tuple(attributes))
+    times, facts, parts, others = plan
     instants += [attributes[name] for name in times]
     rest += [attributes[name] is None for name in facts]
-    rest += [_plain(attributes[name]) for name in others]
+    for name in others:
+        value = attributes[name]
+        rest.append(value if type(value) in PLAIN else _plain(value))
     for name in parts:
-        _collect(attributes[name].__dict__, instants, rest)
+        _collect(attributes[name], instants, rest)
 
 
 def _plain(value: Any) -> Any:
-    match value:
-        case Lease():
-            return value.execution, value.stop
-        case Outcome():
-            return value.error, value.status
-        case deque():
-            return tuple(value)
-    return value
+    if isinstance(value, Lease):
+        return value.execution, value.stop
+    if isinstance(value, Outcome):
+        return value.error, value.status
+    return tuple(value) if isinstance(value, deque) else value
 
 
 def clone(part: T) -> T:
     """A manager, or a part of one, that can be fed without changing the first one."""
-    twin: T = object.__new__(type(part))
+    kind = type(part)
+    twin: T = object.__new__(kind)
     attributes = twin.__dict__
     attributes.update(part.__dict__)
-    for name, value in part.__dict__.items():
-        if isinstance(value, CHANGEABLE):
-            attributes[name] = copy.copy(value)
-        elif name in PARTS:
+    names = _copied.get(kind)
+    if names is None:
+        names = _copied[kind] = tuple(name for name, value in attributes.items() if type(value) not in PLAIN)
+    for name in names:
+        value = attributes[name]
+        if name in PARTS:
             attributes[name] = clone(value)
+        elif isinstance(value, CHANGEABLE):
+            attributes[name] = copy.copy(value)
     return twin

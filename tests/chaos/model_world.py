@@ -139,7 +139,10 @@ class World(NamedTuple):
 
     def left(self, fault: str) -> int:
         """How many faults of this kind may still happen."""
-        return next((count for name, count in self.budget if name == fault), 0)
+        for name, count in self.budget:
+            if name == fault:
+                return count
+        return 0
 
     def has(self, fault: str) -> bool:
         """Whether it was among the faults, used up or not."""
@@ -179,8 +182,10 @@ class World(NamedTuple):
             part = (lane.state, times, tuple(sorted(processes)), _named(self, died))
             lanes.append(intern.setdefault(part, len(intern)))
         late = tuple(
-            (w.kind, rank[w.fence], max(w.at_ms - now, -TICK_MS), w.cursor, w.execution, rank[w.over])
-            for w in self.late
+            [
+                (w.kind, rank[w.fence], max(w.at_ms - now, -TICK_MS), w.cursor, w.execution, rank[w.over])
+                for w in self.late
+            ]
         )
         return (
             (
@@ -225,11 +230,11 @@ def _process_key(process: Process, now: int, rank: dict[int, int], connected: in
         process.link,
         asked,
         process.deadline_ms - now,
-        tuple([_input_key(input_) for input_ in process.inbox]),
-        tuple([_effect_key(effect, now, rank) for effect in process.effects]),
+        process.inbox and tuple([_input_key(input_) for input_ in process.inbox]),
+        process.effects and tuple([_effect_key(effect, now, rank) for effect in process.effects]),
         rank[process.manager.fence],
         process.manager.__dict__["_lifetime"].__dict__["_beside"] == connected,
-        tuple([None if at is None else max(at - now, -TICK_MS) for at in instants]),
+        tuple([None if at is None else at - now if at > now - TICK_MS else -TICK_MS for at in instants]),
         rest,
     )
 

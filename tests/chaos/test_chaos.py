@@ -25,7 +25,7 @@ PROMISE = (
 
 
 @pytest.mark.parametrize(
-    ("seeds", "jobs"), [(range(20), 1), pytest.param(range(20, 10_000), 2, marks=pytest.mark.long)], ids=str
+    ("seeds", "jobs"), [(range(10), 1), pytest.param(range(10, 10_000), 2, marks=pytest.mark.long)], ids=str
 )
 def test_every_schedule_keeps_the_promise(seeds: range, jobs: int) -> None:
     """Nothing is lost, stored twice, torn, connected too often, stuck or ended without a reason in any of them."""
@@ -60,7 +60,7 @@ def test_nothing_is_told_as_missed_where_a_late_default_resume_is_relieved() -> 
         assert (result.violations, result.connections > 3) == ([], True)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 2))])
 def test_a_successor_comes_in_time_whatever_its_cursor_is(seed: int) -> None:
     """No cursor is saved as often as the upstream forgets one, and failures are followed by long rests."""
     schedule = Schedule(seed, "tolerates", True, False, 0, False, 0, 300, (), memory=Memory(keeps=6, word="status"))
@@ -82,7 +82,7 @@ def test_a_store_can_be_chosen_for_every_schedule() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     """Two runs of a schedule have the same trace, to the millisecond."""
-    assert simulate.run_schedule(generate(11)).log == simulate.run_schedule(generate(11)).log
+    assert simulate.run_schedule(generate(4)).log == simulate.run_schedule(generate(4)).log
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
@@ -101,10 +101,10 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 ) -> None:
     """With a store that only says that it stores: status 1, the command of the replay, and no fault left over."""
     monkeypatch.setattr("handlers.store.event_writer.OneWrite.outcomes", only_says_so)
-    status = main(["chaos", "--schedules", "1", "--seed", "3"])
+    status = main(["chaos", "--schedules", "1", "--seed", "0"])
     printed = capsys.readouterr().out
     assert status == 1
-    assert "Replay with: streamkeeper chaos --seed 3 --schedules 1 --trace\n" in printed
+    assert "Replay with: streamkeeper chaos --seed 0 --schedules 1 --trace\n" in printed
     assert "VIOLATION lost: " in printed
     assert "  fault: " not in printed
     assert printed.splitlines()[-1].startswith("schedules 1 lost 1 invented 0 duplicated 0 ")

@@ -12,7 +12,12 @@ from tests.chaos import model_steps
 from tests.chaos.explorer import Model, Step, explore
 from tests.chaos.model import DEEP, DEFAULT, Exploration, explored, main
 
-EXPLORATIONS = [*DEFAULT, *(pytest.param(each, marks=pytest.mark.long) for each in DEEP if each not in DEFAULT)]
+LONGEST: Exploration = ("evicts", {"lost": 1})
+EXPLORATIONS = [
+    pytest.param(LONGEST, marks=pytest.mark.cpu(4)),
+    *(each for each in DEFAULT if each != LONGEST),
+    *(pytest.param(each, marks=pytest.mark.long) for each in DEEP if each not in DEFAULT),
+]
 
 
 @pytest.mark.parametrize("exploration", EXPLORATIONS, ids=lambda e: f"{e[0]}-{'-'.join(e[1]) or 'no faults'}")

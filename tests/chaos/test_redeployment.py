@@ -16,6 +16,7 @@ from local.chaos.simulate import DEPLOYED, machines, run_world
 from local.chaos.stream_rules import FORBIDDEN_HANDOVER_MS, lease, quiet_ms
 from local.chaos.world import World
 
+LONG = pytest.mark.long
 AT_MS = 20_000
 ALL_CHANGES = 0b111111
 # A shorter wait, which leaves room for a longer overlap; that; and a longer interval in which a takeover is noticed.
@@ -32,7 +33,10 @@ def redeployed(policy: str, *faults: Fault, hot: bool = False) -> World:
     return run_world(replace(PLAIN, policy=policy, hot=hot, faults=faults), more_ms=MORE_MS)
 
 
-@pytest.mark.parametrize(("policy", "hot"), [*((policy, False) for policy in POLICIES), ("tolerates", True)])
+@pytest.mark.parametrize(
+    ("policy", "hot"),
+    [("evicts", False), ("forbids", False), ("tolerates", True), pytest.param("tolerates", False, marks=LONG)],
+)
 def test_the_stream_stays_connected_over_a_redeployment(policy: str, hot: bool) -> None:
     """New functions are of the new version, the next execution runs under it, and no instant is uncovered."""
     world = redeployed(policy, hot=hot)
@@ -92,8 +96,17 @@ def test_redeployments_are_drawn_and_excuse_nothing() -> None:
     assert quiet_ms(replace(PLAIN, faults=(Fault(AT_MS, "redeploy", 0, ALL_CHANGES),)), 30) == 0
 
 
-@pytest.mark.parametrize("outage", [(), (OUTAGE,)], ids=["calm", "after an outage"])
-@pytest.mark.parametrize(("policy", "is_hot"), [("tolerates", False), ("tolerates", True), ("evicts", False)])
+@pytest.mark.parametrize(
+    ("policy", "is_hot", "outage"),
+    [
+        ("tolerates", True, ()),
+        ("evicts", False, (OUTAGE,)),
+        pytest.param("tolerates", False, (), marks=LONG),
+        pytest.param("tolerates", False, (OUTAGE,), marks=LONG),
+        pytest.param("tolerates", True, (OUTAGE,), marks=LONG),
+        pytest.param("evicts", False, (), marks=LONG),
+    ],
+)
 def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
     policy: str, is_hot: bool, outage: tuple[Fault, ...]
 ) -> None:
@@ -106,11 +119,10 @@ def test_a_shorter_limit_renews_the_execution_whose_lanes_wait_for_longer(
 
 def test_without_the_machines_word_each_pass_leaves_a_moment_uncovered() -> None:
     """The rule sees it, for as long as the execution lives: what the test above holds is no matter of luck."""
-    for policy in ("tolerates", "evicts"):
-        world = shortened(policy, False, (), machine_of=machines(_says_no_wait))
-        assert {violation.kind for violation in violations(world)} == {"stuck"}
-        assert world.definitions == [1]
-        assert len(late_holes(world)) > 3
+    world = shortened("tolerates", False, (), machine_of=machines(_says_no_wait))
+    assert {violation.kind for violation in violations(world)} == {"stuck"}
+    assert world.definitions == [1]
+    assert len(late_holes(world)) > 3
 
 
 def test_a_wait_that_was_longer_keeps_no_lanes_in_step() -> None:

@@ -10,7 +10,6 @@ from local.chaos.simulate import run_world
 from local.chaos.world import World
 
 FROM_MS = 20_000
-STATUSES = (403, PAGE)
 
 
 def refused(policy: str, lasts_ms: int, reject_after_s: int, status: int = 403, *, hot: bool = False) -> World:
@@ -42,8 +41,15 @@ def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: in
     assert world.upstream.open_links
 
 
-@pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize(("policy", "hot"), [*((policy, False) for policy in POLICIES), ("tolerates", True)])
+@pytest.mark.parametrize(
+    ("policy", "hot", "status"),
+    [
+        *((policy, False, 403) for policy in POLICIES),
+        ("tolerates", True, PAGE),
+        *(pytest.param(policy, False, PAGE, marks=pytest.mark.long) for policy in POLICIES),
+        pytest.param("tolerates", True, 403, marks=pytest.mark.long),
+    ],
+)
 def test_refusals_that_go_on_end_the_stream_once(policy: str, hot: bool, status: int) -> None:
     """After `reject_after` without a connection, with one message; then nobody asks any more."""
     world = refused(policy, 10**6, 30, status, hot=hot)

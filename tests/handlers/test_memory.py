@@ -1,4 +1,4 @@
-"""What an event of 16 MB takes besides itself: a function of 128 MB has room for it once, and little more."""
+"""What a large event takes besides itself: a function of 128 MB has room for one of 16 MB once, and little more."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ from handlers.run.threads import Bell, Pool
 from handlers.store.event_items import event_item
 
 MB = 1024 * 1024
-BOUND = 16 * MB
+BOUND = 4 * MB
 READ = 64 * 1024
 
 

@@ -117,8 +117,8 @@ def test_the_worst_cycle_is_as_long_as_computed(lane: str) -> None:
 
 def test_the_worst_try_to_claim_is_as_long_as_computed_and_no_longer_than_a_cycle_of_each_lane() -> None:
     """Four Tasks fail as often as their Retriers allow in each try; what it adds is the bound, and the bounds hold."""
-    tries = 30
-    execution = run(1, tries=tries, give_up_after=60)
+    tries = 8
+    execution = run(1, tries=tries, give_up_after=20)
     counts = [
         number
         for number, event in enumerate(execution.history)
@@ -127,9 +127,9 @@ def test_the_worst_try_to_claim_is_as_long_as_computed_and_no_longer_than_a_cycl
     machine = definition("connections")
     lengths = [later - earlier for earlier, later in pairwise(counts[:-1])]  # the last claim is granted
     assert lengths == [bounds.try_events(machine)] * (tries - 1)
-    assert len(execution.history) <= bounds.full_history(machine, 60)
-    given_up = run(40, refusals=10**9, give_up_after=60, tries=10**9)
-    assert (given_up.error, len(given_up.history) <= bounds.full_history(machine, 60)) == ("ClaimFailed", True)
+    assert len(execution.history) <= bounds.full_history(machine, 20)
+    given_up = run(15, refusals=10**9, give_up_after=20, tries=10**9)
+    assert (given_up.error, len(given_up.history) <= bounds.full_history(machine, 20)) == ("ClaimFailed", True)
 
 
 @pytest.mark.parametrize("renew_after", [1, 2, 10])
@@ -140,6 +140,7 @@ def test_no_history_is_longer_than_computed(renew_after: int) -> None:
     assert len(execution.history) <= bounds.history_events(definition("connections"), renew_after)
 
 
+@pytest.mark.long
 def test_the_worst_execution_of_a_stage_stays_below_four_fifths_of_the_limit() -> None:
     """With the highest setting and everything failing always, 20,000 events are not reached."""
     execution = run(highest("renew_after"))
@@ -149,11 +150,11 @@ def test_the_worst_execution_of_a_stage_stays_below_four_fifths_of_the_limit() -
 
 def test_an_execution_that_cannot_be_renewed_ends_before_its_history_is_full() -> None:
     """Every start of a successor is refused and everything else fails: Broken, by name, within the computed bound."""
-    execution = run(1, refusals=10**9, give_up_after=40)
+    execution = run(1, refusals=10**9, give_up_after=20)
     assert (execution.status, execution.error) == ("FAILED", "RenewalFailed")
     entered = [event["stateEnteredEventDetails"]["name"] for event in execution.history if "stateEntered" in str(event)]
     assert entered[-3:] == ["Release lease", "Choose ending", "Broken"]
-    bound = bounds.full_history(definition("connections"), give_up_after=40)
+    bound = bounds.full_history(definition("connections"), give_up_after=20)
     assert bound * 0.8 < len(execution.history) <= bound
 
 

@@ -19,23 +19,19 @@ DEPLOYED = ("connections", "start", "upgrade")
 STAGES = ("local", "test", "dev", "prod")
 MACHINES = (*DEPLOYED, "staggered", "retry", "staggered-join")
 AWS_ERRORS = re.compile(r"(States|Lambda|DynamoDB|Sfn|StepFunctions|Sandbox|Runtime)\.[A-Za-z]+")
-VALIDATE = """
-const { validate } = require("./packaging/check-machines.cjs");
-const machines = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const problems = Object.entries(machines).map(([name, machine]) => [name, validate(machine).errorsText()]);
-console.log(JSON.stringify(Object.fromEntries(problems)));
-"""
-
-# Asks the plugin for one machine after the other.
-PACKAGE = """
+# Asks the validator for all machines, and the plugin for one after the other.
+ASK = """
 const CheckMachines = require("./packaging/check-machines.cjs");
-const said = JSON.parse(require("fs").readFileSync(0, "utf8")).map((definition) => {
+const { machines, packaged } = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const problems = Object.entries(machines).map(([name, machine]) =>
+  [name, CheckMachines.validate(machine).errorsText()]);
+const said = packaged.map((definition) => {
   const configurationInput = { stepFunctions: { stateMachines: { connections: { definition } } } };
   try { Object.values(new CheckMachines({ configurationInput, classes: { Error } }).hooks).forEach((hook) => hook()); }
   catch (problem) { return problem.message; }
   return "";
 });
-console.log(JSON.stringify(said));
+console.log(JSON.stringify({ problems: Object.fromEntries(problems), said }));
 """
 
 
@@ -64,23 +60,20 @@ def assigned(state: dict[str, Any], variable: str) -> Iterator[Any]:
             yield one["Assign"][variable]
 
 
-def said(script: str, given: Any) -> Any:
-    """What a script of node's answers."""
-    run = subprocess.run(
-        ["node", "-e", script], input=json.dumps(given), cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return json.loads(run.stdout)
+def test_packaging_takes_valid_machines_alone() -> None:
+    """asl-validator reports no problem of any machine, asked as packaging asks it.
 
-
-def test_every_machine_is_valid() -> None:
-    """asl-validator reports no problem, asked as packaging asks it."""
-    assert said(VALIDATE, {name: definition(name) for name in MACHINES}) == dict.fromkeys(MACHINES, "")
-
-
-def test_what_was_found_valid_is_remembered_and_nothing_else() -> None:
-    """Packaging refuses a machine that is one word away from a valid one, and the second time as well."""
+    What was found valid is remembered, and nothing else: a machine that is one word away from a valid one is refused,
+    and the second time as well.
+    """
     valid, invalid = definition("connections"), definition("connections") | {"StartAt": 7}
-    first, refused, again, refused_again = said(PACKAGE, [valid, invalid, valid, invalid])
+    given = {"machines": {name: definition(name) for name in MACHINES}, "packaged": [valid, invalid, valid, invalid]}
+    node = subprocess.run(
+        ["node", "-e", ASK], input=json.dumps(given), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    answer = json.loads(node.stdout)
+    assert answer["problems"] == dict.fromkeys(MACHINES, "")
+    first, refused, again, refused_again = answer["said"]
     assert (first, again) == ("", "")
     assert refused == refused_again
     assert refused.startswith("The state machine connections is invalid: ")

@@ -32,7 +32,7 @@ async def kept(world: World) -> None:
 @pytest.mark.parametrize(
     ("away", "hours", "most"),
     [
-        ({"upstream"}, 2, 4),
+        pytest.param({"upstream"}, 2, 4, marks=pytest.mark.long),
         pytest.param({"upstream"}, 6, 9, marks=pytest.mark.long),
         pytest.param({"table"}, 2, 2, marks=pytest.mark.long),
         pytest.param({"table"}, 6, 3, marks=pytest.mark.long),
@@ -88,7 +88,7 @@ def test_what_is_posted_while_the_table_is_away_runs_when_it_is_back(posts: int)
 
 
 # In hour 54 an execution is renewed.
-@pytest.mark.parametrize("at_h", [1, 2, pytest.param(56, marks=pytest.mark.long)])
+@pytest.mark.parametrize("at_h", [1, *(pytest.param(at_h, marks=pytest.mark.long) for at_h in (2, 56))])
 def test_a_claim_whose_answer_is_lost_as_the_outage_begins_is_kept(at_h: int) -> None:
     """A POST, or a renewal, claims the stream in the moment in which the table goes: what goes on for days finds it."""
     world = World({"table"}, at_h, at_h + 24 * DAYS)
@@ -121,7 +121,7 @@ def renewal(world: World) -> dict[str, Any]:
         ({"lambda"}, 3),
         pytest.param({"lambda"}, 10, marks=pytest.mark.long),
         pytest.param({"table"}, 15, marks=pytest.mark.long),
-        ({"table"}, 24 * DAYS + 1),
+        pytest.param({"table"}, 24 * DAYS + 1, marks=pytest.mark.long),
         pytest.param({"table", "lambda"}, 24 * DAYS + 1, marks=pytest.mark.long),
     ],
 )

@@ -64,9 +64,9 @@ def test_a_frame_without_end_is_rejected_where_the_profile_says_so(aws: Aws, wha
 
 def test_a_frame_without_end_ends_at_the_deadline_and_is_told_once(aws: Aws) -> None:
     """The connection is handed over as any other; what came of the frame is one dead-letter message, however often."""
+    frame = drips(UNTIL_CLOSE + EVENT + b"id: 2\ndata: " + b"x" * 200_000, b"x")
     for stored in (1, 0):
-        flood = Flood(UNTIL_CLOSE + EVENT + b"id: 2\ndata: ", b"x" * 1000)
-        report = connect(aws, flood, lasts_ms=3_000)
+        report = connect(aws, frame, lasts_ms=3_000)
         assert (report.outcome.error, report.progress.stored) == ("ConnectionExpired", stored)
         assert report.progress.unterminated_bytes > 100_000
     assert aws.store().read(STREAM).cursor == "1"

@@ -227,12 +227,12 @@ def test_model_and_counted_group_are_one(store: str, monkeypatch: pytest.MonkeyP
 
 
 def test_what_streams_share_is_shared_and_nothing_else() -> None:
-    """Of twelve streams a function's heartbeats are those of six; what each stream requests is the same."""
+    """Of six streams a function's heartbeats are those of three; what each stream requests is the same."""
     source = month.scenario("prod")
-    machine, load = machine_of(source), Load(6, 0, 200, "log", 5, per_function=6)
-    few, many = (count_group(source, machine, Stream(model.profile(source, load), 0, 200), n, 1)[0] for n in (6, 12))
-    assert (len(few.reports), len(many.reports)) == (6, 12)
-    for one, streams in zip((few, many), (6, 12), strict=True):
+    machine, load = machine_of(source), Load(3, 0, 200, "log", 5, per_function=3)
+    few, many = (count_group(source, machine, Stream(model.profile(source, load), 0, 200), n, 1)[0] for n in (3, 6))
+    assert (len(few.reports), len(many.reports)) == (3, 6)
+    for one, streams in zip((few, many), (3, 6), strict=True):
         # A heartbeat every four seconds, and every two in a handover.
         own = one.counts.write_units("streamkeeper-cost-control") - one.length_ms / 4_000
         assert 6 * streams <= own <= 6 * streams + 40

@@ -105,17 +105,17 @@ def test_a_stage_costs_two_dollars_at_the_most() -> None:
 
 def test_an_event_is_an_item_and_an_index_entry() -> None:
     """Two units of 1 KB each, and a third from 1 KB on; of one that is alone, as of many."""
-    million = [costs(events_per_s=rate, event_bytes=size) for rate, size in ((0.1, 200), (0.1, 1200), (0.001, 200))]
+    million = [costs(events_per_s=rate, event_bytes=size) for rate, size in ((0.05, 200), (0.05, 1200), (0.001, 200))]
     events = [(found.million_events or {})["events"] for found in million]
     assert events == [pytest.approx(1.25, rel=0.02), pytest.approx(1.875, rel=0.01), pytest.approx(1.25, rel=0.1)]
-    assert million[0].stream_month["events"] == pytest.approx(1.25 * 0.1 * month.MONTH_S / MILLION, rel=0.01)
+    assert million[0].stream_month["events"] == pytest.approx(1.25 * 0.05 * month.MONTH_S / MILLION, rel=0.01)
     assert million[2].stream_month["events"] == pytest.approx(1.25 * 0.001 * month.MONTH_S / MILLION, rel=0.1)
 
 
 @pytest.mark.parametrize(("size", "units"), [pytest.param(200, 1, marks=pytest.mark.long), (1200, 2)])
 def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
     """Half as many units below 1 KB, and one for each KB begun; all else is as with an order, but the entry's bytes."""
-    asked: dict[str, Any] = {"events_per_s": 0.1, "event_bytes": size}
+    asked: dict[str, Any] = {"events_per_s": 0.05, "event_bytes": size}
     flow, ordered = (counted(replace(IDLE, **asked, order=order)).flow for order in ("none", "index"))
     written, with_index = (one.counts.write_units(NAMES["events_table"]) for one in (flow, ordered))
     # At a handover some are read twice, and refused at the price of what is there.
