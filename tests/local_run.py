@@ -3,10 +3,12 @@
 It is started when the fixture `local_run` is first asked for, in the stage `test`, in a copy of the project that has
 these profiles besides; one process of pytest has the files of all these tests (`tests/conftest.py`):
 
-    scripted, scripted-exclusive, scripted-ndjson   as the demonstrations, but what `script(path, …)` plays sends them
+    scripted, scripted-exclusive, scripted-ndjson   as the demonstrations, but what `script(path, …)` plays sends them;
+                                                    of the first a 402 and a 410 are final
     brief                                           as scripted; a refusal is final after three seconds
     absent                                          as scripted, at `absent_port`, where nothing listens by itself
     pouchdb                                         as couchdb, at the path `pouchdb/…` of what `script` plays
+    kubernetes                                      as it ships; a refusal is final at once
 
 `demo`, `demo-exclusive`, `demo-ndjson` and `demo-standby` are sent by `demo`, in this process; the run itself plays
 couchdb and etcd. Invariants: a file of tests has stream ids of its own; whoever had the run before leaves no stream
@@ -33,12 +35,13 @@ from tests.real import upstream
 
 # A profile of the copy: of which it is a copy, the variable that its address begins with, and more lines.
 PROFILES = {
-    "scripted": ("demo", "UPSTREAM_SCRIPTED", ""),
+    "scripted": ("demo", "UPSTREAM_SCRIPTED", 'statuses = { 402 = "rejected", 410 = "rejected" }\n'),
     "scripted-exclusive": ("demo-exclusive", "UPSTREAM_SCRIPTED", ""),
     "scripted-ndjson": ("demo-ndjson", "UPSTREAM_SCRIPTED", ""),
     "brief": ("demo", "UPSTREAM_SCRIPTED", 'reject_after = "3s"\n'),
     "absent": ("demo", "UPSTREAM_ABSENT", ""),
     "pouchdb": ("couchdb", "UPSTREAM_POUCHDB", ""),
+    "kubernetes": ("kubernetes", "UPSTREAM_KUBERNETES", "reject_after = 0\n"),
 }
 # A name that the run serves besides its own (tests/local/service/test_own_hosts.py).
 HOST = "devbox.example"

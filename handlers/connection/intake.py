@@ -203,7 +203,8 @@ class Intake:
         waiting = self._waiting
         if waiting is None or waiting.due_ms is None:
             return []
-        is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes
+        # What waits must leave room for the next frame, or that would be too long however short it is.
+        is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes // 2
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
         self.due_ms = None

@@ -4,7 +4,7 @@
 
 import { ask, streamPath } from './api.js';
 import { element, keyed, scrolled, set, svg, text } from './dom.js';
-import { clock, length, words } from './words.js';
+import { clock, counted, length, words } from './words.js';
 
 const HOUR_MS = 3_600_000;
 const MOST = 100;
@@ -82,7 +82,7 @@ function update(node, one, now) {
   text(count, one.gaps.length);
   text(all, one.gaps.length ? length(sum(one.gaps)) : '–');
   const picture = drawn.firstChild;
-  set(picture, 'aria-label', `${one.gaps.length} gaps in the last hour`);
+  set(picture, 'aria-label', `${counted(one.gaps.length, 'gap')} in the last hour`);
   const at = (instant) => (Math.max(0, (instant ? Date.parse(instant) : now) - now + HOUR_MS) / HOUR_MS) * WIDTH;
   keyed(picture.firstChild, one.gaps, (gap) => gap.from_at, () => svg('rect', { class: 'gap', y: 0, height: 16 }, svg('title')), (rect, gap) => {
     const x = at(gap.from_at);

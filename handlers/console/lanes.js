@@ -3,7 +3,7 @@
 // overlap is higher, a gap is hatched, each mark says what it is, and a table has the same.
 
 import { announce, element, keyed, scrolled, set, svg, text } from './dom.js';
-import { clock, length, words } from './words.js';
+import { clock, counted, length, words } from './words.js';
 
 const LABEL = 60;
 const ROWS = { A: 26, B: 60, stream: 104 };
@@ -75,8 +75,8 @@ export function lanesPart() {
       draw();
       const opened = timeline.connections.filter((one) => one.opened_at);
       const open = opened.filter((one) => one.is_open).map((one) => `lane ${one.lane}`);
-      const gaps = timeline.gaps.length;
-      text(described, `Connected now: ${open.join(' and ') || 'nobody'}. In the last hour ${opened.length} connections and ${gaps} gaps.`);
+      const [calls, gaps] = [counted(opened.length, 'connection'), counted(timeline.gaps.length, 'gap')];
+      text(described, `Connected now: ${open.join(' and ') || 'nobody'}. In the last hour ${calls} and ${gaps}.`);
       const sentence = handoverOf(opened);
       if (sentence && sentence !== newest) {
         if (newest !== null) announce(sentence);

@@ -65,9 +65,8 @@ class Deployed:
         except (ValueError, AttributeError):
             error, message = "", ""
         if error != STARTS:
-            raise UpgradeRefused(
-                f"version {version} does not start: {error or 'it took an empty event'} {message}".strip()
-            )
+            why = f"{error}: {message}" if error else "it took an event that names no stream"
+            raise UpgradeRefused(f"Version {version} of the function does not start: {why.rstrip(': .')}.")
 
     def move_alias(self, version: str) -> None:
         """Has the alias name this version."""

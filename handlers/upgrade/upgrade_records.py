@@ -70,8 +70,12 @@ class UpgradeRecords:
         return typed_values.read_as(Upgrade, item, is_aborted=typed_values.flag(item, "abort"))
 
     def begin(self, execution: str, before: str) -> bool:
-        """Whether `execution` upgrades from now on, in place of `before`, which is over; "" for none."""
-        condition = "#execution = :before OR #execution = :me" if before else "attribute_not_exists(#execution)"
+        """Whether `execution` upgrades from now on, in place of `before`, which is over; "" for none.
+
+        It may be said again: the answer to the first request may be lost.
+        """
+        is_free = "#execution = :before" if before else "attribute_not_exists(#execution)"
+        condition = f"{is_free} OR #execution = :me"
         values = {":me": {"S": execution}, ":progress": {"S": "it begins"}}
         values |= {":before": {"S": before}} if before else {}
         update = "SET #execution = :me, #progress = :progress REMOVE #abort"

@@ -53,9 +53,9 @@ class Work:
         last = self.records.read()
         before = last.execution
         if before and before != self.execution and runs(self.clients.states, before):
-            raise UpgradeRefused(f"another upgrade runs: {before.rpartition(':')[2]}")
+            raise UpgradeRefused(f"Another upgrade runs, {before.rpartition(':')[2]}.")
         if not self.records.begin(self.execution, before):
-            raise UpgradeRefused("another upgrade has begun at this moment")
+            raise UpgradeRefused("Another upgrade has begun at this moment.")
         stable, version = self._deployed.stable(), self._deployed.published_function()
         if version != stable:
             self._deployed.start(version)

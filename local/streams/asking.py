@@ -1,16 +1,19 @@
 """What the verbs on streams have in common: which API is asked, what an answer means, and how it is shown.
 
-Invariants: a key comes from the environment alone; colours are for a terminal alone; every refusal is one line.
+Invariants: a key comes from the environment alone; colours are for a terminal alone; every refusal is one line; who is
+patient asks again where an answer may come later, and not sooner than Retry-After says.
 """
 
 import argparse
 import functools
 import json
+import math
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -27,6 +30,11 @@ EXIT = (
     "STREAMKEEPER_API_KEY the key; without them, the run on this machine (PORT, 3000)."
 )
 _NOT_FOUND = 404
+_TRANSIENT = (429, 500, 502, 503, 504)
+# What a later version wrote stays so, though its status is one of these.
+_LASTING = "unknown-layout"
+# The first wait of who is patient, and the longest.
+EVERY_S, LONGEST_S = 1.0, 30.0
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 Run = Callable[[argparse.Namespace], int]
@@ -40,6 +48,17 @@ class Refused(Exception):
         self.answer = answer
         self.status = NO_STREAM if answer.status == _NOT_FOUND else REFUSED
         super().__init__(answer.sentence)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may be answered later."""
+        return self.answer.status in _TRANSIENT and self.answer.kind != _LASTING
+
+    @property
+    def retry_after_s(self) -> float:
+        """How long the API wants to be left alone, 0 where it does not say."""
+        text = self.answer.headers.get("retry-after", "")
+        return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
 @dataclass(frozen=True)
@@ -82,8 +101,39 @@ def local_time(written: str | None) -> str:
     return datetime.fromisoformat(written).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
+@dataclass(frozen=True)
+class PatientStreams(Streams):
+    """Streams whose API is asked again where it does not answer now: for `most_s` in a row, if it ever answered."""
+
+    most_s: float = math.inf
+    _has_answered: list[bool] = field(default_factory=list)
+
+    def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """As that of Streams."""
+        rest_s, waited_s = EVERY_S, 0.0
+        while True:
+            try:
+                answer = super().ask(method, path, query)
+            except (Refused, UserError) as problem:
+                may_pass = problem.may_pass if isinstance(problem, Refused) else bool(self._has_answered)
+                asked_s = problem.retry_after_s if isinstance(problem, Refused) else 0.0
+                wait_s = max(rest_s, asked_s)
+                if not may_pass or waited_s + wait_s > self.most_s:
+                    raise
+                print(f"streamkeeper: {printable(str(problem))} Trying again in {wait_s:g} s.", file=sys.stderr)
+                time.sleep(wait_s)
+                rest_s, waited_s = min(rest_s * 2, LONGEST_S), waited_s + wait_s
+                continue
+            if waited_s:
+                print("streamkeeper: the API answers again.", file=sys.stderr)
+            self._has_answered.append(True)
+            return answer
+
+
 def path_of(stream_id: str, below: str = "") -> str:
-    """The path of a stream, whose id is one segment of it."""
+    """The path of a stream, whose id is one segment of it; raises UserError where that is empty."""
+    if not stream_id:
+        raise UserError("The stream id is empty: write the name of a profile, perhaps a colon and any text.")
     return f"/connections/{quote(stream_id, safe='')}{below}"
 
 
@@ -120,6 +170,11 @@ def streams(arguments: argparse.Namespace) -> Streams:
     return Streams(here(os.environ, arguments.url, sign=False))
 
 
+def patient_streams(arguments: argparse.Namespace, most_s: float = math.inf) -> PatientStreams:
+    """The same, which are asked for again for so long."""
+    return PatientStreams(here(os.environ, arguments.url, sign=False), most_s)
+
+
 def refusals(run: Run) -> Run:
     """Has a refusal of the API printed, and the command exit with its status."""
 
@@ -134,6 +189,14 @@ def refusals(run: Run) -> Run:
             return refusal.status
 
     return told
+
+
+def check_order(arguments: argparse.Namespace) -> None:
+    """Raises UserError where nothing can lie between --from and --to."""
+    if arguments.from_at and arguments.to_at and arguments.from_at >= arguments.to_at:
+        raise UserError(
+            f"Nothing lies between --from {arguments.from_at} and --to {arguments.to_at}: --to must be the later one."
+        )
 
 
 def in_colour(word: str, of: str = "") -> str:

@@ -22,6 +22,8 @@ from local.streams.verbs import add_times
 from local.user_error import UserError
 
 FORMATS = ("text", "ndjson", "parquet")
+# For how long an API that does not answer is asked again for one page.
+PATIENT_S = 600.0
 
 
 # Takes a page of events.
@@ -51,13 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
     kind = arguments.format or ("ndjson" if arguments.json or arguments.output else "text")
     if kind == "parquet" and arguments.output is None:
         raise UserError("--format parquet needs --output FILE: a Parquet file is not for a terminal.")
+    asking.check_order(arguments)
     if arguments.output is None:
         for page in _pages(arguments):
             for event in page:
                 print(text_of(event, kind))
         return DONE
     count = _export(arguments, kind)
-    print(f"{count} events in {arguments.output}", file=sys.stderr)
+    print(f"{count} event{'' if count == 1 else 's'} in {arguments.output}", file=sys.stderr)
     return DONE
 
 
@@ -68,8 +71,8 @@ def text_of(event: dict[str, Any], kind: str) -> str:
 
 def _pages(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     query = {"after": arguments.after, "from": arguments.from_at, "to": arguments.to_at}
-    path = path_of(arguments.stream_id, "/events")
-    yield from (page["events"] for page in asking.streams(arguments).pages(path, query, arguments.limit))
+    path, streams = path_of(arguments.stream_id, "/events"), asking.patient_streams(arguments, PATIENT_S)
+    yield from (page["events"] for page in streams.pages(path, query, arguments.limit))
 
 
 def _export(arguments: argparse.Namespace, kind: str) -> int:

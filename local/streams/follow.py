@@ -20,12 +20,10 @@ from local.api_client.following import Following
 from local.printable import printable
 from local.streams import asking
 from local.streams.asking import Refused, Streams, path_of
-from local.user_error import UserError
 
-EVERY_S, LONGEST_S = 1.0, 30.0
-_TRANSIENT = (429, 500, 502, 503, 504)
-# What a later version wrote stays so, though its status is one of these.
-_LASTING = "unknown-layout"
+EVERY_S = 1.0
+# How long after a POST its execution may need to claim the stream.
+STARTS_S = 15.0
 
 
 def add(subparsers: Any) -> None:
@@ -43,7 +41,7 @@ def add(subparsers: Any) -> None:
 @asking.refusals
 def run(arguments: argparse.Namespace) -> int:
     """Ends where the API refuses; raises KeyboardInterrupt at Ctrl-C."""
-    follower = _Follower(asking.streams(arguments), arguments)
+    follower = _Follower(asking.patient_streams(arguments), arguments)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     from_at = arguments.from_at or (None if arguments.all or arguments.after else now)
     try:
@@ -67,25 +65,21 @@ class _Follower:
 
     def run(self, from_at: str | None) -> NoReturn:
         """Raises Refused where the API refuses for good, UserError where it never answered."""
-        rest_s, has_answered = EVERY_S, False
+        left_s = STARTS_S
         path = path_of(self._arguments.stream_id, "/events")
         while True:
             after = self._following.after(time.monotonic_ns() // 1_000_000)
             try:
                 page = self._streams.ask("GET", path, {"after": after, "limit": 1000, "from": from_at})
             except Refused as refusal:
-                if refusal.answer.status not in _TRANSIENT or refusal.answer.kind == _LASTING:
+                # A stream that was started a moment ago is not there until its execution has claimed it.
+                if refusal.answer.kind != "never-started" or left_s <= 0:
                     raise
-                rest_s = _lost(str(refusal), rest_s)
+                if left_s == STARTS_S:
+                    print(f"streamkeeper: the stream has not started yet; waiting {left_s:g} s.", file=sys.stderr)
+                left_s -= EVERY_S
+                time.sleep(EVERY_S)
                 continue
-            except UserError as problem:
-                if not has_answered:
-                    raise
-                rest_s = _lost(str(problem), rest_s)
-                continue
-            if rest_s > EVERY_S:
-                print("streamkeeper: the API answers again.", file=sys.stderr)
-            rest_s, has_answered = EVERY_S, True
             self._print(page)
             if not self._following.is_behind(page):
                 time.sleep(EVERY_S)
@@ -118,13 +112,6 @@ def _uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
     if held:
         raise KeyboardInterrupt
-
-
-def _lost(sentence: str, rest_s: float) -> float:
-    """Waits, and returns how long to wait the next time."""
-    print(f"streamkeeper: {printable(sentence)} Trying again in {rest_s:g} s.", file=sys.stderr)
-    time.sleep(rest_s)
-    return min(rest_s * 2, LONGEST_S)
 
 
 def line(event: dict[str, Any]) -> str:

@@ -110,6 +110,7 @@ def _group_words(group: str, streams: list[dict[str, Any]]) -> str:
 
 def gaps(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
+    asking.check_order(arguments)
     times = {"from": arguments.from_at, "to": arguments.to_at}
     for page in asking.streams(arguments).pages(path_of(arguments.stream_id, "/gaps"), times):
         for gap in page["gaps"]:

@@ -57,6 +57,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("groups")
     project = folder / "project"
     settings = copied(project) / "env" / "test.yml"
+    changed(project / "env" / "streams" / "demo.toml", ("\nframing = ", "\nreject_after = 3\nframing = "))
     changed(settings, ("streams_per_function: 1 ", f"streams_per_function: {PLACES} "))
     with (
         serving(Upstream()) as server,

@@ -47,7 +47,9 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory, run_folder: Path) -> Iterator[Story]:
     """A run that enforces the permissions, in which everything happens that a stream can meet."""
     folder = tmp_path_factory.mktemp("permissions")
-    project = packaged(copied(folder / "project"), run_folder)
+    project = copied(folder / "project")
+    changed(project / "env" / "streams" / "oanda.toml", ("\nframing = ", "\nreject_after = 0\nframing = "))
+    project = packaged(project, run_folder)
     with (
         serving(permissions.breaks_off, permissions.upstream) as server,
         running(folder, project, UPSTREAM_DEMO=server.address, STREAMKEEPER_STREAMS="1") as service,

@@ -36,7 +36,7 @@ class Account:
         """What AWS answers."""
         step = "publish" if call.service == "sns" else call.payload["step"]
         if self.failures.get(step):
-            raise TaskFailure(self.failures[step].pop(), "scripted")
+            raise TaskFailure(self.failures[step].pop(), '{"errorMessage": "Another upgrade runs, mine."}')
         if step == "publish":
             self.person.append(call.parameters)
             return {"MessageId": "1"}
@@ -132,7 +132,7 @@ def test_an_upgrade_that_is_refused_has_changed_nothing() -> None:
     account = Account()
     account.failures["check"] = ["UpgradeRefused"]
     end, cause, last = account.run()
-    assert (end, cause.startswith("nothing was changed"), last) == ("FailureClean", True, "")
+    assert (end, cause, last) == ("FailureClean", "Nothing was changed. Another upgrade runs, mine.", "")
 
 
 def test_a_person_that_cannot_be_called_changes_no_end() -> None:

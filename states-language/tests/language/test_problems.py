@@ -84,6 +84,12 @@ def test_the_first_problem_is_the_loaders() -> None:
     assert [listed(definition) for definition, *_ in refused] == [[(pointer, rule)] for _, pointer, rule in refused]
 
 
+@pytest.mark.parametrize("definition", [None, [], 5])
+def test_what_is_no_object_is_a_problem_of_the_whole(definition: Any) -> None:
+    """It says what it must be, and raises nothing."""
+    assert listed(definition) == [("/", "must be a JSON object")]
+
+
 def test_a_state_that_nobody_reaches_is_listed_with_all_that_only_it_reaches() -> None:
     """Two states that lead to each other alone are two problems, and neither is a missing target."""
     lost = {"Type": "Pass", "Next": "C"}

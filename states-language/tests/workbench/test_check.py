@@ -31,10 +31,13 @@ def test_the_exit_status(tmp_path: Path, definition: Any, options: list[str], st
 def test_every_problem_is_printed_with_its_pointer_rule_and_hint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Three lines each, under the file's name."""
+    """Three lines each, under the file's name, on standard error; what loads stands on standard output."""
     path = written(tmp_path, "a.json", BAD)
-    assert main(["check", path]) == 1
-    assert capsys.readouterr().out.splitlines() == [
+    good = written(tmp_path, "good.json", GOOD)
+    assert main(["check", path, good]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0].startswith(f"{good}: ")
+    assert said.err.splitlines() == [
         f"{path}: 2 problems",
         "  problem at /States/A/InputPath",
         "    must be a JSONPath",

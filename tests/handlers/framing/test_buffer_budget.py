@@ -99,6 +99,21 @@ class Stream:
         self._unanswered.clear()
 
 
+@given(st.lists(st.integers(1, 900), max_size=60), st.integers(2, 20))
+def test_what_waits_to_be_stored_makes_no_short_frame_too_long(sizes: list[int], count: int) -> None:
+    """Of a stream in a log, beside others that hold all there is: half of the sure part is there for each frame."""
+    shared = SharedBufferBudget(2_000 * count, lambda: count)
+    for number in range(count - 1):
+        shared.holds(f"other {number}", shared.most_bytes(f"other {number}"))
+    stream = Stream(shared, "a", "ndjson")
+    stream.intake.gathers(60_000)
+    for size in sizes:
+        body = b"7" * min(size, shared.sure_bytes // 2 - 2)
+        stream.feed(body + b"\n")
+        stream.answers()
+    assert not any(isinstance(body, Oversize) for body in stream.bodies)
+
+
 FRAMED: list[Framing] = [framing for framing in FRAMINGS if framing != "raw"]
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4_000), st.booleans(), st.booleans()), max_size=50)
 

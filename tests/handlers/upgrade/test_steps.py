@@ -58,6 +58,14 @@ def test_a_good_version_is_taken_by_all() -> None:
     assert of_streams(world) == dict.fromkeys([*IDS, GROUP], ("2", "D2"))
 
 
+@pytest.mark.parametrize("before", ["", "arn:before"])
+def test_an_upgrade_that_begins_again_is_not_refused(before: str) -> None:
+    """The answer to the first request may be lost; the first upgrade of a stage is no other in that. Another is."""
+    records = World(IDS[:1], "").records
+    assert not before or records.begin(before, "")
+    assert [records.begin(one, before) for one in ("arn:mine", "arn:mine", "arn:other")] == [True, True, False]
+
+
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_version_is_taken_back_in_the_first_wave(bad: str) -> None:
     """Whether the code or the definition is at fault; who was not in the wave keeps its execution throughout."""

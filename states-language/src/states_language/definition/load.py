@@ -33,6 +33,8 @@ def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
             return _machine(_as_json(source))
         if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
             return _machine(parse_definition(source))
+        if not isinstance(source, str | os.PathLike):
+            raise DefinitionError("/", "must be a JSON object")
         return _machine(read_definition(source))
     except RecursionError:
         raise DefinitionError("/", "is nested too deeply") from None

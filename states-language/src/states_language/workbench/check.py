@@ -1,4 +1,4 @@
-"""`check`: prints every problem of definitions, and warnings for those that load.
+"""`check`: prints every problem of definitions on standard error, and all else on standard output.
 
 The exit status is 0 where every file loads, 1 where one does not (or, with --strict, has a warning), 2 where one cannot
 be read. Invariant: every file has its report, whatever is wrong with the files before it.
@@ -6,6 +6,7 @@ be read. Invariant: every file has its report, whatever is wrong with the files 
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"files": [report.as_json() for report in reports]}, ensure_ascii=False, indent=1))
     else:
-        print("\n".join(line for report in reports for line in _lines(report)))
+        for report in reports:
+            print("\n".join(_lines(report)), file=sys.stderr if report.unreadable or report.problems else sys.stdout)
     if any(report.unreadable for report in reports):
         return 2
     return int(any(report.problems or (args.strict and report.warnings) for report in reports))

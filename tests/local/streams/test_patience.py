@@ -1,0 +1,101 @@
+"""Commands at an API that does not answer for a moment, on a socket of its own: they go on where they were."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import cli
+from tests.handlers.servers import Peer, Script, Server, sends, serving
+
+THROTTLED = b"HTTP/1.1 429 X\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
+AWAY = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"
+
+
+def answers(body: dict[str, Any], status: int = 200) -> Script:
+    """An answer of JSON."""
+    text = json.dumps(body).encode()
+    return lambda peer: peer.send(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text))
+
+
+def page(number: int, *, is_last: bool = False) -> Script:
+    """A page of one event."""
+    event = {"position": f"{number:015d}", "key": f"{number}", "received_at": "2026-11-24T00:00:00Z", "data": "x"}
+    return answers({"events": [event], "next": None if is_last else f"{number:015d}"})
+
+
+def afters(server: Server) -> list[int | None]:
+    """Behind which position each request asked."""
+    found = [re.search(rb"[?&]after=(\w+)", peer.request) for peer in server.peers]
+    return [None if one is None else int(one[1]) for one in found]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the command has waited each time; no time passes."""
+    waited: list[float] = []
+    monkeypatch.setattr("time.sleep", waited.append)
+    return waited
+
+
+def test_an_export_goes_on_where_it_was(tmp_path: Path, waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    """After a throttle not before its Retry-After, after an outage and a broken connection a little later each time."""
+    file = tmp_path / "demo.ndjson"
+    with serving(page(1), sends(THROTTLED), sends(AWAY), Peer.reset, page(2, is_last=True)) as server:
+        assert cli.main(["events", "demo", "--url", server.address, "--output", str(file)]) == 0
+        assert afters(server) == [None, 1, 1, 1, 1]
+    assert [json.loads(line)["key"] for line in file.read_text().splitlines()] == ["1", "2"]
+    assert waits == [7.0, 2.0, 4.0]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].endswith("Trying again in 7 s.")
+    assert said[-2:] == ["streamkeeper: the API answers again.", f"2 events in {file}"]
+
+
+def test_an_export_gives_up_in_the_end(tmp_path: Path, waits: list[float]) -> None:
+    """After ten minutes, with the status of a refusal; no file is left."""
+    with serving(sends(AWAY)) as server:
+        assert cli.main(["events", "demo", "--url", server.address, "--output", str(tmp_path / "demo.ndjson")]) == 1
+    assert 540 < sum(waits) <= 600
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_api_that_never_answered_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
+    """The address may be wrong: one sentence, at once."""
+    assert cli.main(["events", "demo", "--url", "http://127.0.0.1:9", "--output", str(tmp_path / "x")]) == 2
+    assert waits == []
+
+
+def test_follow_waits_for_a_stream_that_starts(waits: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    """Until its execution has claimed it, for so long; a profile that is not there is told at once."""
+    never = {"type": "urn:problem-type:streamkeeper:never-started", "detail": "No.", "fix": "Start it."}
+    with serving(answers(never, 404), answers(never, 404), page(1), answers({}, 403)) as server:
+        assert cli.main(["follow", "demo", "--url", server.address]) == 1
+    said = capsys.readouterr()
+    assert (waits[:2], said.out) == ([1.0, 1.0], "2026-11-24T00:00:00Z  1  x\n")
+    assert said.err.startswith("streamkeeper: the stream has not started yet; waiting 15 s.\n")
+    with serving(answers(never, 404)) as server:
+        assert cli.main(["follow", "demo", "--url", server.address]) == 4
+    assert len(server.peers) == 16
+    unknown = never | {"type": "urn:problem-type:streamkeeper:unknown-stream"}
+    with serving(answers(unknown, 404)) as server:
+        assert cli.main(["follow", "demo", "--url", server.address]) == 4
+    assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["events", "demo", "--from", "1h", "--to", "2h"],
+            r"Nothing lies between --from \S+ and --to \S+: --to must be",
+        ),
+        (["gaps", "demo", "--from", "2026-11-02", "--to", "2026-11-02"], r"Nothing lies between --from \S+ and --to"),
+        (["start", ""], "The stream id is empty: write the name of a profile"),
+    ],
+)
+def test_what_asks_for_nothing_says_so(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is sent."""
+    assert cli.main([*arguments, "--url", "http://127.0.0.1:9"]) == 2
+    assert re.match(f"streamkeeper: {sentence}", capsys.readouterr().err)
