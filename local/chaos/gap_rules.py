@@ -20,7 +20,7 @@ from dataclasses import replace
 from handlers.connection.ledger import CATCH_UP, KEPT_MS, LOST, Gap, Record, gaps
 from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
-from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, uncovered
+from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, standstills, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -168,9 +168,7 @@ def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> lis
 
 def _heard_ms(world: World, opened_ms: int) -> int:
     """When the function can have noticed that its upstream answered: one that is frozen notices it afterwards."""
-    freezes = [fault for fault in world.schedule.faults if fault.kind == "freeze"]
-    spans = [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in freezes]
-    return max([opened_ms, *(to_ms for from_ms, to_ms in spans if from_ms <= opened_ms < to_ms)])
+    return max([opened_ms, *(to_ms for from_ms, to_ms in standstills(world) if from_ms <= opened_ms < to_ms)])
 
 
 def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) -> bool:
@@ -203,9 +201,12 @@ def _end_ms(world: World, records: list[Record], link: Link) -> int:
     # One that broke may be told as taken over, where a successor explains its end.
     is_broken = record.ended_by in BROKEN or link.ended_by in BROKEN
     # And one that ended inside a frame is good until before that.
+    last_ms = min(end_ms, record.last_ms - link.function.skew_ms)
     if record.closed_ms is None or is_broken or link.has_forgotten or link.held:
-        return min(end_ms, record.last_ms - link.function.skew_ms)
-    return end_ms
+        return last_ms
+    # What ended it while its function stood still may have done so at any time since that last ran.
+    stood_ms = [from_ms for from_ms, to_ms in standstills(world) if from_ms <= end_ms <= to_ms]
+    return max(last_ms, *stood_ms) if stood_ms and link.function.was_frozen else end_ms
 
 
 def _unannounced(world: World) -> Iterator[str]:

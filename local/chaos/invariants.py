@@ -6,7 +6,7 @@ place in time; a calm stream of a group is blamed for nothing that only others m
 
 from local.chaos import delivery_rules, stream_rules
 from local.chaos.group_world import Group, Member
-from local.chaos.losses import uncovered
+from local.chaos.losses import standstills, uncovered
 from local.chaos.schedule import REFUSALS, requests
 from local.chaos.stream_rules import (
     COUNTED,
@@ -85,7 +85,9 @@ def _stuck(world: World) -> list[str]:
             return ["a POST came after the last request to stop, and the stream stays stopped"]
         if keepers:
             return [f"the stream is to be stopped, and {', '.join(keepers)} keeps it"]
-        over_ms = quiet_at_ms + (STOP_MS if member is None else 0)
+        # Who stands still hears of a request afterwards, as of one that is made then.
+        heard_ms = [to_ms + EFFECT_MS for _, to_ms in standstills(world)]
+        over_ms = quiet_at_ms + STOP_MS if member is None else max([quiet_at_ms, *heard_ms])
         is_over = uncovered(world, over_ms, now_ms) == [(over_ms, now_ms)]
         return [] if is_over else [f"the stream is to be stopped and was connected on after {world.at(over_ms)}"]
     if last == {"DELETE"}:
@@ -99,7 +101,16 @@ def _stuck(world: World) -> list[str]:
         late = [link for link in world.upstream.links if link.asked_ms > quiet_at_ms + EFFECT_MS]
         return ["the stream is over and was opened again"] if late else []
     bound = quiet_at_ms + bound_ms(world) + (PACED_MS if member is not None else 0)
-    return not_connected(world, quiet_at_ms, bound, shortened_until_ms(world if member is None else member.group))
+    if member is None:
+        return not_connected(world, quiet_at_ms, bound, shortened_until_ms(world))
+    return not_connected(world, quiet_at_ms, bound, shortened_until_ms(member.group), _held_up_ms(member.group))
+
+
+def _held_up_ms(group: Group) -> int:
+    """For how long streams with a hot standby keep a function that nobody relieves, when it has left the others."""
+    versions = [version for member in group.members for version in member.deployed]
+    margins_s = [version.settings["margin_s"] for version in versions if version.profile.standby == "hot"]
+    return 1000 * max(margins_s, default=0) // 2
 
 
 def _running_on(group: Group) -> list[str]:

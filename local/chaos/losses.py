@@ -144,6 +144,12 @@ def uncovered(world: World, from_ms: int, to_ms: int, *, span: Span = _open_span
     return [(start, end) for start, end in holes if start < end]
 
 
+def standstills(world: World) -> list[tuple[int, int]]:
+    """From when to when functions stood still, or ran but for moments."""
+    still = [fault for fault in world.schedule.faults if fault.kind in ("freeze", "starvation")]
+    return [(world.origin_ms + fault.at_ms, world.origin_ms + fault.at_ms + fault.for_ms) for fault in still]
+
+
 def open_gaps(world: World, records: list[Record]) -> list[Gap]:
     """The gaps that follow from the records and that no cursor closed."""
     return [gap for gap in gaps(records, world.clock.now_ms(), lease_ttl_ms(world)) if gap.state != DELIVERED]

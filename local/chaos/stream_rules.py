@@ -146,10 +146,11 @@ def handover_ms(world: World, from_ms: int) -> int:
     return EXPIRY_MS if any(_evicted_in_vain(world, link, from_ms) for link in world.upstream.links) else 0
 
 
-def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int) -> list[str]:
+def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int, held_up_ms: int = 0) -> list[str]:
     """Where nobody was connected after the bound, and for longer than a handover may take.
 
-    A function that was late because of a fault, or a redeployment that shortens lives (`shortened_ms`), excuse more.
+    A function that was late because of a fault, or a redeployment that shortens lives (`shortened_ms`), excuse more:
+    there other streams may hold its end up for `held_up_ms`.
     """
     texts = []
     # Within the bound it may fall again: two lanes come back from the same outage, and what a function rested is
@@ -157,7 +158,7 @@ def not_connected(world: World, quiet_at_ms: int, bound: int, shortened_ms: int)
     late_ms = quiet_at_ms + int(world.settings["function_timeout_s"]) * 1000 + most_ms(world)
     for start, end in uncovered(world, quiet_at_ms, world.clock.now_ms()):
         steady_ms = handover_ms(world, start)
-        allowed_ms = max(steady_ms, EXPIRY_MS) if start < max(late_ms, shortened_ms) else steady_ms
+        allowed_ms = max(steady_ms, EXPIRY_MS + held_up_ms) if start < max(late_ms, shortened_ms) else steady_ms
         if end > bound and end - start > allowed_ms:
             when = f"from {world.at(start)} to {world.at(end)}"
             texts.append(f"not connected {when}, and the last fault was over at {world.at(quiet_at_ms)}")
