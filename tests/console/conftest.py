@@ -1,4 +1,4 @@
-"""One browser for all tests of the page, and the run that this process's tests share."""
+"""One browser for the tests of a file."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ import pytest
 from tests.console.chromium import Chromium, chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
-    """A real Chromium; tests open the page in contexts of their own."""
+    """A real Chromium; tests open the page in contexts of their own. It ends with them: a page goes on asking."""
     with chromium() as one:
         yield one
