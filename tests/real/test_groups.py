@@ -120,6 +120,8 @@ def is_seen(service: Service, kept: list[str]) -> None:
     assert "ALERT: #1 " not in service.log
 
 
+@pytest.mark.long
+@pytest.mark.cpu(8)
 def test_streams_share_a_function_and_its_death_loses_nothing(service: Service) -> None:
     """Six streams in one group: one is refused, one floods, one joins and one leaves; then the function is killed."""
     for stream in [*CALM, FLOODS, REFUSES]:

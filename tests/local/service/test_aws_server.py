@@ -330,12 +330,8 @@ def test_a_stack_of_what_works_is_made(endpoint: Running) -> None:
     stacks.delete_stack(StackName="queues")
 
 
-def test_an_error_of_the_query_protocol_is_xml(endpoint: Running, tmp_path: Path) -> None:
-    """A service that the embedded AWS does not have, and one that does not answer, say so in an ErrorResponse."""
-    beans = client("elasticbeanstalk", endpoint.url)
-    with pytest.raises(ClientError, match="Unsupported service: elasticbeanstalk") as unknown:
-        beans.describe_applications()
-    assert unknown.value.response["Error"]["Code"] == "ValidationError"
+def test_an_error_of_the_query_protocol_is_xml(tmp_path: Path) -> None:
+    """A service that does not answer says so in an ErrorResponse."""
 
     async def silent() -> None:
         async with endpoint_of(tmp_path, MODULE, ("echo",), {}, "http://127.0.0.1:9") as running:
@@ -346,6 +342,15 @@ def test_an_error_of_the_query_protocol_is_xml(endpoint: Running, tmp_path: Path
             assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 502
 
     asyncio.run(silent())
+
+
+@pytest.mark.long
+def test_a_service_that_the_embedded_aws_does_not_have_says_so_in_xml(endpoint: Running) -> None:
+    """The embedded AWS imports all of its services before it answers so."""
+    beans = client("elasticbeanstalk", endpoint.url)
+    with pytest.raises(ClientError, match="Unsupported service: elasticbeanstalk") as unknown:
+        beans.describe_applications()
+    assert unknown.value.response["Error"]["Code"] == "ValidationError"
 
 
 def test_everything_else_is_forwarded(endpoint: Running) -> None:
