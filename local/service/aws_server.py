@@ -131,8 +131,10 @@ class AwsServer:
         if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
             return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
         body = await request.body()
-        service = scope_of(request)[1]
-        if await asyncio.to_thread(_makes_what_cannot_run, service, request.url.query, body, self._endpoints):
+        # The template may lie in S3. No other service has one, and a function's requests need no second thread.
+        if scope_of(request)[1] == "cloudformation" and await asyncio.to_thread(
+            _makes_what_cannot_run, request.url.query, body, self._endpoints
+        ):
             return _query_error(400, "ValidationError", _REASON)
         answer = await asyncio.to_thread(self._forward, request, body)
         return _readable(answer) if _is_query(request) else answer
@@ -187,14 +189,12 @@ def _readable(answer: Response) -> Response:
     return _query_error(answer.status_code, code, message)
 
 
-def _makes_what_cannot_run(service: str, query: str, body: bytes, endpoints: Endpoints) -> bool:
-    """Whether a request makes a stack of a template with a resource that would be there in name alone.
+def _makes_what_cannot_run(query: str, body: bytes, endpoints: Endpoints) -> bool:
+    """Whether a request of CloudFormation makes a stack with a resource that would be there in name alone.
 
     The embedded AWS takes every template. A state machine or a function of one would be answered as created, and
     nothing here could run it.
     """
-    if service != "cloudformation":
-        return False
     members = parse_qs(query) | parse_qs(body.decode("utf-8", "replace"))
     if members.get("Action", [""])[0] not in _CREATES:
         return False

@@ -50,7 +50,7 @@ class Account:
             # Milliseconds between two looks at the stack; 5,000 without.
             "SLS_AWS_MONITORING_FREQUENCY": "200",
         }  # fmt: skip
-        command = ["node", str(osls.OSLS), *arguments]
+        command = ["node", *osls.COMMAND, *arguments]
         run = subprocess.run(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )

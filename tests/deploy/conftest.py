@@ -15,7 +15,7 @@ from tests.deploy.account import copied
 from tests.projects import changed, once
 
 # Quicker than by npx.
-PACKAGE = ("node", str(osls.OSLS), "package")
+PACKAGE = ("node", *osls.COMMAND, "package")
 CHINA, GOVCLOUD = "cn-north-1", "us-gov-west-1"
 MAIL = "ops@example.org"
 ETCD = "https://etcd.example.org:2379"
