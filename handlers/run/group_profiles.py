@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterator
 
 from handlers.errors import InvalidRequest
 from handlers.profile.addresses import ProfileError
-from handlers.profile.behaviour import Profile
+from handlers.profile.behaviour import MAX_FRAME_BYTES, Profile
 from handlers.run.group_ports import ReadProfiles
 from handlers.run.ports import Threads
 
 PROFILES = "profiles"
 AGAIN_MS = 15_000
+# A stream may hold so much however many share its function, where no other holds much (`oversize.py`).
+MOST_FRAME_BYTES = MAX_FRAME_BYTES // 4
 
 
 class GroupProfiles:
@@ -40,7 +42,10 @@ class GroupProfiles:
         self._again_ms: dict[str, int] = {}  # by name, when a question that failed is put again
 
     def read(self, stream: str) -> Profile:
-        """Returns the stream's profile; raises InvalidRequest where it is not known, or not for this stream."""
+        """Returns the stream's profile.
+
+        Raises InvalidRequest where it is not known, not for this stream, or for longer frames than a function holds.
+        """
         name = _name(stream)
         if name not in self._known:
             self._known[name] = self._read.own(stream)
@@ -48,6 +53,11 @@ class GroupProfiles:
             self._known[name].address_for(stream)
         except ProfileError as error:
             raise InvalidRequest(str(error)) from None
+        if (wanted := self._known[name].max_frame_bytes) > MOST_FRAME_BYTES:
+            raise InvalidRequest(
+                f"the profile {name!r} has max_frame_bytes = {wanted}, and a function that streams share holds "
+                f"{MOST_FRAME_BYTES} bytes of a frame at most: write no more, or streams_per_function: 1 for its stage"
+            )
         return self._known[name]
 
     def asks(self, stream: str, joined: str | None) -> bool:

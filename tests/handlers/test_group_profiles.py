@@ -12,7 +12,7 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.run.group_ports import ReadProfiles
-from handlers.run.group_profiles import AGAIN_MS, GroupProfiles
+from handlers.run.group_profiles import AGAIN_MS, MOST_FRAME_BYTES, GroupProfiles
 from handlers.run.threads import Answered
 from local.simulation.virtual_ports import Answers
 
@@ -93,6 +93,22 @@ def test_nothing_is_asked_for_what_the_function_has() -> None:
     assert (deployed.answers(), deployed.threads, deployed.profiles.due_ms) == ({}, [], None)
     deployed.profiles.stop()
     assert not deployed.thread.is_stopped
+
+
+def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
+    """A profile that promises to take it ends its streams with the reason, once it is what is deployed now."""
+    deployed = Deployed()
+    longest = {"address": "https://example.com/", "framing": "sse", "max_frame_bytes": MOST_FRAME_BYTES}
+    deployed.own["a"] = parse("a", longest, {})
+    deployed.own["b"] = deployed.now["b"] = parse("b", longest | {"max_frame_bytes": MOST_FRAME_BYTES + 1}, {})
+    assert deployed.profiles.read("a") is deployed.own["a"]
+    for is_asked in (True, False):
+        with pytest.raises(
+            InvalidRequest, match=r"^the profile 'b' has max_frame_bytes = 4194305, and a function that"
+        ):
+            deployed.profiles.read("b")
+        assert deployed.profiles.asks("b", "joined") is is_asked
+        deployed.answers()
 
 
 def test_streams_of_a_name_share_a_question() -> None:
