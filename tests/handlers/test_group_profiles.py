@@ -103,9 +103,7 @@ def test_a_frame_that_no_shared_function_holds_is_refused_by_name() -> None:
     deployed.own["b"] = deployed.now["b"] = parse("b", longest | {"max_frame_bytes": MOST_FRAME_BYTES + 1}, {})
     assert deployed.profiles.read("a") is deployed.own["a"]
     for is_asked in (True, False):
-        with pytest.raises(
-            InvalidRequest, match=r"^the profile 'b' has max_frame_bytes = 4194305, and a function that"
-        ):
+        with pytest.raises(InvalidRequest, match=r"^the profile .b. has max_frame_bytes = 4194305, and"):
             deployed.profiles.read("b")
         assert deployed.profiles.asks("b", "joined") is is_asked
         deployed.answers()
