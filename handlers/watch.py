@@ -66,6 +66,8 @@ class Memory:
         self.rounds = Rounds(self.leases, settings.unconnected_after_ms, self.suspects)
         self.unconnected = alerts.Names(publish, alerts.unconnected)
         self.damaged = alerts.Names(publish, alerts.damaged)
+        self.quiet = alerts.Names(publish, alerts.quiet)
+        self.restarted = alerts.Names(publish, alerts.restarted)
         # Whether a message has said that one run does not reach every stream.
         self.is_partial_reported = False
         self.pace = Pace(AT_ONCE, A_SECOND, time.monotonic, time.sleep)
@@ -120,11 +122,17 @@ def tell(seen: Seen) -> list[str]:
         logger.error("streams that should be connected are not", extra={"streams": part})
     for part in alerts.lines(damage):
         logger.error("leases cannot be read whole", extra={"streams": part})
+    for part in alerts.lines(seen.quiet | seen.restarted):
+        logger.error("connected streams are quiet, or their ids start over", extra={"streams": part})
     last = memory().rounds.last
     if seen.is_whole and last is not None:
         memory().unconnected.forget_but(last.away_ms)
         memory().damaged.forget_but(last.damage)
-    return [*name(memory().unconnected, away), *name(memory().damaged, damage)]
+        memory().quiet.forget_but(last.quiet)
+        memory().restarted.forget_but(last.restarted)
+    told = [(memory().unconnected, away), (memory().damaged, damage)]
+    told += [(memory().quiet, seen.quiet), (memory().restarted, seen.restarted)]
+    return [stream_id for names, streams in told for stream_id in name(names, streams)]
 
 
 def name(names: alerts.Names, streams: Mapping[str, str]) -> list[str]:

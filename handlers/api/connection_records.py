@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from handlers.connection.backoff import Rest
 from handlers.connection.effects import Progress
+from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED, Gap
 
@@ -61,7 +62,8 @@ class Records:
 
     A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `is_all` is
     whether there is no older connection than these; those from before `kept_since_ms` may have expired. `damage` names
-    the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none.
+    the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none. `epoch`
+    is the newest of its keys, `logged_ms` when its log was appended last, 0 where it has none or that was not read.
     """
 
     lease: Lease
@@ -74,6 +76,8 @@ class Records:
     kept_since_ms: int = 0
     damage: tuple[str, ...] = ()
     group: str = ""
+    epoch: Epoch = NO_EPOCH
+    logged_ms: int = 0
 
 
 class Connections:

@@ -34,7 +34,7 @@ LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream 
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = (
     *("stream", "status", "verdict", "since_at", "reason", "execution", "group", "generation", "fence", "started_at"),
-    *("stop_requested_at", "ended_at", "holder", "last_error"),
+    *("stop_requested_at", "ended_at", "holder", "last_event_at", "ids_restarted_at", "last_error"),
 )
 
 
@@ -60,7 +60,10 @@ def answer(
         "status": status,
         "verdict": verdict(standing, None if is_brief else covered),
         "since_at": at(since_ms),
-        "reason": damage or status_words.reason(status, connections) or _trouble(status, stuck, error),
+        "reason": damage
+        or status_words.reason(status, connections)
+        or _trouble(status, stuck, error)
+        or status_words.unwell(status, connections, records),
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
         "generation": lease.generation,
@@ -72,9 +75,26 @@ def answer(
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
         "coverage": None if covered is None else covered.as_json(),
+        **_pace(connections, records),
         "stuck_at_cursor": stuck,
         "counts": gaps.counts(connections),
         "last_error": error,
+    }
+
+
+def _pace(connections: Connections, records: Records) -> dict[str, Any]:
+    """When the last new event came, how that compares with how often one usually does, and when ids started over."""
+    silence, stored = status_words.silence(connections, records), sum(one.stored for one in connections.all)
+    open_ms = sum(one.last_ms - one.opened_ms for one in connections.all if one.opened_ms is not None)
+    return {
+        "last_event_at": at(silence.event_ms),
+        "pace": {
+            "silent_ms": None if silence.event_ms is None else max(0, connections.now_ms - silence.event_ms),
+            "usual_every_ms": open_ms // stored if stored else None,
+            "longest_pause_ms": silence.longest_ms,
+            "quiet_after_ms": silence.limit_ms(),
+        },
+        "ids_restarted_at": at(records.epoch.since_ms or None),
     }
 
 

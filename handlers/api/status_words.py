@@ -26,10 +26,12 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from handlers.api.connection_records import UNHEARD, Connection, Connections
+from handlers.api.connection_records import UNHEARD, Connection, Connections, Records
+from handlers.connection import epochs
 from handlers.connection.effects import bounded
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED
+from handlers.connection.quiet import Silence
 
 # A living execution leaves a trace at least as often as its lanes try again; the longest back-off is five minutes.
 UNHEARD_MS = 600_000
@@ -105,6 +107,27 @@ def short(cause: str, one: Connection) -> str:
     """What failed in as few words as say it, as in "401 Unauthorized"; `cause` is what `Connections.cause` returns."""
     known = {UNHEARD: "its function is slow, paused or gone", UNRECORDED: "its function ended without a word"}
     return known.get(cause) or detail(one) or cause.replace("_", " ")
+
+
+def silence(connections: Connections, records: Records) -> Silence:
+    """What the newest connection that was answered says of pauses, and the log of the last event."""
+    last = next(
+        (one.silence for one in reversed(connections.all) if one.opened_ms is not None), Silence(None, None, None)
+    )
+    came_ms = max((one.event_ms or 0 for one in connections.all), default=0)
+    return last._replace(event_ms=max(came_ms, records.logged_ms) or None)
+
+
+def unwell(status: str, connections: Connections, records: Records) -> str | None:
+    """What is wrong with a stream that runs: its ids start over, or it is quiet; None where nothing is."""
+    if status != "running":
+        return None
+    pauses, now_ms = silence(connections, records), connections.now_ms
+    # What a stream in a group has had last is written down seldom, unless its profile expects something.
+    is_known = not records.group or records.logged_ms or pauses.expect_ms is not None or records.cursor is not None
+    started_ms, is_late = records.lease.started_at_ms, bool(records.group)
+    quiet = pauses.words(started_ms, now_ms, is_late=is_late) if is_known else ""
+    return epochs.words(records.epoch, now_ms) or quiet or None
 
 
 def _ended(connections: Connections) -> str:

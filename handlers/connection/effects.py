@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handlers.connection.backoff import RestChange
+from handlers.connection.quiet import Silence
 from handlers.framing.events import StreamEvent
 
 
@@ -87,7 +88,8 @@ class Progress:
     `seen_ms` is until when it is known good, `heard_ms` when the upstream last sent something, None before its answer;
     `saved_ms` is when this record was written, `deadline_ms` when its function is killed: no connection outlives that.
     `conflicts` are those of `stored` and `duplicates` whose key was known with another body. `error`, `http_status` and
-    `detail` say how it ended, as its `Outcome` does.
+    `detail` say how it ended, as its `Outcome` does. `event_ms` is when the stream's last new event came, on whichever
+    connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
     """
 
     fence: int
@@ -114,6 +116,14 @@ class Progress:
     error: str = ""
     http_status: int = 0
     detail: str = ""
+    event_ms: int | None = None
+    pause_ms: int | None = None
+    expect_ms: int | None = None
+
+    @property
+    def silence(self) -> Silence:
+        """What it says of the pauses between new events."""
+        return Silence(self.event_ms, self.pause_ms, self.expect_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,14 @@ class Epoch(NamedTuple):
 NO_EPOCH = Epoch()
 
 
+def words(epoch: Epoch, now_ms: int) -> str:
+    """What is to be said of a stream with that epoch; "" where its ids have not started over of late."""
+    if not epoch.seen_ms or now_ms >= epoch.seen_ms + SHOWN_MS:
+        return ""
+    how = "are stored as others" if epoch.is_stored else 'are not stored: on_conflict = "epoch" would store them'
+    return f"its ids start over: known ones come with other bodies, which {how}"
+
+
 def other_keys(key: str) -> Iterator[str]:
     """The keys that an event may have besides its own, in the order in which they are taken."""
     if len(key.encode()) + len(f"#{MOST_KEYS}") > MAX_KEY_BYTES:

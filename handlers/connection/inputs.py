@@ -23,7 +23,8 @@ class Resumption:
     `known_ms` is until when all that happened is stored or in an open gap, `behind_ms` for how long whoever goes on
     from the cursor must last to have caught up: both as the ledger says, None where it has no record. `looked` is the
     last connection that wrote down which gaps there were.
-    `connected_ms` is until when any connection is known to have been open, None where none is.
+    `connected_ms` is until when any connection is known to have been open, None where none is. `event_ms` and
+    `pause_ms` are as the record of the newest connection has them.
     """
 
     cursor: str | None
@@ -32,6 +33,8 @@ class Resumption:
     behind_ms: int | None = None
     connected_ms: int | None = None
     looked: int = 0
+    event_ms: int | None = None
+    pause_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

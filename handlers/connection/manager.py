@@ -98,7 +98,7 @@ class Manager:
         self.lease_ttl_ms = LEASE_TTL_READS * max(invocation.lease_every_ms, invocation.progress_every_ms)
         self._lifetime = Lifetime(profile, invocation, self.lease_ttl_ms)
         self._intake = Intake(profile, invocation.budget)
-        self._record = Record(invocation.deadline_ms)
+        self._record = Record(invocation.deadline_ms, profile.expect_ms)
         # A successor that waits for the release needs a connect more.
         self._draining = Draining(ends.WATCH_MS + (profile.connect_timeout_ms if profile.overlap == "forbids" else 0))
         # About when the successor's lane has waited: from here on the lease is read between two heartbeats.

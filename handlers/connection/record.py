@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, bounded
 from handlers.connection.inputs import Resumption, Written
 from handlers.connection.ledger import CATCH_UP
+from handlers.connection.quiet import APART_MS
 from handlers.framing.events import StreamEvent
 
 
@@ -121,9 +122,9 @@ class Liveness:
         """Records that events of the input of now are on their way to the store."""
         self._unstored.append(self.arrived_ms)
 
-    def stored(self) -> None:
-        """Records that the oldest of them are stored."""
-        self._unstored.popleft()
+    def stored(self) -> int:
+        """Records that the oldest of them are stored; returns when they had arrived."""
+        return self._unstored.popleft()
 
     def until_ms(self, ended_by: str, opened_ms: int) -> int:
         """Returns until when a connection that is closed now heard all that the upstream sent."""
@@ -147,8 +148,12 @@ class Record:
     `fence` is 0 before the claim is answered, `opened_ms` None before the upstream's answer.
     """
 
-    def __init__(self, deadline_ms: int) -> None:
+    def __init__(self, deadline_ms: int, expect_ms: int | None = None) -> None:
         self.deadline_ms = deadline_ms
+        self._expect_ms = expect_ms
+        self._event_ms: int | None = None
+        self._pause_ms: int | None = None
+        self._pauses_from_ms: int | None = None  # None where somebody was not connected since
         self.pending = Pending()
         self.liveness = Liveness()
         self.fence = 0
@@ -204,6 +209,9 @@ class Record:
             error="" if outcome is None else outcome.error,
             http_status=0 if outcome is None else outcome.http_status,
             detail="" if outcome is None else bounded(outcome.message if outcome.detail is None else outcome.detail),
+            event_ms=self._event_ms,
+            pause_ms=self._pause_ms,
+            expect_ms=self._expect_ms,
         )
 
     @property
@@ -228,6 +236,9 @@ class Record:
         """Records the saved cursor, whether the upstream is asked for what came since, and how far back it goes."""
         self.pending.begins(at.cursor)
         self._looked = at.looked
+        self._event_ms, self._pause_ms = at.event_ms, at.pause_ms
+        is_apart = at.connected_ms is None or now_ms - at.connected_ms > APART_MS
+        self._pauses_from_ms = None if is_apart else at.event_ms
         self.resumed = is_asked
         self._reach_ms = reach_ms
         self._asked_ms = now_ms
@@ -269,7 +280,11 @@ class Record:
     def stored(self, written: Written) -> None:
         """Records the answer to the oldest of those writes."""
         self.pending.stored()
-        self.liveness.stored()
+        came_ms = self.liveness.stored()
+        if written.stored or written.dead_lettered:
+            if self._pauses_from_ms is not None:
+                self._pause_ms = max(self._pause_ms or 0, came_ms - self._pauses_from_ms)
+            self._event_ms = self._pauses_from_ms = max(came_ms, self._event_ms or 0)
         self._stored += written.stored
         self._duplicates += written.duplicates
         self._dead_lettered += written.dead_lettered

@@ -31,7 +31,7 @@ class GroupHeartbeat:
     """A function as the group's lease shows it: its `token`, its last heartbeat, and until when it counts as alive.
 
     `turns` counts the claims and marks that it has made of streams: whoever sees it grow reads their records. `away` is
-    how many of the streams that it should keep are connected by nobody, as far as it knows.
+    how many of the streams that it should keep are connected by nobody, as far as it knows, or are to be looked at.
     """
 
     token: int

@@ -26,7 +26,7 @@ from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
 from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, quoted, with_query
-from handlers.profile.checked_fields import FIELD_VALUE, FLAG, Form, choice, duration, number, whole
+from handlers.profile.checked_fields import EXPECTED, FIELD_VALUE, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
 from handlers.profile.secret_references import Reference, Secrets, filled, references
 from handlers.profile.sections import Meaning
@@ -85,6 +85,7 @@ class Profile:
     allow_private: bool = field(metadata=_said(FLAG, False))
     connect_timeout_s: float = field(metadata=_said(number(above=0, most=60), 10))
     stall_after_s: float = field(metadata=_said(number(above=0, most=900), 60))
+    expect_every_s: float | None = field(metadata=_said(EXPECTED))
     overlap: Overlap = field(metadata=_said(choice(get_args(Overlap)), "tolerates"))
     overlap_s: float = field(metadata=_said(number(above=-1, most=300), 2))
     standby: Standby = field(metadata=_said(choice(get_args(Standby)), "cold"))
@@ -106,6 +107,11 @@ class Profile:
     def connect_timeout_ms(self) -> int:
         """How long the upstream may take to accept the connection."""
         return round(self.connect_timeout_s * 1000)
+
+    @property
+    def expect_ms(self) -> int | None:
+        """How often a new event is expected at least, 0 for what is usual; None where the profile says nothing."""
+        return None if self.expect_every_s is None else round(self.expect_every_s * 1000)
 
     @property
     def joins_chunks(self) -> bool:

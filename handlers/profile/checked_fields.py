@@ -92,6 +92,13 @@ def duration(most_s: int) -> Form:
     return Form({"anyOf": [seconds, {"type": "string", "pattern": "^[0-9]+[smh]$"}]}, words, convert)
 
 
+_EVERY: dict[str, Any] = {"type": "number", "minimum": 1, "maximum": 604_800}
+# How often something is expected: 0 is what is usual.
+EXPECTED = Form(
+    {"anyOf": [_EVERY, {"enum": ["usual"]}]},
+    'must be a number of seconds from 1 to 604800, or "usual"',
+    lambda value: 0 if value == "usual" else value if _fits(_EVERY, value) else None,
+)
 TEXT = Form({"type": "string"}, "must be a text")
 FLAG = Form({"type": "boolean"}, "must be true or false")
 A_PATH = Form(

@@ -304,7 +304,8 @@ class _Function:
     # --- group tasks --------------------------------------------------------------------------------------------------
 
     def _heartbeat(self) -> GroupHeartbeat:
-        until_ms, away = self._clock.now_ms() + self._ttl_ms, self._roster.away(self._performer.connected)
+        until_ms = self._clock.now_ms() + self._ttl_ms
+        away = self._roster.away(self._performer.connected) + self.store.unwell()
         return GroupHeartbeat(self._token, self.store.heartbeat_at_ms(), until_ms, self.store.turns, away=away)
 
     def _does_group_tasks(self, now_ms: int) -> bool:

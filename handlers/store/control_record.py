@@ -14,12 +14,13 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from handlers.connection import ledger
+from handlers.connection import epochs, ledger
 from handlers.connection.backoff import Rest
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.inputs import LOG, MOST_PARTITIONS, Order, Resumption
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import Known
+from handlers.connection.quiet import Silence, remembered
 from handlers.store import ledger_records, typed_values
 from handlers.store.ledger_records import live_record
 from handlers.store.typed_values import Item, count, instant_ms, number, refusal, text
@@ -55,7 +56,8 @@ class ControlRecord:
 
     def resumption(self, now_ms: int) -> Resumption:
         """Where a connection that opens now goes on."""
-        known = self.known_after()
+        known, live = self.known_after(), self.live or {}
+        since_ms = now_ms - (typed_values.count(live, "opened_ms") or now_ms)
         return Resumption(
             cursor=self.cursor,
             saved_ms=self.saved_ms,
@@ -63,6 +65,8 @@ class ControlRecord:
             behind_ms=known.behind_ms(self.cursor_fence, now_ms),
             connected_ms=known.until_ms if known.fence else None,
             looked=self.looked,
+            event_ms=typed_values.count(live, "event_ms"),
+            pause_ms=remembered(typed_values.count(live, "pause_ms"), since_ms),
         )
 
     def known_after(self) -> Known:
@@ -219,6 +223,23 @@ def epoch_of(item: Item) -> Epoch:
         return NO_EPOCH
     which, since_ms, seen_ms, is_stored = map(int, numbers)
     return Epoch(which, since_ms, seen_ms, bool(is_stored))
+
+
+def silence_of(item: Item) -> Silence:
+    """What the record of the newest connection, which the control record shows, says of pauses between new events."""
+    live: Item = item.get("live", {}).get("M", {})
+    return Silence(count(live, "event_ms"), count(live, "pause_ms"), count(live, "expect_ms"))
+
+
+def quiet_words(item: Item, now_ms: int) -> str:
+    """Why people are alerted of a connected stream, whose profile expects something; "" where it is not quiet."""
+    silence, started_ms = silence_of(item), instant_ms(text(item, "started_at")) or 0
+    return "" if silence.expect_ms is None else silence.words(started_ms, now_ms, is_late="group" in item)
+
+
+def restart_words(item: Item, now_ms: int) -> str:
+    """What people are told of a stream whose ids start over; "" where they do not."""
+    return epochs.words(epoch_of(item), now_ms)
 
 
 def check_lease(item: Item) -> None:

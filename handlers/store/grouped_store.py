@@ -115,6 +115,7 @@ class GroupedStore(KnownStreams):
         waits = held.lag_ms is None or ("cursor" in held.unsaved and control_record.partitions(held.item) != LOG)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
         is_due = waits and now_ms - held.saved_ms >= every_ms
+        is_due = is_due or self._is_outdated(held)
         if not (is_due or is_first or is_behind or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)
         lag_ms = self._lag_ms(stream_id, held.seen_ms)

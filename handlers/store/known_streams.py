@@ -17,7 +17,7 @@ from typing import Any
 from handlers.connection.lease import Lease
 from handlers.group.group_lease import GroupLease, composed
 from handlers.store.connection_store import Reply, Store
-from handlers.store.control_record import ControlRecord, to_record
+from handlers.store.control_record import ControlRecord, quiet_words, restart_words, silence_of, to_record
 from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.typed_values import Item, number, text
 
@@ -95,6 +95,13 @@ class KnownStreams(Store):
     def known(self, stream_id: str) -> Lease:
         """The lease of a stream as far as it is known."""
         return self._to_record(self._streams[stream_id].item).lease
+
+    def unwell(self) -> int:
+        """How many streams are quiet though something is expected, or have ids that start over."""
+        now_ms, every = self._clock_ms(), list(self._streams.values())
+        judged = [one for one in every if "epoch" in one.item or silence_of(one.item).expect_ms is not None]
+        items = [one.item | one.unsaved for one in judged]
+        return sum(bool(quiet_words(item, now_ms) or restart_words(item, now_ms)) for item in items)
 
     def stops(self, stream_id: str) -> bool:
         """Whether a stop of the stream is requested, as far as is known."""
@@ -181,6 +188,13 @@ class KnownStreams(Store):
             # And whoever goes on from its cursor is sent again what came since that was saved.
             live["silent_ms"] = number(self.stalls[stream_id] + self._cursor_every_ms)
         return shown | {"live": {"M": live}}
+
+    @staticmethod
+    def _is_outdated(held: _Held) -> bool:
+        """Whether whoever watches would take the stream for quieter than it is."""
+        told, known = silence_of(held.item), silence_of(held.unsaved)
+        limit_ms = None if known.expect_ms is None else known.limit_ms()
+        return limit_ms is not None and (known.event_ms or 0) - (told.event_ms or 0) >= limit_ms // 2
 
     def _has_written(self, held: _Held) -> None:
         held.unsaved, held.saved_ms = {}, self._clock_ms()

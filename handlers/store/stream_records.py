@@ -56,18 +56,21 @@ class StreamRecords:
         if lease is None:
             return None
         record = to_record(lease)
+        logged_ms = 0
         if record.partitions == LOG and self._events_table:
             # Few streams have a log, and what is imported lengthens each cold start.
             from handlers.store.segment_reader import head
 
             segment = head(Table(self.dynamodb, self._events_table), stream_id)
             record = record.with_logged(None if segment is None else segment.cursor)
+            logged_ms = 0 if segment is None else segment.at_ms
         losses = [ledger_records.announced_gap(item) for item in self._table.newest(stream_id, "gap#", NEWEST)]
         group = text(lease, "group")
         return replace(
             self._read(stream_id, lease, None if group is None else self._leases.group(group)),
             cursor=record.cursor,
             cursor_saved_ms=record.saved_ms,
+            logged_ms=logged_ms,
             losses=[loss for loss in losses if loss is not None],
         )
 
@@ -111,6 +114,7 @@ class StreamRecords:
             cursor_saved_ms=None,
             connections=[read_as(Connection, item) for item in ledger_records.with_live(items, record.live)],
             rest=record.rest,
+            epoch=record.epoch,
             is_all=len(items) < NEWEST,
             kept_since_ms=_kept_since_ms(items),
             damage=damage(lease),

@@ -73,6 +73,22 @@ def with_streams(sentence: str, stream_ids: Sequence[str]) -> str:
     return f"{sentence}; {_streams(len(stream_ids))} away with it: {named}{f' and {more} more' if more > 0 else ''}"
 
 
+def quiet(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
+    """Subject and text about `fresh` of the `count` streams of which nothing new comes; for how long of each."""
+    foot = (
+        f"In all, {_streams(count)} so. GET /connections/{{streamId}} has their pace; docs/runbook.md says what to do."
+    )
+    head = "These streams are connected, and nothing new comes:"
+    return f"Streamkeeper: {_streams(len(fresh))} quiet", _text(head, fresh, foot)
+
+
+def restarted(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
+    """Subject and text about `fresh` of the `count` streams whose ids start over; what becomes of their events."""
+    foot = f"In all, {_streams(count)} so. docs/runbook.md says what to do."
+    head = "The upstreams of these streams count their ids from the beginning again:"
+    return f"Streamkeeper: {_streams(len(fresh))} given known ids again", _text(head, fresh, foot)
+
+
 def damaged(fresh: Mapping[str, str], count: int) -> tuple[str, str]:
     """Subject and text about `fresh` of the `count` streams whose leases cannot be read whole; what of each."""
     head = "The leases of these streams have attributes that cannot be read, or lack some:"

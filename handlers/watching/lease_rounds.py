@@ -23,7 +23,7 @@ from handlers.connection.orphans import is_suspect
 from handlers.group import is_group
 from handlers.group.group_lease import GroupLease, is_well
 from handlers.store import control_record, typed_values
-from handlers.store.control_record import ATTRIBUTES, damage
+from handlers.store.control_record import ATTRIBUTES, damage, quiet_words, restart_words
 from handlers.store.control_table import KEYS
 from handlers.store.group_store import group_lease, lease_of_group, member_lease
 from handlers.store.leases import Leases, batches
@@ -37,7 +37,8 @@ class Seen:
     """What one check saw; `is_whole` is whether it came to the end of the streams.
 
     `wanted` counts the streams that should be connected, `missing` those of them that are not, and `longest_ms` is the
-    longest of that. `away_ms` has those that have not been for too long, `damage` what cannot be read of a lease, and
+    longest of that. `away_ms` has those that have not been for too long, `damage` what cannot be read of a lease,
+    `quiet` and `restarted` what is to be said of those of which nothing new comes, or whose ids start over, and
     `groups` of each group those of its streams that are not connected, whatever for how long.
     """
 
@@ -47,6 +48,8 @@ class Seen:
     is_whole: bool = False
     away_ms: dict[str, int] = field(default_factory=dict)
     damage: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    quiet: dict[str, str] = field(default_factory=dict)
+    restarted: dict[str, str] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, other: "Seen") -> None:
@@ -56,6 +59,8 @@ class Seen:
         self.longest_ms = max(self.longest_ms, other.longest_ms)
         self.away_ms |= other.away_ms
         self.damage |= other.damage
+        self.quiet |= other.quiet
+        self.restarted |= other.restarted
         for group_id, stream_ids in other.groups.items():
             self.groups.setdefault(group_id, []).extend(stream_ids)
 
@@ -174,5 +179,10 @@ class Rounds:
             seen.longest_ms = max(seen.longest_ms, length_ms)
             if length_ms >= self._away_after_ms:
                 seen.away_ms[stream_id] = length_ms
+        elif lease.execution and not lease.stop:
+            if words := quiet_words(item, now_ms):
+                seen.quiet[stream_id] = words
+            if words := restart_words(item, now_ms):
+                seen.restarted[stream_id] = words
         if group_id is None and is_suspect(lease, now_ms):
             self._suspects.offer(stream_id, lease)

@@ -260,6 +260,25 @@ def test_a_lease_that_cannot_be_read_is_named_and_hides_no_other(watched: Watche
     assert watched.run()["named"] == []
 
 
+def test_connected_streams_that_are_not_well_are_named_once(watched: Watched) -> None:
+    """Those of which nothing new comes though something is expected, and those whose ids start over; until they are."""
+    now_ms = time.time_ns() // 1_000_000
+    pace = {"fence": {"N": "1"}, "seen_ms": {"N": "1"}, "event_ms": {"N": str(now_ms - 90_000)}}
+    watched.put("calm", **claimed(900, live={"M": pace | {"expect_ms": {"N": "600000"}}}))
+    watched.put("unasked", **claimed(900, live={"M": pace | {"pause_ms": {"N": "9"}}}))
+    quiet = claimed(900, live={"M": pace | {"expect_ms": {"N": "60000"}}})
+    watched.put("silent", **quiet)
+    watched.put("again", **claimed(900, epoch={"S": f"1/5/{now_ms}/1"}))
+    assert [run["named"] for run in watched.runs(2)] == [["silent", "again"], []]
+    letters = dict(watched.letters())
+    assert '"silent" quiet: nothing new for 9' in letters["Streamkeeper: 1 stream is quiet"]
+    assert '"again" its ids start over: ' in letters["Streamkeeper: 1 stream is given known ids again"]
+    watched.put("silent", **claimed(900))
+    assert watched.run()["named"] == []
+    watched.put("silent", **quiet)
+    assert watched.run()["named"] == ["silent"]
+
+
 def test_a_run_that_is_late_names_nobody_twice(watched: Watched) -> None:
     """It says that it is not whole; who was named stays named until a whole round has found it well."""
     for name, expires_in_s in (("a", 900), ("b", -AFTER_S), ("c", 900)):

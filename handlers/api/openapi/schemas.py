@@ -76,7 +76,8 @@ _GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state e
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
     "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "
-    "started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? last_error:LastError?"
+    "started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? last_event_at:instant? "
+    "ids_restarted_at:instant? last_error:LastError?"
 )
 # Of a stream that shares a function with others.
 _IN_GROUP = _members("group")
@@ -142,6 +143,7 @@ def schemas() -> dict[str, Schema]:
     parts = {
         "cursor": _object("value saved_at:instant?"),
         "coverage": _COVERAGE,
+        "pace": _object("silent_ms:count? usual_every_ms:count? longest_pause_ms:count? quiet_after_ms:count?"),
         "stuck_at_cursor": _object("value? same_ends:count ended_by?"),
     }
     known = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in parts.items()}

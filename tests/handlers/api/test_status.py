@@ -1,5 +1,6 @@
 """What is shown of a stream, from records alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from handlers.api.last_error import Retries
 from handlers.api.status import page
 from handlers.api.status_words import UNHEARD_MS
 from handlers.connection.backoff import Rest
+from handlers.connection.epochs import SHOWN_MS, Epoch
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
@@ -82,9 +84,44 @@ def test_a_running_stream_is_shown_whole() -> None:
             "at_least": False,
             "ends": {"taken_over": 1},
         },
+        "last_event_at": None,
+        "pace": {"silent_ms": None, "usual_every_ms": 1_025, "longest_pause_ms": None, "quiet_after_ms": None},
+        "ids_restarted_at": None,
         "stuck_at_cursor": None,
         "last_error": None,
     }
+
+
+QUIET = "quiet: nothing new for 600 s, and that is not usual"
+RESTARTED = "its ids start over: known ones come with other bodies, which are "
+
+
+@pytest.mark.parametrize(
+    ("fields", "more", "reason"),
+    [
+        ({"event_ms": 400_000, "pause_ms": 300_000}, {}, QUIET),
+        ({"event_ms": 400_001, "pause_ms": 300_000}, {}, None),
+        ({"event_ms": 400_000}, {}, None),
+        ({"event_ms": 400_000, "pause_ms": 300_000}, {"group": "#1"}, None),
+        ({"event_ms": 400_000, "pause_ms": 300_000}, {"logged_ms": 900_000}, None),
+        ({"event_ms": 940_000, "expect_ms": 60_000}, {}, "quiet: nothing new for 60 s, and one is expected every 60 s"),
+        ({"event_ms": 940_000, "expect_ms": 60_000}, {"group": "#1"}, None),
+        ({}, {"epoch": Epoch(1, 5, 900_000, True)}, f"{RESTARTED}stored as others"),
+        ({}, {"epoch": Epoch(0, 5, 900_000)}, f'{RESTARTED}not stored: on_conflict = "epoch" would store them'),
+        ({}, {"epoch": Epoch(1, 5, NOW - SHOWN_MS, True)}, None),
+    ],
+)
+def test_a_stream_that_runs_and_is_not_well_says_why(
+    fields: dict[str, Any], more: dict[str, Any], reason: str | None
+) -> None:
+    """Nothing new came for longer than is expected or usual, as far as is known; or its ids start over."""
+    lease = Lease(execution=MINE, fence=2, connected_token=2, expires_at_ms=NOW + 1)
+    every = [connection(1, "B", 100_000, 502_000, **fields), connection(2, "A", 500_000, **fields)]
+    records = replace(Records(lease, None, None, every), **more)
+    found = page(["demo"], lambda _: records, 9, NOW, DEAD_AFTER_MS, Retries(1, 1), lambda: False)["streams"][0]
+    assert (found["status"], found["reason"]) == ("running", reason)
+    assert found["last_event_at"] == at(max(fields.get("event_ms", 0), more.get("logged_ms", 0)) or None)
+    assert found["ids_restarted_at"] == at(records.epoch.since_ms or None)
 
 
 KILLED = {"seen_ms": NOW - DEAD_AFTER_MS - 1}

@@ -28,6 +28,7 @@ MARK = (
     '{ event = "..." }, { data = "..." }, { comment = "..." }, { json = { "$.type" = "..." } } or '
     '{ absent = ["$.items"] }, or a list of such'
 )
+EXPECTED = 'expect_every_s must be a number of seconds from 1 to 604800, or "usual"'
 PATH = 'a JSON path such as "$.meta.id" or "$.items[0]"'
 KEY = f'key must be "id", "hash", "each" or {PATH}, or a list of such paths'
 POINTER = 'a place in the body such as "/create_request/start_revision"'
@@ -71,6 +72,7 @@ def test_address_and_framing_are_enough() -> None:
         allow_private=False,
         connect_timeout_s=10,
         stall_after_s=60,
+        expect_every_s=None,
         statuses=(),
         marks=Marks(),
         overlap="tolerates",
@@ -154,6 +156,9 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"method": "PUT"}, "method must be one of GET, POST"),
         ({"connect_timeout_s": 0}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
         ({"connect_timeout_s": True}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
+        ({"expect_every_s": 0.5}, EXPECTED),
+        ({"expect_every_s": 604_801}, EXPECTED),
+        ({"expect_every_s": "often"}, EXPECTED),
         ({"stall_after_s": "60"}, "stall_after_s must be a number of seconds above 0 and at most 900"),
         ({"stall_after_s": float("nan")}, "stall_after_s must be a number of seconds above 0 and at most 900"),
         ({"overlap": "maybe"}, "overlap must be one of evicts, tolerates, forbids"),

@@ -1,0 +1,131 @@
+"""A silent upstream, in virtual time: what the record says of it, over handovers and in groups."""
+
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import Progress
+from handlers.connection.epochs import NO_EPOCH, Epoch
+from handlers.connection.inputs import Chunk, Opened
+from handlers.connection.quiet import FORGOTTEN_MS, LEAST_MS, Silence, remembered
+from handlers.store import ledger_records, typed_values
+from handlers.store.control_record import quiet_words, silence_of
+from tests.handlers.aws import Client
+from tests.handlers.scripted import Functions, Script
+from tests.handlers.store.test_grouped_store import NOW_MS, STREAM, claim, client, store_of
+
+__all__ = ["client"]
+FOR_MS = 896_000  # a function's time without its margin
+
+
+def sends(*after_s: int) -> Script:
+    """An answer at once, and an event so many seconds after it each."""
+    return [(0, Opened(200)), *((1_000 * each, Chunk(f"data: {each}\n\n".encode())) for each in after_s)]
+
+
+class World(Functions):
+    """Functions of a stream one after the other; `told` is what is said of it at each of some instants."""
+
+    origin_ms = 1_700_000_000_000
+
+    def __init__(self, scripts: list[Script], *at_s: float, **fields: Any) -> None:
+        self.told: dict[float, str] = {}
+        actions = [(round(self.origin_ms + 1_000 * each), lambda each=each: self.looks(each)) for each in at_s]
+        super().__init__(lambda: scripts[len(self.opened)], actions)
+        for _ in scripts:
+            self.start(key="each", **fields)
+
+    @property
+    def item(self) -> dict[str, Any]:
+        """The control record."""
+        key = {"PK": {"S": "demo"}, "SK": {"S": "lease"}}
+        item: dict[str, Any] = self.tables.get_item(TableName="control", Key=key)["Item"]
+        return item
+
+    def looks(self, at_s: float) -> None:
+        self.told[at_s] = quiet_words(self.item, self.now_ms)
+
+
+def test_a_stream_is_quiet_once_nothing_new_came_for_as_long_as_its_profile_says() -> None:
+    """To the second, over a handover, and until the next event."""
+    world = World([sends(10, 400, 880), sends(100, 130)], 469, 470, 500, 902, 980, 990, 1_000, 1_100, expect_every_s=70)
+    quiet = "quiet: nothing new for {} s, and one is expected every 70 s"
+    assert world.told == {
+        469: "",
+        470: quiet.format(70),
+        500: quiet.format(100),
+        902: "",
+        980: quiet.format(100),
+        990: quiet.format(110),
+        1_000: "",
+        1_100: quiet.format(74),
+    }
+
+
+def test_what_is_usual_is_the_longest_pause_that_was_seen() -> None:
+    """Twice as long is quiet, and that is said to whoever asked to be alerted; two minutes are never too long."""
+    world = World([sends(0, 300, 400), sends()], 996, 997, expect_every_s="usual")
+    assert silence_of(world.item) == Silence(world.origin_ms + 400_000, remembered(300_000, FOR_MS), 0)
+    assert (world.told[996], world.told[997]) == ("", "quiet: nothing new for 597 s, and that is not usual")
+    assert Silence(1, 1_000, 0).limit_ms() == LEAST_MS
+    assert World([sends(0, 300, 400), sends()], 1_700).told == {1_700: ""}
+
+
+def test_a_pause_that_nobody_was_there_for_is_none() -> None:
+    """After an outage the first event says nothing of how often one comes."""
+    world = World([sends(0, 10)])
+    world.now_ms += 600_000
+    world.opened.clear()
+    world._play = lambda _stream: sends(5, 20)
+    world.start(key="each")
+    assert silence_of(world.item).longest_ms == 15_000
+
+
+def test_a_long_pause_is_forgotten_bit_by_bit() -> None:
+    """Half of it in a day."""
+    assert [remembered(1_000, since_ms) for since_ms in (0, FORGOTTEN_MS // 2, FORGOTTEN_MS)] == [1_000, 500, 0]
+    assert (remembered(None, 1), Silence(1, None, 0).limit_ms(), Silence(1, 5, None).limit_ms()) == (
+        None,
+        None,
+        LEAST_MS,
+    )
+
+
+def shown(event_ms: int, **more: Any) -> dict[str, Any]:
+    """What a heartbeat of a stream that expects an event every minute shows."""
+    progress = Progress(1, NOW_MS, NOW_MS, NOW_MS, event_ms=event_ms, expect_ms=60_000)
+    item = ledger_records.connection_item(progress, lane="A", execution="", request_id="r1")
+    return {"live": ledger_records.live_value(item)} | more
+
+
+def test_a_function_of_a_group_writes_down_when_an_event_came_that_is_expected(client: Client) -> None:
+    """Twice in the time, and not oftener; so whoever watches adds half of it, and is shown the way by the heartbeat."""
+    store = store_of(client)
+    fence = claim(store)
+    store.mark_connected(STREAM, fence, NOW_MS, request_id="r1", shown=shown(NOW_MS))
+
+    def told() -> int | None:
+        key = {"PK": {"S": STREAM}, "SK": {"S": "lease"}}
+        item = client.get_item(TableName="control", Key=key, ConsistentRead=True)["Item"]
+        return silence_of(item).event_ms
+
+    for after_ms, expected in ((29_999, 0), (30_000, 30_000), (59_000, 30_000), (60_000, 60_000)):
+        store.heartbeat(STREAM, fence, NOW_MS, shown(NOW_MS + after_ms))
+        assert told() == NOW_MS + expected
+    item = {"group": {"S": "#1"}, "started_at": {"S": typed_values.instant(NOW_MS)}} | shown(NOW_MS)
+    assert [quiet_words(item, NOW_MS + after_ms) != "" for after_ms in (89_999, 90_000)] == [False, True]
+
+
+UNWELL = [(89_999, NO_EPOCH, 0), (90_000, NO_EPOCH, 1), (0, Epoch(1, 5, NOW_MS), 1)]
+
+
+@pytest.mark.parametrize(("after_ms", "begun", "unwell"), UNWELL)
+def test_a_function_counts_streams_that_are_to_be_looked_at(
+    client: Client, after_ms: int, begun: Epoch, unwell: int
+) -> None:
+    """Those of which nothing new comes, and those whose ids start over."""
+    store = store_of(client, NOW_MS + after_ms)
+    store.mark_connected(STREAM, claim(store), NOW_MS, request_id="r1", shown=shown(NOW_MS))
+    if begun != NO_EPOCH:
+        store.begin_epoch(STREAM, NO_EPOCH, begun)
+    assert store.unwell() == unwell
