@@ -54,7 +54,9 @@ def answer(
     covered = coverage(status, connections, records)
     # The status is that of a lease without what cannot be read.
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
-    since_ms, standing = _standing(status, connections, covered, damage or _stuck_words(stuck), is_brief=is_brief)
+    unwell = status_words.unwell(status, connections, records)
+    trouble = damage or _stuck_words(stuck) or ("" if is_brief else unwell)
+    since_ms, standing = _standing(status, connections, covered, trouble, is_brief=is_brief)
     return {
         "stream": stream_id,
         "status": status,
@@ -63,7 +65,8 @@ def answer(
         "reason": damage
         or status_words.reason(status, connections)
         or _trouble(status, stuck, error)
-        or status_words.unwell(status, connections, records),
+        or unwell
+        or None,
         "execution": lease.execution or None,
         **({"group": records.group} if records.group else {}),
         "generation": lease.generation,

@@ -118,16 +118,16 @@ def silence(connections: Connections, records: Records) -> Silence:
     return last._replace(event_ms=max(came_ms, records.logged_ms) or None)
 
 
-def unwell(status: str, connections: Connections, records: Records) -> str | None:
-    """What is wrong with a stream that runs: its ids start over, or it is quiet; None where nothing is."""
+def unwell(status: str, connections: Connections, records: Records) -> str:
+    """What is wrong with a stream that runs: its ids start over, or it is quiet; "" where nothing is."""
     if status != "running":
-        return None
+        return ""
     pauses, now_ms = silence(connections, records), connections.now_ms
     # What a stream in a group has had last is written down seldom, unless its profile expects something.
     is_known = not records.group or records.logged_ms or pauses.expect_ms is not None or records.cursor is not None
     started_ms, is_late = records.lease.started_at_ms, bool(records.group)
     quiet = pauses.words(started_ms, now_ms, is_late=is_late) if is_known else ""
-    return epochs.words(records.epoch, now_ms) or quiet or None
+    return epochs.words(records.epoch, now_ms) or quiet
 
 
 def _ended(connections: Connections) -> str:

@@ -111,11 +111,13 @@ def with_live(rows: Sequence[Item], shown: Item | None) -> list[Item]:
 
 
 _TEXTS = ("lane", "execution", "request_id", "ended_by")
+# What is judged by while it is connected, and kept in the control record alone.
+_OF_SILENCE = ("pause_ms", "expect_ms")
 _COUNTS = ("frames", "bytes", "stored", "duplicates", "dead_lettered", "unterminated_bytes")
 _NUMBERS = (
     *("fence", "claimed_ms", "opened_ms", "seen_ms", "closed_ms", *_COUNTS),
     *("reach_ms", "since_ms", "live_ms", "forgot_ms", "saved_ms", "deadline_ms", "heard_ms"),
-    *("event_ms", "pause_ms", "expect_ms"),
+    *("event_ms", *_OF_SILENCE),
 )
 _ABSENT: Item = {name: {"S": ""} for name in _TEXTS} | {name: {"N": "0"} for name in _COUNTS}
 # So many connections back a connection checks for gaps that are not recorded.
@@ -134,7 +136,8 @@ class LedgerRecords:
     def save(self, stream_id: str, record: Item) -> bool:
         """Whether the record of a connection was written: False where a later one of this connection is there."""
         seen_ms = typed_values.count(record, "seen_ms") or 0
-        record = lean(record) | typed_values.expiry(seen_ms, self._keep_days)
+        record = lean({name: value for name, value in record.items() if name not in _OF_SILENCE})
+        record |= typed_values.expiry(seen_ms, self._keep_days)
         values = values_of(record)
         closed = {} if ":closed_ms" in values else {":closed_ms": typed_values.number(-1)}
         # There is none, or it is no later than this; and one that is closed is only replaced by one closed as it is.
