@@ -141,7 +141,9 @@ def _standing(
     why = status_words.ended_why(status, connections)
     if status == "unknown":
         why = status_words.reason(status, connections) or ""
-    if status == "reconnecting" and (failed := last_failed(connections)) is not None:
+    failed = last_failed(connections)
+    is_refused = connections.lease.ending == "StreamRejected" and failed is not None and failed.is_rejected
+    if failed is not None and (status == "reconnecting" or (status == "rejected" and is_refused)):
         why = status_words.short(connections.cause(failed), failed)
     has_connected = covered is not None or connections.lease.connected_token > 0
     return None if at_least else since_ms, Standing(status, why, for_ms, at_least, has_connected, trouble)

@@ -39,11 +39,12 @@ def shown(
     rest: Rest = NO_REST,
     is_all: bool = True,
     kept_since_ms: int = 0,
+    damage: tuple[str, ...] = (),
     **lease: Any,
 ) -> Any:
     """The answer for the stream `demo`; the newest connection holds the lease unless the lease says otherwise."""
     fence = max((one.fence for one in connections), default=0)
     fields: dict[str, Any] = {"execution": MINE, "generation": 1, "fence": fence, "connected_token": fence}
     held = Lease(**(fields | {"expires_at_ms": NOW + 1} | lease))
-    records = Records(held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms)
+    records = Records(held, cursor, saved_ms, connections, losses, rest, is_all, kept_since_ms, damage)
     return answer("demo", records, NOW, DEAD_AFTER_MS, RETRIES)

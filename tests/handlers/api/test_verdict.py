@@ -1,0 +1,249 @@
+"""The verdict says in a sentence or two how a stream stands, and the three figures agree with each other."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handlers.api.answers import at
+from handlers.api.connection_records import Connection, Connections, Records
+from handlers.api.figures import coverage
+from handlers.api.status_words import status
+from handlers.api.verdict import spelled
+from handlers.connection.lease import Lease
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap
+from tests.examples import examples
+from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
+
+RESET: dict[str, Any] = {"ended_by": "reset", "error": "StreamDropped"}
+REFUSED: dict[str, Any] = {"ended_by": "refused", "error": "StreamDropped", "http_status": 401}
+OVER: dict[str, Any] = {"execution": "", "ended_at_ms": 900_000}
+STOP: dict[str, Any] = {"stop": True, "stop_at_ms": 800_000}
+STOPPED = OVER | STOP | {"ending": "StreamEnded", "ending_cause": "stopped"}
+FIRST = connection(1, "B", 100_000, 700_000, **RESET)
+EARLY = connection(1, "B", 1, 9_000, **RESET)
+# It closes the gap before it; one that cannot resume leaves it open.
+CLOSES, LEAVES = connection(2, "A", 712_000, since_ms=700_000), connection(2, "A", 712_000, resumed=False)
+WHOLE, TRIED = connection(1, "B", 100_000), connection(2, "A", None, claimed_ms=999_000, **REFUSED)
+GONE = "its execution has left no trace for ten minutes: it may be dead, or Lambda has no room for its functions"
+
+
+def announced(events: int | None, number: int = 1, cause: str = "announced_by_upstream") -> Gap:
+    """A loss of two seconds, of so many events."""
+    return Gap(1, 500_000 + 5_000 * number, 502_000 + 5_000 * number, cause, LOST, number, events)
+
+
+def lost(*gaps: Gap) -> dict[str, Any]:
+    """Losses that are written down."""
+    return {"losses": gaps}
+
+
+CONNECTED = [
+    ([WHOLE], {}, "Connected 15 min. Nothing lost."),
+    ([FIRST, CLOSES], {}, "Connected 4 min 48 s. Nothing lost: 1 gap, delivered later."),
+    (
+        [EARLY, connection(2, "B", 9_500, 700_000, **RESET, since_ms=9_000), replace(CLOSES, fence=3)],
+        {},
+        "Connected 4 min 48 s. Nothing lost: 2 gaps, all delivered later.",
+    ),
+    ([FIRST, LEAVES], {}, "Connected 4 min 48 s. 1 gap of 12 s is not proved complete yet."),
+    (
+        [EARLY, connection(2, "B", 9_500, 700_000, **RESET, resumed=False), replace(LEAVES, fence=3)],
+        {},
+        "Connected 4 min 48 s. 2 gaps of 12 s in all are not proved complete yet.",
+    ),
+    # Older connections may be left out.
+    ([WHOLE], {"is_all": False}, "Connected at least 15 min. Nothing lost in the last 15 min."),
+    # What the upstream announced, with a number and without; what a version of ours dropped it did not.
+    ([WHOLE], lost(announced(12)), "Connected 15 min. 12 events lost, as the upstream said."),
+    ([WHOLE], lost(announced(1)), "Connected 15 min. 1 event lost, as the upstream said."),
+    ([WHOLE], lost(announced(1), announced(1_200, 2)), "Connected 15 min. 1,201 events lost, as the upstream said."),
+    (
+        [WHOLE],
+        lost(announced(12), announced(None, 2)),
+        "Connected 15 min. Events lost in 2 gaps of 4 s in all, as the upstream said.",
+    ),
+    ([WHOLE], lost(announced(None, 1, "not_stored")), "Connected 15 min. Events lost in 1 gap of 2 s."),
+    (
+        [FIRST, LEAVES],
+        lost(announced(12)),
+        "Connected 4 min 48 s. 12 events lost, as the upstream said. 1 gap of 12 s is not proved complete yet.",
+    ),
+    ([WHOLE], {"damage": ("fence",)}, "Connected 15 min. Its lease cannot be read whole: fence. Nothing lost."),
+]
+NOT_CONNECTED = [
+    ([FIRST], {}, "Away 5 min: reset. Nothing lost before that."),
+    ([FIRST, TRIED], {}, "Away 5 min: 401 Unauthorized. Nothing lost before that."),
+    (
+        [EARLY, connection(2, "B", 9_500, 999_000, **RESET, resumed=False)],
+        {},
+        "Away 1 s: reset. 1 gap of 500 ms is not proved complete yet.",
+    ),
+    (
+        [connection(1, "B", 1, seen_ms=900_000, deadline_ms=NOW)],
+        {"expires_at_ms": 0},
+        "Away 1 min 40 s: its function is slow, paused or gone. Nothing lost before that.",
+    ),
+    ([], {"started_at_ms": NOW - 1}, "Starting: no connection was answered yet."),
+    ([TRIED], {"connected_token": 0}, "Not connected yet: 401 Unauthorized."),
+    ([connection(1, "B", 1, 2, **RESET)], {}, f"Unknown: {GONE}. Nothing lost before that."),
+]
+# Nobody comes who may close what is open.
+NOT_ASKED = [
+    ([replace(FIRST, ended_by="stopped", error="")], STOP, "Stopping on request. Nothing lost."),
+    ([FIRST], STOPPED, "Stopped on request. 1 gap of 1 min 40 s is not proved complete."),
+    (
+        [replace(FIRST, ended_by="ended", error="")],
+        OVER | {"ending": "StreamEnded"},
+        "Ended: the upstream ended the stream. Nothing lost.",
+    ),
+    (
+        [FIRST, replace(TRIED, error="StreamRejected", claimed_ms=899_000)],
+        OVER | {"ending": "StreamRejected"},
+        "Rejected: 401 Unauthorized. 1 gap of 3 min 20 s is not proved complete.",
+    ),
+    (
+        [],
+        OVER | {"ending": "InvalidRequest", "ending_cause": "No such profile"},
+        "Rejected: InvalidRequest: No such profile.",
+    ),
+    # This one is asked for still, though nobody tries.
+    (
+        [FIRST],
+        OVER | {"ending": "RenewalFailed"},
+        "Broken: the last execution failed: RenewalFailed. Nothing lost before that.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("connections", "more", "words"), CONNECTED + NOT_CONNECTED + NOT_ASKED)
+def test_each_way_in_which_a_stream_may_stand_has_its_sentences(
+    connections: list[Connection], more: dict[str, Any], words: str
+) -> None:
+    """Whether it is connected, for how long, why not, and what was lost; no instant stands in the words."""
+    assert shown(*connections, **more)["verdict"] == words
+
+
+@pytest.mark.parametrize(
+    ("connections", "more", "since_ms"),
+    [
+        ([FIRST, connection(2, "A", 699_000, 800_000), connection(3, "B", 799_000)], {}, 100_000),
+        ([FIRST, CLOSES], {}, 712_000),
+        ([WHOLE], {"is_all": False}, None),
+        ([FIRST, TRIED], {}, 700_000),
+        ([TRIED], {"connected_token": 0}, None),
+        ([], {"started_at_ms": NOW - 1}, NOW - 1),
+        ([FIRST], STOPPED, 800_000),
+        ([FIRST], OVER | {"ending": "RenewalFailed"}, 900_000),
+    ],
+)
+def test_since_when_it_stands_so_is_an_instant_beside_it(
+    connections: list[Connection], more: dict[str, Any], since_ms: int | None
+) -> None:
+    """Null where older records may say more, or these say nothing."""
+    assert shown(*connections, **more)["since_at"] == at(since_ms)
+
+
+@pytest.mark.parametrize(
+    ("lasted_ms", "words"),
+    [(0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (60_000, "1 min"), (3_601_000, "1 h"), (93_780_000, "1 d 2 h")],
+)
+def test_a_length_has_its_two_largest_units(lasted_ms: int, words: str) -> None:
+    """The second is left out where nothing is in it."""
+    assert spelled(lasted_ms) == words
+
+
+# One connection after the other, on two lanes: how long after the one before it opened, and for how long it lasted.
+steps = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 400), st.booleans(), st.sampled_from(["reset", "taken_over"])),
+    min_size=1,
+    max_size=6,
+)
+losses = st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 300), st.none() | st.integers(0, 9)), max_size=3)
+
+
+def figures(rows: list[Connection], gaps: list[Gap], now_ms: int, **lease: Any) -> Any:
+    """What is shown of the figures at this instant."""
+    held: dict[str, Any] = {
+        "execution": MINE,
+        "fence": len(rows),
+        "connected_token": len(rows),
+        "expires_at_ms": now_ms + 1,
+    }
+    records = Records(Lease(**(held | lease)), None, None, rows, gaps)
+    connections = Connections(records, now_ms, DEAD_AFTER_MS)
+    found = coverage(status(connections), connections, records)
+    assert found is not None
+    return found.as_json()
+
+
+def drawn(given_steps: list[tuple[int, int, bool, str]], is_open: bool) -> tuple[list[Connection], int]:
+    """The connections, the last of which is open or has ended, and an instant after all that."""
+    rows, opened_ms, until_ms = list[Connection](), 1_000, 0
+    for fence, (after_ms, lasted_ms, resumes, ended_by) in enumerate(given_steps, 1):
+        opened_ms += after_ms
+        closed_ms = opened_ms + lasted_ms
+        since_ms = until_ms if resumes and until_ms else None
+        rows.append(connection(fence, "AB"[fence % 2], opened_ms, closed_ms, ended_by=ended_by, since_ms=since_ms))
+        until_ms = max(until_ms, closed_ms)
+    if is_open:
+        rows[-1] = replace(rows[-1], closed_ms=None, ended_by="", seen_ms=until_ms + 50)
+    return rows, until_ms + 50
+
+
+@settings(max_examples=examples(300))
+@given(steps, losses, st.booleans())
+def test_the_three_figures_agree_with_what_they_are_made_of(
+    given_steps: list[tuple[int, int, bool, str]], given_losses: list[tuple[int, int, int | None]], is_open: bool
+) -> None:
+    """Counted a millisecond at a time; complete and missing are the whole, and only a whole is 100."""
+    rows, now_ms = drawn(given_steps, is_open)
+    gaps = [
+        Gap(1, at_ms, at_ms + length_ms, "x", LOST, n, e) for n, (at_ms, length_ms, e) in enumerate(given_losses, 1)
+    ]
+    known = figures(rows, gaps, now_ms)
+    ends = [(one.opened_ms or 0, now_ms if one.closed_ms is None else one.closed_ms) for one in rows]
+    since_ms = min(from_ms for from_ms, _ in ends)
+    whole = set(range(since_ms, now_ms))
+    connected = whole & {at_ms for from_ms, to_ms in ends for at_ms in range(from_ms, to_ms)}
+    assert known["connected_percent"] == len(connected) * 1_000_000 // max(1, len(whole)) / 10_000
+    lacking = [gap for gap in known["gaps"] if gap["state"] in (OPEN, LOST)]
+    missing = known["missing"]
+    assert missing["intervals"] == len(lacking)
+    complete_ms = max(0, len(whole) - round(missing["seconds"] * 1000))
+    assert known["complete_percent"] == complete_ms * 1_000_000 // max(1, len(whole)) / 10_000
+    assert (missing["seconds"] > 0) == (missing["intervals"] > 0) == (known["complete_percent"] < 100)
+    numbers = [gap["events"] for gap in lacking]
+    assert missing["events"] == (None if None in numbers else sum(numbers))
+    assert all(gap["events"] == 0 for gap in known["gaps"] if gap["state"] == DELIVERED)
+
+
+@settings(max_examples=examples(300))
+@given(steps, st.booleans(), st.integers(1, 10**9), st.integers(1, 10**9))
+def test_a_stop_and_the_next_start_change_no_history(
+    given_steps: list[tuple[int, int, bool, str]], is_open: bool, later_ms: int, start_ms: int
+) -> None:
+    """The figures of a moment before are those of any time after, until a connection begins a new count."""
+    rows, now_ms = drawn(given_steps, is_open)
+
+    def shares(now: int, **lease: Any) -> list[Any]:
+        known = figures(rows, [], now, **lease)
+        return [known[name] for name in ("since", "to_at", "connected_percent", "complete_percent", "missing")]
+
+    before = shares(now_ms)
+    if is_open:
+        rows[-1] = replace(rows[-1], closed_ms=now_ms, ended_by="stopped")
+    assert shares(now_ms, stop=True, stop_at_ms=now_ms) == before
+    let_go = {"execution": "", "ending": "StreamEnded", "ending_cause": "stopped"}
+    after_ms = now_ms + later_ms
+    assert shares(after_ms, **let_go, ended_at_ms=now_ms + 1, stop=True, stop_at_ms=now_ms) == before
+    start_ms += now_ms
+    started = {"execution": OTHER, "started_at_ms": start_ms, "stopped_at_ms": now_ms}
+    assert shares(start_ms + 5, **started) == before
+    # A clock that is late by less than half of the time between changes nothing.
+    opened_ms = start_ms - (start_ms - now_ms) // 2
+    rows.append(connection(9, "A", opened_ms, None, execution=OTHER, since_ms=2, seen_ms=start_ms + 5))
+    known = figures(rows, [], start_ms + 5, **started, connected_token=9)
+    assert (known["since"], known["connections"], known["gaps"]) == (at(opened_ms), 1, [])
