@@ -223,13 +223,17 @@ class RecordGaps:
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss:
-    """Write down that the upstream says that it lost events of [from_ms, to_ms); `number` counts those it announced."""
+    """Write down that the upstream says that it lost events of [from_ms, to_ms).
+
+    `number` counts the losses that it announced, `count` the events.
+    """
 
     fence: int
     number: int
     from_ms: int
     to_ms: int
     cause: str
+    count: int | None = None
 
 
 Effect = (

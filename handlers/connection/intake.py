@@ -34,13 +34,14 @@ _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
 class Reading:
     """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything.
 
-    `oldest` is the oldest place that can be asked for, where the frame that stops it names one.
+    `losses` has of each announced loss how many events it is of, None where nothing says. `oldest` is the oldest place
+    that can be asked for, where the frame that stops it names one.
     """
 
     events: tuple[StreamEvent, ...]
     cursor: str | None
     frames: int
-    losses: int
+    losses: Sequence[int | None]
     stop: Kind | None = None
     oldest: str | None = None
 
@@ -55,7 +56,8 @@ def read(
     """
     events: list[StreamEvent] = []
     cursor: str | None = None
-    count = losses = 0
+    count = 0
+    losses: list[int | None] = []
     splits = profile.split is not None
     batch: Sequence[StreamEvent] = ()
     key = profile.whole_key if splits else profile.key
@@ -67,7 +69,8 @@ def read(
         else:
             kind, batch = taken_apart(profile, frame, now_ms)
         count += not frame.is_comment
-        losses += kind is Kind.LOSS
+        if kind is Kind.LOSS:
+            losses.append(profile.marks.lost(frame))
         if batch or (kind in _STORED and not frame.is_comment):
             for event in batch or (to_event(frame, now_ms, key=key, cursor=profile.cursor),):
                 if profile.key == "each":
@@ -163,7 +166,7 @@ class Intake:
         if reading.cursor is not None:
             record.pending.skipped(reading.cursor)
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
-        losses: list[Effect] = [record.lost(now_ms, before_ms) for _ in range(reading.losses)] if reading.losses else []
+        losses: list[Effect] = [record.lost(now_ms, before_ms, count) for count in reading.losses]
         if goes_on:
             return losses + writes, None
         self._discards = True

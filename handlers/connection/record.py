@@ -305,8 +305,8 @@ class Record:
         if self._read_until_ms is not None:
             self._read_until_ms = min(self._read_until_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
 
-    def lost(self, now_ms: int, heard_ms: int) -> RecordLoss:
-        """Returns the effect that writes down events that the upstream says it has lost.
+    def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:
+        """Returns the effect that writes down `events` that the upstream says it has lost, None for an unknown number.
 
         It said nothing since `heard_ms`, so they lie behind that; or, while the connection catches up, somewhere since
         all was known.
@@ -314,7 +314,7 @@ class Record:
         self._losses += 1
         is_live = self._live_ms is not None and heard_ms >= self._live_ms
         from_ms = heard_ms if is_live or self._since_ms is None else min(heard_ms, self._since_ms)
-        return RecordLoss(self.fence, self._losses, from_ms, now_ms, "announced_by_upstream")
+        return RecordLoss(self.fence, self._losses, from_ms, now_ms, "announced_by_upstream", events)
 
     def cursor_unknown(self, now_ms: int) -> None:
         """Records that the answer does not begin behind the cursor: nobody can ask for what came in between."""

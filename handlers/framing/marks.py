@@ -15,6 +15,8 @@ from handlers.framing.events import JsonPath, at, parse_json
 from handlers.framing.frames import Frame
 
 ANYTHING = "*"
+# No upstream means a larger number of lost events.
+MOST_LOST = 10**15
 Value = str | int | float | bool
 
 
@@ -40,7 +42,8 @@ class Mark:
     with their values: ANYTHING is whatever stands there. `absent` are places where nothing stands, or null.
 
     Of a heartbeat or a disconnect `cursor` is where it says how far the stream has come, and `first_cursor` where a
-    heartbeat says that only to a connection that requested no place.
+    heartbeat says that only to a connection that requested no place. Of a loss `count` is
+    where it says how many events it is of.
     """
 
     event: str | None = None
@@ -50,6 +53,7 @@ class Mark:
     absent: tuple[JsonPath, ...] = ()
     cursor: JsonPath | None = None
     first_cursor: JsonPath | None = None
+    count: JsonPath | None = None
 
     @property
     def reads_json(self) -> bool:
@@ -96,6 +100,12 @@ class Marks:
         """The first mark of this kind that `frame` fits."""
         body = parse_json(frame.data) if self.read_json and not frame.is_comment else None
         return next((mark for of, mark in self.of if of is kind and mark.fits(frame, body)), None)
+
+    def lost(self, frame: Frame) -> int | None:
+        """How many events an announced loss is of; None where it says no number."""
+        mark = self.first(Kind.LOSS, frame)
+        value = None if mark is None or mark.count is None else at(parse_json(frame.data), mark.count)[1]
+        return value if type(value) is int and 0 <= value <= MOST_LOST else None
 
 
 def marks(kinds: Sequence[tuple[Kind, Mark]]) -> Marks:

@@ -2,7 +2,7 @@
 
 Each mark that is returned without a note in `Fields` is sound. For example `end = { json = { "$.type" = "BYE" } }` is
 one mark of `Kind.END`, and `end = [{ event = "bye" }, { data = "[DONE]" }]` is two. Of a heartbeat and a disconnect it
-may say besides where in the frame a cursor stands.
+may say besides where in the frame a cursor stands, and a loss where the number of events does.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,11 @@ _MARK = (
     '{ absent = ["$.items"] }, or a list of such'
 )
 _PARTS = frozenset({"event", "data", "comment", "json", "absent"})
-# Which kinds may carry a cursor of their own, and how it may be named.
-_CURSORS = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",)}
+# Which kinds may name places of their own: of a cursor, or of a number of events.
+_PLACES = {Kind.HEARTBEAT: ("cursor", "first_cursor"), Kind.DISCONNECT: ("cursor",), Kind.LOSS: ("count",)}
+
+
+_WHO = ("a heartbeat can, and a disconnect a cursor", "a loss can")
 
 
 def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
@@ -30,7 +33,7 @@ def marks(fields: Fields, field: str, kind: Kind) -> list[tuple[Kind, Mark]]:
     named = []
     for one in value if isinstance(value, list) else [value]:
         try:
-            named.append((kind, _mark(one, _CURSORS.get(kind, ()))))
+            named.append((kind, _mark(one, _PLACES.get(kind, ()))))
         except ProfileError as error:
             fields.wrong(field, str(error))
     return named
@@ -41,21 +44,23 @@ def mark(value: Any) -> Mark:
     return _mark(value, ())
 
 
-def _mark(value: Any, cursors: Sequence[str]) -> Mark:
+def _mark(value: Any, places: Sequence[str]) -> Mark:
     table = dict(value) if isinstance(value, dict) else {}
-    paths = {name: _one_path(table, name) for name in ("cursor", "first_cursor") if name in table}
+    paths: dict[str, Any] = {
+        name: _one_path(table, name) for name in ("cursor", "first_cursor", "count") if name in table
+    }
     for name in paths:
-        if name not in cursors:
-            raise ProfileError(f"can have no {name}: a heartbeat can, and a disconnect a cursor")
+        if name not in places:
+            raise ProfileError(f"can have no {name}: {_WHO[name == 'count']}")
     unknown = [part for part in table if part not in _PARTS]
     if not table or unknown:
         raise ProfileError(
-            f"must be {_MARK}{did_you_mean(unknown[0] if unknown else None, (*sorted(_PARTS), *cursors))}"
+            f"must be {_MARK}{did_you_mean(unknown[0] if unknown else None, (*sorted(_PARTS), *places))}"
         )
     json, absent = _values(table), _absent(table)
     if not all(isinstance(text, str) for text in table.values()) or ("comment" in table and len(value) > 1):
         raise ProfileError(f"must be {_MARK}; a comment stands alone")
-    return Mark(json=json, absent=absent, cursor=paths.get("cursor"), first_cursor=paths.get("first_cursor"), **table)
+    return Mark(json=json, absent=absent, **paths, **table)
 
 
 def _values(table: dict[str, Any]) -> tuple[tuple[JsonPath, Value], ...]:

@@ -69,7 +69,7 @@ def recorded_gap(item: Item) -> Gap:
 def loss_item(stream_id: str, announced: RecordLoss) -> Item:
     """The item of a gap that the upstream announced."""
     span = announced.from_ms, announced.to_ms
-    return gap_item(stream_id, Gap(announced.fence, *span, announced.cause, LOST, announced.number))
+    return gap_item(stream_id, Gap(announced.fence, *span, announced.cause, LOST, announced.number, announced.count))
 
 
 def announced_gap(item: Item) -> Gap | None:

@@ -26,11 +26,11 @@ def _several(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "array", "items": schema}]}
 
 
-def _mark(*cursors: str) -> Schema:
+def _mark(*paths: str) -> Schema:
     places: Schema = {"type": "object", "additionalProperties": _VALUE, "minProperties": 1}
     absent: Schema = {"type": "array", "items": _PATH, "minItems": 1}
     parts: Schema = {"event": _TEXT, "data": _TEXT, "comment": _TEXT, "json": places, "absent": absent}
-    parts |= dict.fromkeys(cursors, _PATH)
+    parts |= dict.fromkeys(paths, _PATH)
     return _several({"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1})
 
 
@@ -59,7 +59,7 @@ _WHOLE: dict[str, Schema] = {
     "cursor": {"anyOf": [{"enum": ["id"]}, _PATH]},
     "disconnect": _mark("cursor"),
     "end": _mark(),
-    "loss": _mark(),
+    "loss": _mark("count"),
     "heartbeat": _mark("cursor", "first_cursor"),
     "resume.expired": _mark(),
     "resume.header": _TEXT,

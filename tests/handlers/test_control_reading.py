@@ -123,8 +123,10 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function:
     """What is written down, what follows from the newest connections, what an upstream announced, and the open one."""
     connected(aws)
     store = aws.store()
-    aws.put_control("demo", "gap#000000000000", from_ms={"N": "10"}, to_ms={"N": "20"}, cause={"S": "reset"})
-    store.ledger.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream"))
+    aws.put_control(
+        "demo", "gap#000000000000", from_ms={"N": "10"}, to_ms={"N": "20"}, cause={"S": "reset"}, state={"S": "open"}
+    )
+    store.ledger.record_loss("demo", RecordLoss(1, 1, 1_000, 2_000, "announced_by_upstream", 12))
     ended = Progress(fence=1, claimed_ms=1_000, opened_ms=2_000, seen_ms=3_000, closed_ms=3_000, ended_by="reset")
     save_connection(store, "demo", ended, lane="B", execution="arn:mine", request_id="request-1")
     store.claim("demo", execution="arn:mine", holder="A/request-2")
@@ -132,12 +134,13 @@ def test_gaps_are_those_of_the_status_and_of_the_time_before(aws: Aws, function:
     save_connection(store, "demo", again, lane="A", execution="arn:mine", request_id="request-2")
     code, page = asked(function, "GET", resource="/connections/{streamId}/gaps")
     assert (code, page["next"]) == (200, None)
-    shown = [(gap["position"], gap["cause"], gap["from_at"], gap["to_at"]) for gap in page["gaps"]]
+    names = ("position", "cause", "from_at", "to_at", "state", "events")
+    shown = [tuple(gap[name] for name in names) for gap in page["gaps"]]
     assert shown == [
-        ("000000000000", "reset", at(10), at(20)),
-        ("000000000001/000001", "announced_by_upstream", at(1_000), at(2_000)),
-        ("000000000002", "reset", at(3_000), at(9_000)),
-        (None, "stalled", at(9_500), None),
+        ("000000000000", "reset", at(10), at(20), "open", None),
+        ("000000000001/000001", "announced_by_upstream", at(1_000), at(2_000), "lost", 12),
+        ("000000000002", "reset", at(3_000), at(9_000), "open", None),
+        (None, "stalled", at(9_500), None, "open", None),
     ]
     status = asked(function, "GET")[1]["coverage"]["gaps"]
     bare = [

@@ -9,6 +9,7 @@ from typing import Any
 from handlers.api import problems
 from handlers.api.event_pages import BY_KEY
 from handlers.api.status_words import CLAIMED
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED
 
 Schema = dict[str, Any]
 
@@ -23,6 +24,7 @@ _KINDS: dict[str, Schema] = {
     "integer": {"type": "integer"},
     "number": {"type": "number"},
     "usd": {"type": "number", "minimum": 0},
+    "state": {"type": "string", "enum": [DELIVERED, OPEN, LOST, REPAIRED]},
     "status": {"type": "string", "enum": [*CLAIMED, "stopped", "ended", "rejected", "broken"]},
 }
 
@@ -72,7 +74,7 @@ def _object(members: dict[str, Schema] | str, optional: dict[str, Schema] | str 
     }
 
 
-_GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state events:count?")
+_GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state:state events:count?")
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
     "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "

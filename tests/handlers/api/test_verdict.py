@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from handlers.api.answers import at
 from handlers.api.connection_records import Connection, Connections, Records
-from handlers.api.figures import coverage
+from handlers.api.figures import coverage, percent
 from handlers.api.status_words import status
 from handlers.api.verdict import spelled
 from handlers.connection.lease import Lease
@@ -153,6 +153,11 @@ def test_since_when_it_stands_so_is_an_instant_beside_it(
 def test_a_length_has_its_two_largest_units(lasted_ms: int, words: str) -> None:
     """The second is left out where nothing is in it."""
     assert spelled(lasted_ms) == words
+
+
+def test_a_percentage_is_rounded_down() -> None:
+    """A millisecond that lacks in thirty years is seen."""
+    assert [percent(*one) for one in ((3, 1), (10**12, 1), (7, 0), (0, 0))] == [66.6666, 99.9999, 100.0, 100.0]
 
 
 # One connection after the other, on two lanes: how long after the one before it opened, and for how long it lasted.

@@ -249,6 +249,21 @@ def test_a_loss_is_recorded_before_the_cursor_passes_it() -> None:
     assert [save.cursor for save in saves if isinstance(save, SAVES)] == ["10"]
 
 
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [('{"missed": 12}', 12), ('{"missed": 0}', 0), ('{"missed": -1}', None), ('{"missed": true}', None), ("12", None)],
+)
+def test_a_loss_is_of_as_many_events_as_the_upstream_says(data: str, count: int | None) -> None:
+    """By the path of its mark; what is no number, or none that can be, says nothing."""
+    manager = connected(loss={"event": "lost", "count": "$.missed"})
+    (loss,) = [
+        one
+        for one in manager.handle(50, Chunk(f"event: lost\ndata: {data}\n\n".encode()))
+        if isinstance(one, RecordLoss)
+    ]
+    assert loss.count == count
+
+
 def test_an_announced_loss_lies_anywhere_since_all_was_known_until_the_connection_has_caught_up() -> None:
     """A resumed connection hears first of what was lost while nobody was connected, and later of what is lost now."""
     manager = fresh(resume={"header": "Last-Event-ID"}, loss={"event": "lost"})

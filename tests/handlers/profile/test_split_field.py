@@ -52,6 +52,7 @@ LINES: dict[str, Any] = {"framing": "ndjson"}
         ({"heartbeat": {"event": "x", "cursor": "a"}}, f"heartbeat must give cursor {PATH}"),
         ({"heartbeat": {"comment": "x", "cursor": "$.a"}}, "a comment stands alone"),
         ({"end": {"event": "x", "cursor": "$.a"}}, f"end {NO_CURSOR.format('cursor')}"),
+        ({"end": {"event": "x", "count": "$.a"}}, "end can have no count: a loss can"),
         ({"disconnect": {"event": "x", "first_cursor": "$.a"}}, f"disconnect {NO_CURSOR.format('first_cursor')}"),
         ({"resume": {"query": "a", "oldest": "$.a"}}, "resume.oldest needs expired, the marks of the frame"),
         ({"resume": {"query": "a", "oldest": "a", "expired": {"event": "x"}}}, f"resume.oldest must be {PATH}"),

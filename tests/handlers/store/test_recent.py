@@ -77,7 +77,10 @@ def test_the_list_shows_what_the_stream_itself_does(aws: Aws) -> None:
                 assert error["over_at"] is not None
                 assert error["fence"] <= whole["fence"] - NEWEST
                 wanted["last_error"] = None
-            assert answer == wanted
+            # The list says neither for how long nor what was lost, and since when where its four records do.
+            assert answer["since_at"] in (None, wanted.pop("since_at"))
+            assert answer["verdict"].split()[0].rstrip(".:") == wanted.pop("verdict").split()[0].rstrip(".:")
+            assert {name: answer[name] for name in wanted} == wanted
 
     shown()
 
