@@ -16,6 +16,7 @@ from local.chaos.simulate import run_world
 from local.cli import main
 from local.simulation.upstream_memory import Memory
 
+LONG = pytest.mark.long
 PROMISE = (
     " lost 0 invented 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0"
     " unnamed-ends 0 outdated 0 impatient 0 hasty 0 in-step 0 too-late 0 overdue 0 misplaced 0"
@@ -37,11 +38,11 @@ def test_every_schedule_keeps_the_promise(seeds: range, jobs: int) -> None:
     "seed",
     [
         95000655,  # who went on from a dead peer's cursor was killed while it was sent what that had kept back
-        95001381,  # the cursor was given up though the store had lost the record that says why
-        98003434,  # a heartbeat covered an arrival that nobody had read
-        120001188,  # a failure at each handover, and the row grew though every connection lived
         120001379,  # 204 for a renewing successor while its predecessor reads on: ended, and so told
-        97001525,  # a successor asked in vain with one cursor after the other, while the holder reached its deadline
+        pytest.param(95001381, marks=LONG),  # the cursor was given up though the record that says why was lost
+        pytest.param(98003434, marks=LONG),  # a heartbeat covered an arrival that nobody had read
+        pytest.param(120001188, marks=LONG),  # a failure at each handover, and the row grew though every one lived
+        pytest.param(97001525, marks=LONG),  # a successor asked in vain with each cursor, until the holder's deadline
     ],
 )
 def test_what_chaos_once_found_stays_mended(seed: int) -> None:
@@ -111,11 +112,11 @@ def test_a_failing_schedule_is_shrunk_and_can_be_replayed(
 
 
 def test_shrinking_keeps_the_fault_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many faults the one without which nothing fails is left, in the report too."""
+    """Of the faults the one without which nothing fails is left, in the report too."""
     monkeypatch.setattr(
         "local.simulation.chaotic_upstream.ChaoticUpstream.burst", lambda upstream, _count: upstream.excess.append("x")
     )
-    faults = (Fault(9_000, "reset"), Fault(12_000, "burst", 0, 5), Fault(20_000, "kill", 0, 0))
+    faults = (Fault(9_000, "reset"), Fault(12_000, "burst", 0, 5))
     result = simulate.run_schedule(Schedule(5, "evicts", True, False, 3, False, 300, 700, faults))
     assert simulate.shrink(result).schedule == Schedule(5, "evicts", True, False, 0, False, 0, 700, faults[1:2])
     assert "burst (5)" in report(result)

@@ -53,6 +53,6 @@ def test_every_interleaving_keeps_the_invariants(search: Model) -> None:
 
 def test_two_explorations_are_equal() -> None:
     """The states, the transitions and the trace of a violation are the same each time."""
-    first, second = (explore(SHORT[-1], most=2_000) for _ in range(2))
+    first, second = (explore(SHORT[-1], most=400) for _ in range(2))
     assert (first.states, first.transitions, first.trace) == (second.states, second.transitions, second.trace)
-    assert first.states > 700
+    assert first.states >= 400

@@ -14,9 +14,9 @@ TWO, THREE = Search(events=2, connections=2), Search(events=3, connections=3, lo
 SHORT = (
     TWO,
     Search(events=2, connections=2, resumes=False),
-    Search(events=2, connections=2, page=2),
 )
 LONG = (
+    Search(events=2, connections=2, page=2),
     Search(events=3, connections=2, kills=1, losses=0, lates=1),
     THREE,
     Search(events=2, connections=3),

@@ -1,6 +1,7 @@
 """Changed code and a changed definition take effect at a handover and at a renewal, with the stream connected."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ PLAIN = Schedule(5, "evicts", False, False, 0, True, 0, 300, ())
 GROUPED = replace(PLAIN, policy="tolerates", events_every_ms=1_100, together=4)
 
 
+@cache
 def redeployed(policy: str, *faults: Fault, hot: bool = False) -> World:
     """The world after a redeployment that changes all that one can, at an upstream that does not resume."""
     faults = tuple(sorted((Fault(AT_MS, "redeploy", 0, ALL_CHANGES), *faults), key=lambda fault: fault.at_ms))
@@ -158,7 +160,7 @@ def test_streams_of_a_group_stay_connected_over_a_redeployment() -> None:
     assert (world.definitions[0], set(world.definitions[1:])) == (1, {2})
 
 
-@pytest.mark.parametrize("late_ms", [AT_MS + 20, AT_MS + 2_500])
+@pytest.mark.parametrize("late_ms", [AT_MS + 20, pytest.param(AT_MS + 2_500, marks=LONG)])
 def test_a_stream_of_a_new_profile_is_connected_by_the_function_that_runs(late_ms: int) -> None:
     """Within 5 s of its POST, by one that began before its profile was deployed; the others keep their connections."""
     names = changeable(GROUPED)

@@ -27,7 +27,12 @@ def lanes(world: World, from_ms: int, to_ms: int) -> set[str]:
 
 @pytest.mark.parametrize(
     ("policy", "hot", "status"),
-    [*((policy, False, PAGE) for policy in POLICIES), ("evicts", False, 403), ("tolerates", True, 403)],
+    [
+        ("forbids", False, PAGE),
+        ("evicts", False, 403),
+        ("tolerates", True, 403),
+        *(pytest.param(policy, False, PAGE, marks=pytest.mark.long) for policy in ("evicts", "tolerates")),
+    ],
 )
 def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: int) -> None:
     """For 40 s, which is longer than any function lives: no letter, no rejection, and it is connected afterwards."""

@@ -37,7 +37,7 @@ def test_two_branches_invoke_and_wait() -> None:
 @given(st.integers(7, 20), st.sampled_from(["none", "rough"]), st.integers(0, 2**53))
 def test_a_fresh_execution_takes_over_before_the_limit(operations: int, faults: str, seed: int) -> None:
     """None has more operations than it may; each but the last started the next, once, and without faults no gap."""
-    options = (*SHORT, "--hours", "0.15", "--faults", faults, "--seed", str(seed))
+    options = (*SHORT, "--hours", "0.1", "--faults", faults, "--seed", str(seed))
     world, played = played_durable.play(scenario(*options), operations)
     assert max(len(one.operations) for one in played.executions) <= operations
     assert len(played.executions) > 1
