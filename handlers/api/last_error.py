@@ -10,7 +10,8 @@ by one. When the next try comes is said as far as it is known:
 While somebody tries, the back-off that is written down only keeps others from trying: it is no instant of a try.
 A refusal that may pass has `final_at`: from then on the next refusal ends the stream.
 
-Once a later connection was answered the error is over: `over_at` has the instant, and nothing is shown as present.
+Where no connection failed, events that were dead-lettered are the error. Once a later connection was answered the error
+is over: `over_at` has the instant, and nothing is shown as present.
 Invariant: an instant that has passed is never shown as one at which something will be tried.
 """
 
@@ -57,7 +58,7 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         return _NOTHING | said | {"at": at(lease.ended_at_ms), "since": at(lease.ended_at_ms), "failures": 1}
     one = last_failed(connections)
     if one is None:
-        return None
+        return _dead_lettered(connections)
     number = connections.all.index(one)
     cause = connections.cause(one)
     phrase = status_words.of_connection(cause, one)
@@ -85,6 +86,22 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
         "final_at": at(final_ms),
         "over_at": at(over_ms),
     }
+
+
+def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
+    """What is told where no connection failed and events lie in the dead-letter queue, or lay there; else None.
+
+    It is over as soon as it is told: the stream goes on behind them. When they came nobody wrote down: the instants are
+    those at which the connections were answered.
+    """
+    sent = [one for one in connections.all if one.dead_lettered]
+    if not sent:
+        return None
+    count, first, last = sum(one.dead_lettered for one in sent), sent[0], sent[-1]
+    words = f"{count} event{'s' if count > 1 else ''} could not be stored: see dead-letters, and redrive"
+    instants = {"at": at(last.opened_ms), "since": at(first.opened_ms), "over_at": at(last.opened_ms)}
+    said = {"message": words, "cause": "dead_lettered", "failures": count, "lane": last.lane, "fence": last.fence}
+    return _NOTHING | said | instants
 
 
 def last_failed(connections: Connections) -> Connection | None:

@@ -31,6 +31,7 @@ def test_a_running_stream_is_shown_whole() -> None:
         holder="A/request-2",
         started_at_ms=99_000,
     )
+    assert body.pop("last_error")["cause"] == "dead_lettered"
     assert body == {
         "stream": "demo",
         "status": "running",
@@ -88,7 +89,6 @@ def test_a_running_stream_is_shown_whole() -> None:
         "pace": {"silent_ms": None, "usual_every_ms": 1_025, "longest_pause_ms": None, "quiet_after_ms": None},
         "ids_restarted_at": None,
         "stuck_at_cursor": None,
-        "last_error": None,
     }
 
 
