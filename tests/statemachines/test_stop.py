@@ -38,9 +38,8 @@ def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
     seen: list[Any] = []
     assert aws.run(aws.looking(seen)).output == {"status": "ended"}
     assert len(described) == 3
-    assert seen == [
-        {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
-    ]
+    begun = {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
+    assert seen == [begun | {"stopped_at": BEFORE["stop_at"]}]
 
 
 def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:
@@ -73,6 +72,7 @@ def test_a_post_after_a_stop_clears_the_request(aws: Aws, holder: dict[str, Any]
         "generation": {"N": "4"},
         "fence": {"N": "7"},
         "started_at": {"S": START},
+        "stopped_at": {"S": START},
         "ending": {"S": "StreamEnded"},
         "ending_cause": {"S": "ended"},
         "ended_at": {"S": START},
@@ -95,11 +95,11 @@ def test_a_stop_request_after_the_post_holds(aws: Aws, holder: dict[str, Any], s
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
 def test_a_stop_request_before_the_post_is_cleared(aws: Aws, holder: dict[str, Any]) -> None:
-    """A millisecond decides; nothing of the request is left in the lease."""
+    """A millisecond decides; of the request its instant alone is left in the lease."""
     aws.put(**BEFORE, **holder)
     seen: list[Any] = []
     assert aws.run(aws.looking(seen)).output == {"status": "ended"}
-    assert [sorted(item) for item in seen] == [["execution", "generation", "started_at"]]
+    assert [sorted(item) for item in seen] == [["execution", "generation", "started_at", "stopped_at"]]
 
 
 @pytest.mark.parametrize("holder", [{}, {"execution": {"S": f"{OTHER}-that-is-dead"}}])
@@ -120,7 +120,7 @@ def test_a_claim_that_is_repeated_leaves_a_new_stop_request(aws: Aws, holder: di
     seen: list[Any] = []
     execution = aws.run(aws.looking(seen, "stopped"))
     claimed = {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
-    assert seen == [claimed | {"stop": {"BOOL": True}}]
+    assert seen == [claimed | {"stopped_at": {"S": START}, "stop": {"BOOL": True}}]
     assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "stopped"})
     assert aws.holder() is None
 
