@@ -6,6 +6,7 @@ sources and imports none of them. Invariant: an import for types alone counts, a
 
 import ast
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,7 @@ def imported(name: str, path: Path) -> tuple[str, ...]:
 
 def _imported(name: str, path: Path) -> Iterator[str]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in _statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -53,6 +54,15 @@ def _imported(name: str, path: Path) -> Iterator[str]:
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
                 yield whole if whole in ALL else base
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a module; an import lies in none of the expressions, which are nine in ten nodes."""
+    ahead = deque([tree])
+    while ahead:
+        yield (node := ahead.popleft())
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            ahead.extend(getattr(node, part, ()))
 
 
 def inside(name: str, *packages: str) -> bool:
