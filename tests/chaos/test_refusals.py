@@ -3,11 +3,13 @@
 import pytest
 
 from local.chaos.deployments import LIMITS
+from local.chaos.group_world import Group
 from local.chaos.invariants import over_as, violations
 from local.chaos.rests import RENEWAL_MS
 from local.chaos.schedule import PAGE, POLICIES, Fault, Schedule
 from local.chaos.simulate import run_world
 from local.chaos.world import World
+from tests.planted.schedules import CALM, group, stream
 
 FROM_MS = 20_000
 
@@ -44,6 +46,17 @@ def test_a_stream_outlives_refusals_that_pass(policy: str, hot: bool, status: in
     assert lanes(world, FROM_MS, FROM_MS + 40_000) == {"A", "B"}
     assert (over_as(world), world.account.queue.messages) == ("", [])
     assert world.upstream.open_links
+
+
+def test_a_stream_of_a_group_outlives_a_page_beside_the_others() -> None:
+    """For a minute: nobody is rejected, and each stream is connected afterwards."""
+    page = stream("evicts", Fault(FROM_MS, "rejection", 60_000, PAGE), reject_after_s=300)
+    world = run_world(group(page, CALM))
+    assert violations(world) == []
+    assert isinstance(world, Group)
+    assert [bool(one.upstream.open_links) for one in world.members] == [True, True]
+    assert sum(link.refused_with == PAGE for link in world.members[0].upstream.links) > 3
+    assert world.account.queue.messages == []
 
 
 @pytest.mark.parametrize(
