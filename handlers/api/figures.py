@@ -187,6 +187,7 @@ def _records(connections: Connections, one: Connection) -> list[Record]:
         one.since_ms,
         one.live_ms,
         saved_ms=one.saved_ms or 0,
+        heard_ms=one.heard_ms,
     )
     return ledger.records(record, one.opened_ms, one.forgot_ms)
 

@@ -159,7 +159,11 @@ class Intake:
         place = f"{record.fence:012d}"
         reading = read(self._profile, frames, last_id, now_ms, place, record.events, is_resumed=record.resumed)
         goes_on = reading.stop is None and failure is None
-        before_ms = record.heard(len(data), reading.frames, ended_some=bool(frames), is_inside=goes_on and is_inside)
+        is_inside = goes_on and is_inside
+        is_idle = not (is_inside or reading.events or reading.losses)
+        before_ms = record.heard(
+            len(data), reading.frames, ended_some=bool(frames), is_inside=is_inside, is_idle=is_idle
+        )
         writes = self._writes(now_ms, reading.events, record)
         if self._budget is not None:
             self.stored(record)

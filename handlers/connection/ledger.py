@@ -1,28 +1,31 @@
-"""Decides from the ledger's records of connections which gaps there are, and which of them a cursor has closed.
+"""Decides from the ledger's records of connections which gaps there are, and which of them were delivered later.
 
 A gap is an interval in which nothing was connected between two connections: events may have been missed in it. It is
-open until it is proved closed. What a connection proves follows from three instants of its record:
+open until a connection has proved that all of it came, and then delivered for good. What a connection proves follows
+from four instants of its record:
 
     opened_ms   when the upstream answered it
     since_ms    until when all was stored, or in an open gap, when it asked for what came after the cursor; what it
                 asked for is as old as that at most, however old the cursor's own event is
     live_ms     when it has caught up: what the upstream sends from then on has just happened
+    heard_ms    when the upstream last sent something
 
-One that stayed beyond `live_ms` has brought all that came since `since_ms`, if the upstream goes back so far
-(`reach_ms`), else since `opened_ms`. One that broke off before has proved nothing, for nobody knows how far it had
-come: the next connection asks for all that it should have brought, and that is as old as ever. While it is open it
-counts as if it stayed. So a gap is closed, may be open again, and is closed for good.
+One that was heard at `live_ms` or later, and has stored what came, has brought all that happened since `since_ms`, if
+the upstream goes back so far (`reach_ms`), else since `opened_ms`. One that was heard last before has brought part of
+it, and the next connection asks for the rest. A close, a kill or a stop adds nothing to that and takes nothing away.
 
     connection 1   [0, 5) s      gap [5, 18) s
-    connection 2   [18, 21) s    asks for what came since 5 s; would have caught up at 44 s, and breaks off
-    connection 3   [32, … s      asks for what came since 5 s, 27 s back: with a reach of 20 s [5, 32) s stays open
+    connection 2   [18, 23) s    asks for what came since 5 s; would have caught up at 31 s, and breaks off: it has
+                                 brought what came until 15 s
+    connection 3   [32, … s      asks for what came since 15 s, 17 s back: with a reach of 16 s [15, 32) s stays open
 
-Nothing on the wire says when a connection has caught up. What is assumed is that an upstream sends what it kept at one
-and a half times the speed at which it happened, or faster: so a second that was missed is made up for in two.
+`record.py` brings `live_ms` forward when the upstream was idle. Nothing else on the wire says when a connection has
+caught up, so of a busy stream the last resort is assumed: an upstream sends what it kept at twice the speed at which it
+happened, or faster. So a second that was missed is made up for in one.
 
-A silent connection counts as good until it was let go, or counts as dead; nobody can know better. But its peer may have
-died after it was last heard. Whoever goes on from its cursor is then sent what that peer kept back as well, so it has
-caught up only once it has lasted for twice that silence, too.
+A silent connection that has caught up counts as good until it was let go, or counts as dead; nobody can know better.
+But its peer may have died after it was last heard. Whoever goes on from its cursor is then sent what that peer kept
+back as well, so it has caught up only once it has lasted for that silence, too.
 
 Of a default resume nobody knows whether the upstream heeds it. One that does not sends what happens, from its answer
 on. One that does keeps what it sent for `KEPT_MS` at least; that is assumed as well. So a connection that is relieved
@@ -30,8 +33,9 @@ before it has caught up leaves nothing open where its successor brings what it w
 its successor asks for the same a moment later.
 
 A connection that was killed left no record of its close: it covers until it was last seen, once it has been silent for
-long enough to count as dead. This module knows no table and no clock. Invariant: each instant between the first opening
-and the last is in an open gap, or a connection has proved it or is about to.
+long enough to count as dead. This module knows no table and no clock. Invariants: each instant between the first
+opening and the last is in an open gap, or a connection has proved it, or one that is open is about to; what was proved
+by records is proved by the later ones of the same connections.
 """
 
 from __future__ import annotations
@@ -43,8 +47,6 @@ from dataclasses import dataclass, replace
 UNRECORDED = "unrecorded"
 CURSOR_EXPIRED = "cursor_expired"
 CURSOR_UNKNOWN = "cursor_unknown"
-# For so long must a connection have lasted for each millisecond that it was behind.
-CATCH_UP = 2
 # What an upstream that goes on from a cursor keeps at least, whoever vouches for it.
 KEPT_MS = 5_000
 # What is known of the events that came in a gap: all came later; not proved yet; some are known to be missing. REPAIRED
@@ -114,6 +116,24 @@ class Record:
         """How much longer than until `at_ms` it must last to have caught up; 0 where it has."""
         return 0 if self.live_ms is None or self.ended_by == _WHOLE else max(0, self.live_ms - at_ms)
 
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether it was good when it had caught up, and all that had come by then is stored."""
+        return not self.behind_ms(self._sure_ms)
+
+    @property
+    def brought_ms(self) -> int:
+        """Until when all that it has asked for is stored."""
+        # At the assumed speed it was behind by as much as it lacked.
+        return self.last_ms if self.has_caught_up else self._sure_ms - self.behind_ms(self._sure_ms)
+
+    @property
+    def _sure_ms(self) -> int:
+        """Until when what came on it proves anything: until it was let go, or else was heard last."""
+        # Nobody learns anything by a kill or a stop.
+        is_let_go = self.closed_ms is not None and self.ended_by not in ("", UNRECORDED, "stopped")
+        return self.last_ms if is_let_go else self.silent_from_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -170,9 +190,7 @@ class Known:
         these.
         """
         waits = [
-            behind_ms + CATCH_UP * max(0, now_ms - heard_ms)
-            for fence, heard_ms, behind_ms in self.waits
-            if fence >= cursor_fence
+            behind_ms + max(0, now_ms - heard_ms) for fence, heard_ms, behind_ms in self.waits if fence >= cursor_fence
         ]
         return min(waits, default=None)
 
@@ -190,12 +208,10 @@ def _after(known: Known, record: Record, joined_ms: int | None) -> tuple[Record,
     connected_ms = record.opened_ms if joined_ms is None else joined_ms
     since_ms = record.since_ms if known.at_ms is None else known.at_ms
     settled = replace(record, joined_ms=joined_ms, since_ms=since_ms)
-    behind_ms = record.behind_ms(record.last_ms)
-    reached = [settled.from_ms] if behind_ms else [settled.from_ms, record.last_ms]
-    at_ms = max(reached if known.at_ms is None else [*reached, known.at_ms])
+    at_ms = max(settled.from_ms, settled.brought_ms, known.at_ms or 0)
     # Whoever goes on from its cursor is sent what a dead peer kept back as well, and has caught up the later for that.
     heard_ms, behind_ms = record.silent_from_ms, record.behind_ms(record.silent_from_ms)
-    waits = [wait for wait in known.waits if CATCH_UP * (wait[1] - heard_ms) > wait[2] - behind_ms]
+    waits = [wait for wait in known.waits if wait[1] - heard_ms > wait[2] - behind_ms]
     waits.append((record.fence, heard_ms, behind_ms))
     until_ms = max(known.until_ms, record.last_ms)
     return settled, Known(record.fence, at_ms, connected_ms, until_ms, tuple(waits[-MOST_WAITS:]))
@@ -268,7 +284,8 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     if first.since_ms is not None and all(record.fence == first.fence for record in ordered):
         # Those before it were tries that nobody answered, so many that the last connection is out of sight.
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
-    begin_ms = stop_ms = first.opened_ms if covered_ms is None else covered_ms
+    begin_ms = first.opened_ms if covered_ms is None else covered_ms
+    ends: list[int] = []
     for record in ordered:
         if covered_ms is not None and record.opened_ms > covered_ms:
             number = 0 if record.refused == CURSOR_EXPIRED else None
@@ -276,23 +293,24 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
             holes.append(Gap(record.fence, covered_ms, record.opened_ms, record.refused or cause, state, number))
         end_ms = record.end_ms(now_ms, dead_after_ms)
         if end_ms is None:  # it is open, so it covers all that follows; or it is dead and not yet known to be
-            proved.append((record.from_ms, _FOR_EVER))
-            stop_ms = max(stop_ms, record.opened_ms)
+            proved.append((record.from_ms, _FOR_EVER if record.has_caught_up else record.brought_ms))
             # One that stands behind it by clocks that differ may have proved what came before all the same.
             covered_ms = _FOR_EVER
             continue
-        if not record.behind_ms(end_ms) or _is_relieved(record, end_ms, ordered):
-            proved.append((record.from_ms, end_ms))
-        stop_ms = max(stop_ms, end_ms)
+        is_relieved = _is_relieved(record, end_ms, ordered)
+        proved.append((record.from_ms, end_ms if is_relieved else record.brought_ms))
+        ends.append(end_ms)
         if covered_ms is None or end_ms >= covered_ms:
             covered_ms, cause = end_ms, record.ended_by or UNRECORDED
+    # What the last one has not brought yet is for itself, or for whoever follows: its end makes no gap longer.
+    over = ends if len(ends) < len(ordered) else sorted(ends)[:-1]
+    stop_ms = max([begin_ms, ordered[-1].opened_ms, *over])
     return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
 
 
 def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
     """Whether another was answered before a default resume ended, and brings what that one was still behind with."""
-    # At the speed that is assumed it makes up for a millisecond in CATCH_UP.
-    brought_ms = end_ms - -(-record.behind_ms(end_ms) // CATCH_UP)
+    brought_ms = max(record.from_ms, end_ms - record.behind_ms(end_ms))
     return record.reach_ms == 0 and any(
         record.opened_ms < other.opened_ms <= end_ms and other.from_ms <= brought_ms for other in ordered
     )

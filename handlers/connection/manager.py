@@ -290,8 +290,8 @@ class Manager:
             return []
         # Who was silent before it must be dead by now, so the gap before it is known.
         is_known = now_ms - record.opened_ms > self.lease_ttl_ms
-        gaps = record.gaps(self.lease_ttl_ms) if is_known else []
         progress = record.save(now_ms, is_open=True)
+        gaps = record.gaps(self.lease_ttl_ms) if is_known else []
         if not self._is_holder:
             return [SaveRecord(progress), *gaps]
         return [Heartbeat(record.pending.take(), progress, self.expires_at_ms(now_ms)), *gaps]

@@ -9,6 +9,9 @@ is missing unless its end comes.
     5.0 s  nothing has arrived      known good until 5.0 s
     5.1 s  the connection breaks    known good until 1.0 s, when it was last heard
 
+A connection that goes on from a cursor has caught up, however far it was behind, when the upstream was idle: for
+`IDLE_MS` nothing came but signs of life, and then another. For a peer that is dead is silent as well.
+
     6.0 s  an event arrives, whole
     9.0 s  half an event arrives    known good until 6.0 s, whenever and however it ends, until the other half is there
 
@@ -22,9 +25,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from handlers.connection import ledger
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, bounded
 from handlers.connection.inputs import Resumption, Written
-from handlers.connection.ledger import CATCH_UP
 from handlers.connection.quiet import APART_MS
 from handlers.framing.events import StreamEvent
 
@@ -138,6 +141,8 @@ class Liveness:
         return max(before_ms, min([now_ms, *unstored]))
 
 
+# An upstream that sends what it kept, a page of a table after the other say, pauses for less than that in between.
+IDLE_MS = 5_000
 # Where many connections in a row break off, one in so many searches for gaps; it goes back further.
 LOOK_EVERY = 8
 
@@ -166,6 +171,10 @@ class Record:
         self._behind_ms = 0  # how long it must have lasted to have caught up, as of `_asked_ms`
         self._asked_ms = 0
         self._live_ms: int | None = None
+        self._idle_from_ms = 0  # since when nothing came but signs of life
+        self._proof: tuple[int, int] | None = (
+            None  # from when on that is known that says when it has caught up, and when
+        )
         self._forgot_ms: int | None = None
         self._good_ms: int | None = None  # when it was last good, where that is before its end
         self.ending = ""  # what ends it; in the record once it is saved
@@ -178,7 +187,7 @@ class Record:
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = 0
         self._looked = 0  # the last connection that wrote down which gaps there were
-        self._gaps_recorded = self._revised = False
+        self._told = -1  # as what it recorded gaps last: open, closed, or caught up
 
     @property
     def progress(self) -> Progress:
@@ -245,25 +254,42 @@ class Record:
         # Where no connection has a record any more, the cursor is all that is known of what came before.
         since_ms = at.saved_ms if at.known_ms is None else at.known_ms
         self._since_ms = None if since_ms is None else min(since_ms, now_ms)
-        behind_ms = CATCH_UP * (now_ms - (now_ms if self._since_ms is None else self._since_ms))
+        behind_ms = now_ms - (now_ms if self._since_ms is None else self._since_ms)
         self._behind_ms = behind_ms if at.behind_ms is None else at.behind_ms
 
     def opened(self, now_ms: int) -> None:
         """Records that the upstream has answered with the stream."""
         self.liveness.heard()
-        self.opened_ms = self._seen_ms = now_ms
-        behind_ms = self._behind_ms + CATCH_UP * (now_ms - self._asked_ms) if self.resumed else 0
+        self.opened_ms = self._seen_ms = self._idle_from_ms = now_ms
+        behind_ms = self._behind_ms + now_ms - self._asked_ms if self.resumed else 0
         if self._reach_ms:  # it sends no more than that
-            behind_ms = min(behind_ms, CATCH_UP * self._reach_ms)
+            behind_ms = min(behind_ms, self._reach_ms)
         self._live_ms = now_ms + behind_ms
 
-    def heard(self, data_bytes: int, frames: int, *, ended_some: bool, is_inside: bool) -> int:
-        """Records bytes that came, and the frames in them; returns when the upstream had sent something before."""
+    def heard(self, data_bytes: int, frames: int, *, ended_some: bool, is_inside: bool, is_idle: bool) -> int:
+        """Records bytes that came, and the frames in them; returns when the upstream had sent something before.
+
+        `is_idle` is whether they are whole signs of life, and no more.
+        """
         before_ms = self.liveness.heard()
+        self._was_idle()
+        if not is_idle:
+            self._idle_from_ms = self.liveness.arrived_ms
         self.liveness.framed(before_ms, ended_some=ended_some, is_inside=is_inside)
         self.frames += frames
         self.bytes += data_bytes
         return before_ms
+
+    def _was_idle(self) -> None:
+        """Records that it has caught up where the upstream has been idle for long enough until now."""
+        live_ms = self._idle_from_ms + IDLE_MS
+        if self.liveness.arrived_ms >= live_ms:
+            self._proves(live_ms, live_ms)
+
+    def _proves(self, at_ms: int, live_ms: int) -> None:
+        """Records that what came until `at_ms` proves, once all of it is stored, that it has caught up at `live_ms`."""
+        if self._proof is None or live_ms < self._proof[1]:
+            self._proof = at_ms, live_ms
 
     def sent(self, count: int, cursor: str | None) -> None:
         """Records that `count` events are on their way to the store."""
@@ -298,6 +324,9 @@ class Record:
         """Records that reading has ended, and why."""
         self.ends(ended_by, outcome)
         if self.opened_ms is not None:
+            self._was_idle()
+            if ended_by == "ended_by_upstream":
+                self.liveness.heard()  # it ended it behind all that it had sent
             self._read_until_ms = self.liveness.until_ms(ended_by, self.opened_ms)
 
     def closed(self, ended_by: str) -> None:
@@ -337,6 +366,8 @@ class Record:
         """Returns the record as it is to be written now; `is_open` while the connection reads."""
         if is_open:
             self._seen_ms = self.liveness.seen_ms(now_ms, self._seen_ms)
+        if self._proof is not None and self._live_ms is not None and (not is_open or self._seen_ms >= self._proof[0]):
+            self._live_ms = min(self._live_ms, self._proof[1])
         self._ended_by, self._is_ended = self.ending, bool(self.ending)
         self.saved_at_ms = now_ms
         return self.progress
@@ -346,18 +377,26 @@ class Record:
         """Whether gaps may follow from it: it was answered, or the answer was that the cursor is too old."""
         return self.opened_ms is not None or self._forgot_ms is not None
 
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether the record says so as it was saved."""
+        said = self.progress
+        times = said.opened_ms or 0, said.seen_ms, said.closed_ms
+        return ledger.Record(
+            said.fence, *times, said.ended_by, said.resumed, live_ms=said.live_ms, heard_ms=said.heard_ms
+        ).has_caught_up
+
     def gaps(self, dead_after_ms: int, *, leaves_some: bool = False) -> list[Effect]:
-        """Returns the effect that writes down the gaps before it: once, and again where it breaks off too early.
+        """Returns the effect that writes down the gaps before it: once, and again where it proves more.
 
         With `leaves_some`, none where a connection not long before it has searched: the next one does.
         """
         if leaves_some and self.fence - self._looked < LOOK_EVERY:
             return []
-        has_broken_off = self.closed_ms is not None and self._live_ms is not None and self.closed_ms < self._live_ms
-        if self._gaps_recorded and (self._revised or not has_broken_off):
+        told = 2 if self.has_caught_up else int(self.closed_ms is not None)
+        if told <= self._told:
             return []
-        self._revised = self.closed_ms is not None
-        self._gaps_recorded = True
+        self._told = told
         return [RecordGaps(dead_after_ms)]
 
 

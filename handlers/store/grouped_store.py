@@ -18,7 +18,7 @@ from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import known_over, to_bury
-from handlers.store import control_record, typed_values
+from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.connection_store import Reply
 from handlers.store.control_writes import Change
 from handlers.store.known_streams import KnownStreams
@@ -97,6 +97,7 @@ class GroupedStore(KnownStreams):
             held.seen_ms, held.lag_ms = seen_ms, lag_ms
             marked = {"connected": number(fence), "marked": control_record.mark(fence, more.get("request_id", ""))}
             held.item = held.item | shown | marked | {"expires_at_ms": number(limit_ms)}
+            held.has_proved = False
             self._has_written(held)
         return reply
 
@@ -114,9 +115,11 @@ class GroupedStore(KnownStreams):
         # In a log each segment has the cursor. All else that waits goes with the next write, at the latest the last.
         waits = held.lag_ms is None or ("cursor" in held.unsaved and control_record.partitions(held.item) != LOG)
         every_ms = 0 if stream_id in self.evicting else self._cursor_every_ms
+        # What a gap's state follows from is said at once, and once: no heartbeat of the function says it.
+        proves = not held.has_proved and ledger_records.has_caught_up(held.unsaved["live"]["M"])
         is_due = waits and now_ms - held.saved_ms >= every_ms
         is_due = is_due or self._is_outdated(held)
-        if not (is_due or is_first or is_behind or rest is not None) and self._is_alive():
+        if not (is_due or is_first or is_behind or proves or rest is not None) and self._is_alive():
             return self._from_known(stream_id, fence)
         lag_ms = self._lag_ms(stream_id, held.seen_ms)
         if held.lag_ms is None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from handlers.connection.lease import Lease
 from handlers.group.group_lease import GroupLease, composed
+from handlers.store import ledger_records
 from handlers.store.connection_store import Reply, Store
 from handlers.store.control_record import ControlRecord, quiet_words, restart_words, silence_of, to_record
 from handlers.store.group_store import GroupStore, live_of_member
@@ -46,7 +47,8 @@ class GroupFunction:
 class _Held:
     """What is known of a stream: its record's item, what waits to be written into it, and until when it was good.
 
-    `lag_ms` is what the record says, or may say; None where it says nothing.
+    `lag_ms` is what the record says, or may say; None where it says nothing. `has_proved` is whether the record says
+    that the connection has caught up.
     """
 
     item: Item
@@ -56,6 +58,7 @@ class _Held:
     saved_ms: int = 0
     seen_ms: int = 0
     lag_ms: int | None = None
+    has_proved: bool = False
 
 
 class KnownStreams(Store):
@@ -197,6 +200,7 @@ class KnownStreams(Store):
         return limit_ms is not None and (known.event_ms or 0) - (told.event_ms or 0) >= limit_ms // 2
 
     def _has_written(self, held: _Held) -> None:
+        held.has_proved = held.has_proved or ledger_records.has_caught_up(held.item["live"]["M"])
         held.unsaved, held.saved_ms = {}, self._clock_ms()
 
 

@@ -44,6 +44,11 @@ def records_of(item: Item) -> list[Record]:
     return ledger.records(record, count(item, "opened_ms"), count(item, "forgot_ms"))
 
 
+def has_caught_up(item: Item) -> bool:
+    """Whether a connection's record says that it has caught up."""
+    return all(record.has_caught_up for record in records_of(whole(item)))
+
+
 def gap_item(stream_id: str, interval: Gap) -> Item:
     """The item of a gap; gaps sort by the connection that ended them, and then by what it said."""
     return key(stream_id, gap_key(interval)) | {

@@ -15,7 +15,7 @@ from handlers.api import event_pages, status
 from handlers.api.answers import at
 from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
-from handlers.connection.ledger import LOST, Gap, Record, corrected, gaps
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_at, position_of
@@ -52,6 +52,7 @@ class ApiReader:
         self._records = StreamRecords(world.tables, world.control_table, world.account.events_table)
         self._events = EventReader(world.tables, world.account.events_table, lambda _key: None)
         self._after = ""
+        self._delivered: set[tuple[str, str]] = set()  # what was ever shown as delivered, from when to when
 
     @property
     def _dead_after_ms(self) -> int:
@@ -148,6 +149,18 @@ class ApiReader:
         world = self._world
         if coverage is None or len(requests(world.schedule)) > 1:
             return
+        spans = {
+            state: {
+                (gap["from_at"], gap["to_at"]) for gap in coverage["gaps"] if gap["state"] == state and gap["to_at"]
+            }
+            for state in (DELIVERED, OPEN)
+        }
+        self._delivered |= spans[DELIVERED]
+        again = [
+            (span, past) for span in spans[OPEN] for past in self._delivered if span[0] < past[1] and past[0] < span[1]
+        ]
+        if again:
+            yield f"gaps are open that were delivered: {again}"
         records = list(self._records_with_ends())
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
         known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]

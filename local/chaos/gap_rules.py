@@ -17,13 +17,14 @@ but for until when a connection that left no end was known to be good.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from handlers.connection.ledger import CATCH_UP, KEPT_MS, LOST, Gap, Record, gaps
+from handlers.connection.ledger import KEPT_MS, LOST, Gap, Record, gaps
 from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
 from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, standstills, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
+from local.simulation.upstream_memory import SPEED
 
 # A connection that is answered counts from the answer; what it knew when it asked is older by the claim, the readings
 # of the tables and what the upstream takes to answer, each slow at its worst, and by a save that was not made yet.
@@ -86,11 +87,12 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     for link in world.upstream.links:
         if link.opened_ms is not None and _stayed(world, records, link, gap):
             return f"link {link.number} stayed for long enough to have brought what came in it"
-    return "" if _asked_in_vain(world, gap, parts, slack_ms) else "it was requested of the upstream in time"
+    is_explained = _asked_in_vain(world, gap, parts, slack_ms) or _is_catching_up(world, records)
+    return "" if is_explained else "it was requested of the upstream in time"
 
 
 def _is_kept(world: World, gap: Gap) -> bool:
-    """Whether a default resume was relieved so soon that the next one has brought what came in it, or the end of that.
+    """Whether a default resume was relieved so soon that the next one has brought all that came in it.
 
     By clocks that differ it cannot be told from one that opened too late. Nor is what came longer before the next one
     opened than an upstream keeps it.
@@ -100,7 +102,7 @@ def _is_kept(world: World, gap: Gap) -> bool:
         return False
     opened = [link.opened_ms for link in links if link.opened_ms is not None]
     next_ms = min((at_ms for at_ms in opened if at_ms >= gap.to_ms - LATE_MS), default=gap.to_ms)
-    return gap.to_ms - LATE_MS > next_ms - KEPT_MS
+    return gap.from_ms + LATE_MS > next_ms - KEPT_MS
 
 
 def _asked_before_ms(world: World) -> int:
@@ -134,9 +136,24 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     assert link.opened_ms is not None
     if link.opened_ms < gap.from_ms:
         return False
-    behind_ms = link.opened_ms - min(gap.from_ms, _cursor_ms(world, records, link))
     end_ms = min(_end_ms(world, records, link), gap.to_ms)
-    return end_ms - link.opened_ms > CATCH_UP * (behind_ms + _asked_before_ms(world))
+    return end_ms - link.opened_ms > _takes_ms(world, records, link, gap.from_ms)
+
+
+def _is_catching_up(world: World, records: list[Record]) -> bool:
+    """Whether a connection that is open has not lasted, until it was heard last, for as long as it takes at most."""
+    return any(
+        min(_end_ms(world, records, link), link.last_byte_ms) - (link.opened_ms or 0) <= _takes_ms(world, records, link)
+        for link in world.upstream.open_links
+        if link.asks
+    )
+
+
+def _takes_ms(world: World, records: list[Record], link: Link, since_ms: int | None = None) -> int:
+    """How long it takes a connection at most to have caught up, where that is known to somebody."""
+    assert link.opened_ms is not None
+    asked_ms = _cursor_ms(world, records, link)
+    return link.opened_ms - (asked_ms if since_ms is None else min(since_ms, asked_ms)) + _asked_before_ms(world)
 
 
 def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
@@ -155,8 +172,7 @@ def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
     asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest))
     # What came in a silence before that one's end is sent as well: its peer may have been dead.
     end_ms = min(link.opened_ms, _end_ms(world, records, newest), newest.last_byte_ms)
-    has_caught_up = end_ms - newest.opened_ms >= CATCH_UP * (newest.opened_ms - asked_ms)
-    return end_ms if has_caught_up else asked_ms
+    return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))
 
 
 def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> list[tuple[int, int]]:
@@ -182,7 +198,7 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
             continue
         end_ms = _end_ms(world, records, link)
         behind_ms = max(0, link.opened_ms - _cursor_ms(world, records, link))
-        is_short = end_ms - link.opened_ms <= CATCH_UP * (behind_ms + ASKED_BEFORE_MS)
+        is_short = end_ms - link.opened_ms <= behind_ms + ASKED_BEFORE_MS
         if end_ms >= from_ms and (is_short or (from_ms <= link.opened_ms and end_ms <= to_ms)):
             return True
     return False

@@ -73,6 +73,16 @@ NAMED = {
         policy="forbids",
         faults=(Fault(12_000, "stall"), Fault(17_000, "vanish"), Fault(17_000, "no functions", 9_000)),
     ),
+    # The outage is long, and so is the catch-up that is cut: whoever asks for the status meanwhile sees the gap.
+    "cut while it catches up": replace(
+        ALONE,
+        memory=Memory(keeps_ms=10_000, word="frame"),
+        faults=tuple(
+            fault
+            for at_ms in (12_000, 27_000, 42_000)
+            for fault in (Fault(at_ms, "reset"), Fault(at_ms, "no listener", 6_500), Fault(at_ms + 11_000, "reset"))
+        ),
+    ),
     # The answers of the store are lost while the upstream says that the cursor is too old.
     "lost answers": replace(
         ALONE,

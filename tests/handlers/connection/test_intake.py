@@ -225,6 +225,26 @@ def test_a_cursor_that_expires_while_connected_loses_what_came_since_the_last_ev
     assert (save.cursor, save.progress.closed_ms, save.progress.forgot_ms) == ("start", 2_000, 5_000)
 
 
+@pytest.mark.parametrize(
+    ("data", "is_idle"),
+    [
+        (b": still here\n\n", True),
+        (b"event: beat\ndata: x\n\n", True),
+        (event(8), False),
+        (event(8)[:9], False),
+        (b"event: lost\ndata: x\n\n", False),
+    ],
+)
+def test_only_whole_signs_of_life_are_idle(data: bytes, is_idle: bool) -> None:
+    """What goes on from a cursor has caught up when nothing else came for five seconds, and then anything."""
+    manager = connected(at=Resumption("7", saved_ms=-60_000), heartbeat={"event": "beat"}, loss={"event": "lost"})
+    effects = manager.handle(3_000, Chunk(data)) + manager.handle(5_030, Chunk(b": still here\n\n"))
+    for _ in [effect for effect in effects if isinstance(effect, Write)]:
+        manager.handle(5_031, Written(1, 0))
+    manager.handle(20_000, LeaseRead(Lease(fence=FENCE)))
+    assert manager.progress.live_ms == (5_030 if is_idle else 60_060)
+
+
 def test_what_comes_after_a_silence_is_stored() -> None:
     """A quiet stream is connected all the same, and its next event is one like any other."""
     manager = connected()

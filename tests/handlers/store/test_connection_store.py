@@ -224,8 +224,8 @@ def gaps_of(aws: Aws) -> dict[str, dict[str, Any]]:
 
 # A connection that was reset, and the next, which asks for what came since.
 FIRST = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=90, closed_ms=90, ended_by="reset", live_ms=10)
-SECOND = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=120)
-BROKEN = replace(SECOND, seen_ms=115, closed_ms=115, ended_by="reset")
+SECOND = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=110, resumed=True, since_ms=90, live_ms=130)
+BROKEN = replace(SECOND, seen_ms=114, closed_ms=114, ended_by="reset")
 
 
 def test_a_turn_is_taken_when_nobody_elses_lasts(aws: Aws) -> None:
@@ -288,18 +288,20 @@ def test_gaps_are_written_down_once(aws: Aws) -> None:
     }
 
 
-def test_a_gap_that_was_closed_is_open_again_where_the_connection_broke_off(aws: Aws) -> None:
-    """The item under the connection that ended it is written again, and by nobody who has seen less."""
+def test_a_gap_is_written_again_once_it_is_proved(aws: Aws) -> None:
+    """The item under the connection that ended it: open, longer by what broke off in it, delivered in the end."""
     store = aws.store()
     shown = []
-    for progress in (FIRST, SECOND, BROKEN, replace(SECOND, fence=3, opened_ms=117, seen_ms=300)):
+    third = replace(SECOND, fence=3, opened_ms=117, seen_ms=117, live_ms=160)
+    for progress in (FIRST, SECOND, BROKEN, third, replace(third, seen_ms=300)):
         keep(store, progress)
         record_gaps(store, STREAM, 119, dead_after_ms=20)
         item = aws.items(CONTROL, STREAM).get("gap#000000000002", {})
         shown.append((item.get("from_ms"), item.get("to_ms"), item.get("state")))
-    assert shown == [(None, None, None), (90, 100, DELIVERED), (90, 115, OPEN), (90, 100, DELIVERED)]
+    gap = (90, 100, OPEN)
+    assert shown == [(None, None, None), gap, gap, (90, 114, OPEN), (90, 100, DELIVERED)]
     rows = [aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"] for fence in (1, 2, 3)]
-    assert [row["seen_ms"] for row in rows] == [90, 115, 300]
+    assert [row["seen_ms"] for row in rows] == [90, 114, 300]
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
@@ -309,10 +311,10 @@ def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aw
     record_gaps(store, STREAM, 119, dead_after_ms=20)
     for number in range(1, LOOK_BACK + 2):
         store.ledger.record_loss(STREAM, RecordLoss(2, number, 110, 111, "announced_by_upstream"))
-    keep(store, BROKEN)
+    keep(store, replace(SECOND, seen_ms=116))
     record_gaps(store, STREAM, 119, dead_after_ms=20)
     item = aws.items(CONTROL, STREAM)["gap#000000000002"]
-    assert (item["from_ms"], item["to_ms"], item["state"]) == (90, 115, OPEN)
+    assert (item["from_ms"], item["to_ms"], item["state"]) == (90, 100, DELIVERED)
 
 
 def test_a_gap_that_is_known_costs_no_write(aws: Aws) -> None:

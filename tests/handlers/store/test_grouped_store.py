@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.connection.ledger import DELIVERED, Gap, Record, gaps
+from handlers.connection.ledger import OPEN, Gap, Record, gaps
 from handlers.errors import StoreUnavailable
 from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.segments.appending import Cursor
@@ -136,6 +136,20 @@ def test_each_connection_of_a_stream_owes_its_own_release(client: Client) -> Non
     assert (taken["connected"], taken["released"]) == ({"N": "2"}, {"N": "2"})
 
 
+def test_what_a_connection_has_proved_is_written_at_once(client: Client) -> None:
+    """Heartbeats of the function say until when it was good, and not that the gap before it is closed: it is once."""
+    store, times = store_of(client), {"opened_ms": NOW_MS - 500, "since_ms": 0, "live_ms": NOW_MS}
+    behind = {"live": {"M": shown()["live"]["M"] | {name: typed_values.number(at) for name, at in times.items()}}}
+    for seen_ms in (-500, -400, 0, 100):
+        behind["live"]["M"] |= {"seen_ms": typed_values.number(NOW_MS + seen_ms)}
+        if seen_ms == -500:
+            store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=behind)
+        else:
+            store.heartbeat(STREAM, 1, NOW_MS + 60_000, behind)
+        written_ms = -500 if seen_ms < 0 else 0
+        assert record(client)["live"]["M"]["seen_ms"] == typed_values.number(NOW_MS + written_ms)
+
+
 def test_the_cursor_of_a_stream_that_is_evicted_is_saved_by_each_heartbeat(client: Client) -> None:
     """Nobody can go back to the older connection where the upstream has forgotten the cursor of the newer."""
     store = connected(client)
@@ -168,7 +182,7 @@ def test_a_connection_that_a_heartbeat_answers_for_was_heard_not_long_before() -
 
 
 def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -> None:
-    """Else one that catches up would count as broken off, and what it is about to bring as an open gap."""
+    """Else one that catches up would count as dead, and the time since as a gap."""
     names = ("fence", "opened_ms", "since_ms", "live_ms", "seen_ms", "lag_ms")
     live = dict(zip(names, map(typed_values.number, (2, 900_000, 800_000, 1_100_000, 900_000, 8_000)), strict=True))
     live |= {"request_id": {"S": REQUEST}, "resumed": {"BOOL": True}}
@@ -178,17 +192,17 @@ def test_a_connection_that_a_heartbeat_answers_for_is_not_silent_for_its_lag() -
     assert shown_live is not None
     before = Record(1, 700_000, 800_000, 800_000, "reset", resumed=False)
     assert gaps([before, *ledger_records.records_of(shown_live)], NOW_MS + 8_000, 8_000) == [
-        Gap(2, 800_000, 900_000, "reset", DELIVERED)
+        Gap(2, 800_000, 900_000, "reset", OPEN)
     ]
 
 
 @pytest.mark.parametrize(
     ("logged", "came_ms", "behind_ms"),
     [
-        (None, None, 91_000),
-        (Cursor(6, NOW_MS, ""), None, 91_000),
-        (Cursor(7, NOW_MS - 200, ""), None, 16_400),
-        (Cursor(7, NOW_MS - 200, ""), NOW_MS - 500, 1_000),
+        (None, None, 45_500),
+        (Cursor(6, NOW_MS, ""), None, 45_500),
+        (Cursor(7, NOW_MS - 200, ""), None, 8_200),
+        (Cursor(7, NOW_MS - 200, ""), NOW_MS - 500, 500),
     ],
 )
 def test_who_asks_from_a_log_is_behind_by_what_the_log_has_not_yet(
