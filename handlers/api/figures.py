@@ -49,7 +49,7 @@ class Coverage:
         return [gap for gap in every if gap.state in (OPEN, LOST)]
 
     def as_json(self) -> dict[str, Any]:
-        """The figures and the gaps; the one that goes on has no end yet."""
+        """The figures and the gaps."""
         whole_ms = self.to_ms - self.since_ms
         # What an upstream announced may have no length, or lie in a gap, or before the first answer.
         starts = [max(gap.from_ms, self.since_ms) for gap in self.missing]
@@ -57,7 +57,7 @@ class Coverage:
             (from_ms, max(from_ms + 1, min(gap.to_ms, self.to_ms)))
             for gap, from_ms in zip(self.missing, starts, strict=True)
         ]
-        away = [] if self.away is None else [shown_away(self.away, is_over=self.is_over)]
+        away = [] if self.away is None else [shown_gap(self.away, goes_on=not self.is_over)]
         return {
             "since": at(self.since_ms),
             "to_at": at(self.to_ms),
@@ -87,7 +87,8 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         shown_records[0] = replace(shown_records[0], since_ms=None)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
     # The answer that a cursor is too old is no connection.
-    spans = [(record.opened_ms, _end_ms(connections, record)) for record in shown_records if not _is_refusal(record)]
+    answered = (record for record in shown_records if record.refused != ledger.CURSOR_EXPIRED)
+    spans = [(record.opened_ms, _end_ms(connections, record)) for record in answered]
     since_ms = min([record.opened_ms for record in shown_records] + [gap.from_ms for gap in missed])
     away = _away(status, connections, shown_records)
     ends = [_end_ms(connections, record) for record in shown_records] + [gap.to_ms for gap in missed]
@@ -121,13 +122,14 @@ def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | 
     # What came before the oldest of them is written down.
     shown_records[0] = replace(shown_records[0], since_ms=None)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
-    return [_asked_for(gap, connections) for gap in missed], _away(status, connections, shown_records), shown_records
-
-
-def _asked_for(gap: Gap, connections: Connections) -> Gap:
-    """The gap without the time from a stop to the next start, for which nobody asked."""
-    stopped_ms, started_ms = connections.lease.stopped_at_ms, connections.lease.started_at_ms
-    return replace(gap, to_ms=stopped_ms) if gap.from_ms < stopped_ms < started_ms <= gap.to_ms else gap
+    # From a stop to the next start nobody asked for the stream.
+    idle = range(connections.lease.stopped_at_ms, connections.lease.started_at_ms)
+    asked = [
+        replace(gap, to_ms=idle.start) if gap.from_ms < idle.start < idle.stop <= gap.to_ms else gap
+        for gap in missed
+        if gap.from_ms not in idle
+    ]
+    return asked, _away(status, connections, shown_records), shown_records
 
 
 def _away(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
@@ -197,25 +199,16 @@ def _end_ms(connections: Connections, record: Record) -> int:
     return max(record.opened_ms, connections.now_ms) if record.closed_ms is None else record.closed_ms
 
 
-def _is_refusal(record: Record) -> bool:
-    return record.refused == ledger.CURSOR_EXPIRED
-
-
-def shown_gap(gap: Gap) -> dict[str, Any]:
-    """A gap as JSON takes it."""
+def shown_gap(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
+    """A gap as JSON takes it; one that goes on has no end yet."""
     return {
         "from_at": at(gap.from_ms),
-        "to_at": at(gap.to_ms),
+        "to_at": None if goes_on else at(gap.to_ms),
         "length_ms": gap.to_ms - gap.from_ms,
         "cause": gap.cause,
         "state": gap.state,
         "events": lost_events([gap]),
     }
-
-
-def shown_away(gap: Gap, *, is_over: bool) -> dict[str, Any]:
-    """The gap that no connection has ended: its end is null until nobody asks any more."""
-    return shown_gap(gap) | ({} if is_over else {"to_at": None})
 
 
 def lost_events(gaps: Iterable[Gap]) -> int | None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from handlers.api.connection_records import OVER, UNHEARD, Connections
-from handlers.api.figures import known_gaps, shown_away, shown_gap
+from handlers.api.figures import known_gaps, shown_gap
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
 from handlers.connection.ledger import UNRECORDED, Gap
@@ -75,7 +75,7 @@ def gap_page(
     if len(keys) > request.limit:
         return {"stream": stream_id, "gaps": shown, "next": _position(keys[request.limit - 1])}
     if away is not None and _is_of(away, request):
-        shown.append(shown_away(away, is_over=away.to_ms < connections.now_ms) | {"position": None})
+        shown.append(shown_gap(away, goes_on=away.to_ms >= connections.now_ms) | {"position": None})
     return {"stream": stream_id, "gaps": shown, "next": None}
 
 

@@ -64,7 +64,8 @@ def answer(
         "since_at": at(since_ms),
         "reason": damage
         or status_words.reason(status, connections)
-        or _trouble(status, stuck, error)
+        or _stuck_words(stuck)
+        or (error["message"] if status == "reconnecting" and error is not None and error["over_at"] is None else None)
         or unwell
         or None,
         "execution": lease.execution or None,
@@ -109,15 +110,6 @@ def _stuck(status: str, connections: Connections, records: Records) -> dict[str,
     # One that was never answered, or is open, says nothing of the cursor.
     last = next((one for one in reversed(connections.all) if one.opened_ms is not None and one.ended_by), None)
     return {"value": records.cursor, "same_ends": ends, "ended_by": None if last is None else last.ended_by}
-
-
-def _trouble(status: str, stuck: dict[str, Any] | None, error: dict[str, Any] | None) -> str | None:
-    """What keeps a stream that is being connected from its events; None where nothing does."""
-    if stuck is not None:
-        return _stuck_words(stuck)
-    if status == "reconnecting" and error is not None and error["over_at"] is None:
-        return str(error["message"])
-    return None
 
 
 def _stuck_words(stuck: dict[str, Any] | None) -> str:

@@ -114,7 +114,8 @@ def is_listed(service: Service) -> None:
     assert (code, listing["next"]) == (200, None)
     (listed,) = (one for one in listing["streams"] if one["stream"] == STREAM)
     alone = get(service)
-    assert (listed["status"], listed) == ("stopped", {name: alone[name] for name in listed})
+    shown = {name: alone[name] for name in listed} | {"verdict": "Stopped on request."}
+    assert (listed["status"], listed) == ("stopped", shown)
     assert "demo:never" not in {one["stream"] for one in listing["streams"]}
 
 

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from handlers.api.connection_records import Connections, Records
+from handlers.api.figures import known_gaps
 from handlers.connection.effects import Progress
+from handlers.connection.lease import Lease
 from handlers.store.stream_records import NEWEST, StreamRecords
 from tests.handlers.api.shown import NOW, OTHER, connection, shown
 from tests.handlers.aws import CONTROL, Aws, save_connection
@@ -53,6 +56,16 @@ def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connectio
     after = connection(3, "B", 3_000, execution=OTHER, claimed_ms=2_600)
     coverage = shown(last, rejected, after, execution=OTHER, started_at_ms=started_at_ms)["coverage"]
     assert (coverage["connections"], len(coverage["gaps"])) == (connections, gaps)
+
+
+def test_a_page_of_gaps_ends_an_outage_at_the_stop_in_it() -> None:
+    """From there to the next start nobody asked for the stream, whoever closed its last connection meanwhile."""
+    for closed_ms, shown_gaps in ((2_000, [(2_000, 3_000)]), (3_010, [])):
+        rows = [connection(1, "B", 1_000, closed_ms, ended_by="reset"), connection(2, "B", 9_500, execution=OTHER)]
+        held = Lease(execution=OTHER, stopped_at_ms=3_000, started_at_ms=9_000, fence=2, connected_token=2)
+        connections = Connections(Records(held, None, None, rows), NOW, 8_000)
+        missed, away, _ = known_gaps("running", connections)
+        assert ([(gap.from_ms, gap.to_ms) for gap in missed], away) == (shown_gaps, None)
 
 
 def test_counts_are_a_lower_bound_where_an_end_is_unknown() -> None:
