@@ -167,7 +167,9 @@ class ApiReader:
         expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in known)
         # What begins when the last of all ended is ended by no connection, but by the stream's end.
         last = at(max(record.last_ms for record in records)) if records else None
-        ended = [gap for gap in coverage["gaps"] if gap["to_at"] and gap["from_at"] != last]
+        # A loss that was announced may begin there as well.
+        told = [gap for gap in coverage["gaps"] if gap["to_at"]]
+        ended = [gap for gap in told if gap["from_at"] != last or gap["state"] == LOST]
         shown = sorted((gap["from_at"], gap["to_at"], gap["state"]) for gap in ended)
         if shown != expected:
             yield f"the gaps {shown} are shown, and there are {expected}"
