@@ -6,6 +6,8 @@ these profiles besides; one process of pytest has the files of all these tests (
     scripted, scripted-exclusive, scripted-ndjson   as the demonstrations, but what `script(path, …)` plays sends them;
                                                     of the first a 402 and a 410 are final
     brief                                           as scripted; a refusal is final after three seconds
+    epochs                                          as scripted-exclusive; an epoch may begin
+    expected                                        as scripted; an event is expected every 2 s
     absent                                          as scripted, at `absent_port`, where nothing listens by itself
     pouchdb                                         as couchdb, at the path `pouchdb/…` of what `script` plays
     kubernetes                                      as it ships; a refusal is final at once
@@ -39,6 +41,8 @@ PROFILES = {
     "scripted-exclusive": ("demo-exclusive", "UPSTREAM_SCRIPTED", ""),
     "scripted-ndjson": ("demo-ndjson", "UPSTREAM_SCRIPTED", ""),
     "brief": ("demo", "UPSTREAM_SCRIPTED", 'reject_after = "3s"\n'),
+    "epochs": ("demo-exclusive", "UPSTREAM_SCRIPTED", 'on_conflict = "epoch"\n'),
+    "expected": ("demo", "UPSTREAM_SCRIPTED", "expect_every_s = 2\n"),
     "absent": ("demo", "UPSTREAM_ABSENT", ""),
     "pouchdb": ("couchdb", "UPSTREAM_POUCHDB", ""),
     "kubernetes": ("kubernetes", "UPSTREAM_KUBERNETES", "reject_after = 0\n"),

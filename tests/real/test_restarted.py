@@ -1,0 +1,62 @@
+"""A server that is restarted and counts from 1 again, and one that falls silent: in the whole service."""
+
+import select
+
+import pytest
+
+from tests.handlers.servers import CHUNKED, Peer, Script, sends
+from tests.local.support import until
+from tests.local_run import LocalRun
+
+RESTARTED = "its ids start over: known ones come with other bodies, which are "
+
+
+def life(which: int, *ids: int, stays: bool = False) -> Script:
+    """One life of the server: it sends these ids, and ends; or stays, and sends nothing but heartbeats."""
+
+    def play(peer: Peer) -> None:
+        peer.send(CHUNKED)
+        for one in ids:
+            peer.chunk(f"id: {one}\ndata: {which}-{one}\n\n".encode())
+        while stays and not select.select([peer.connection], [], [], 0.5)[0]:
+            peer.chunk(b":\n\n")
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("stream", "how", "stored"),
+    [
+        ("epochs:restarted", "stored as others", ["0-1", "0-2", "0-3", "1-1", "1-2", "1-3", "1-4"]),
+        ("scripted:restarted", 'not stored: on_conflict = "epoch" would store them', ["0-1", "0-2", "0-3", "1-4"]),
+    ],
+)
+def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_says_so(
+    local_run: LocalRun, stream: str, how: str, stored: list[str]
+) -> None:
+    """Each once, behind those from before, whoever delivers them again; then that nothing new comes."""
+    again = life(1, 1, 2, 3, 4)
+    local_run.script(stream, life(0, 1, 2, 3), again, again, life(1, 1, 2, 3, 4, stays=True))
+    local_run.post(stream)
+    assert until(lambda: local_run.ask("GET", stream)[1]["reason"] == RESTARTED + how, 60), local_run.log
+    shown = local_run.ask("GET", stream)[1]
+    assert (shown["status"], shown["ids_restarted_at"] is not None) == ("running", True)
+    assert until(lambda: [event["data"] for event in local_run.events(stream)] == stored, 20), local_run.log
+    assert shown["last_event_at"] is not None
+    assert until(lambda: local_run.ask("GET", stream)[1]["pace"]["silent_ms"] > 2_000, 20), local_run.log
+    (brief,) = [one for one in local_run.ask("GET", "")[1]["streams"] if one["stream"] == stream]
+    assert brief["reason"] == RESTARTED + how
+    assert brief["last_event_at"] == local_run.ask("GET", stream)[1]["last_event_at"]
+
+
+def test_a_silent_upstream_is_quiet_where_no_connection_lives_long_enough_to_stall(local_run: LocalRun) -> None:
+    """Each connection is relieved before `stall_after_s`; what is expected counts over all of them."""
+    stream = "expected:silent"
+    silent = sends(CHUNKED, then=Peer.wait_until_gone)
+    local_run.script(stream, sends(CHUNKED, b"f\r\nid: 1\ndata: 1\n\n\r\n", then=Peer.wait_until_gone), silent)
+    local_run.post(stream)
+    assert until(lambda: (local_run.ask("GET", stream)[1]["pace"]["silent_ms"] or 0) > 12_000, 60), local_run.log
+    shown = local_run.ask("GET", stream)[1]
+    assert (shown["status"], shown["reason"].partition(" for ")[0]) == ("running", "quiet: nothing new")
+    assert "stalled" not in shown["counts"]["ends"]
+    assert local_run.ask("DELETE", stream)[0] == 202
