@@ -35,6 +35,9 @@ _ADVICE = {
 }
 # The names that upstreams give to an event that is none.
 _HEARTBEATS = re.compile(r"ping|heart-?beat|keep-?alive", re.IGNORECASE)
+# What is safe where ids are counted: with "first" a restarted server's events would be taken for those before.
+_COUNTED = 'on_conflict = "epoch"  # the ids are counted: should they begin with 1 again, all is stored, as a new epoch'
+_COUNT_DIGITS = 9
 _LEAST_STALL_S, _STALL_S, _MISSED = 15, 60, 4
 
 
@@ -146,6 +149,7 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
         lines.append("# No event came: key and cursor are the defaults. Probe for longer (--seconds) to know more.")
     elif has_ids and len(set(seen.ids)) == len(seen.frames):
         lines.append("# Each event has an id of its own, which is the dedup key and the cursor.")
+        lines += [_COUNTED] if _are_counted(seen.ids) else []
         lines += _resumption(address, framing, seen, seconds_)
     else:
         if has_ids and seen.ids:
@@ -156,6 +160,12 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
         lines.append(f"heartbeat = {marks if len(heartbeats) == 1 else f'[{marks}]'}  # by its name")
     lines.append(_stall(seen, seconds_))
     return "\n".join(lines) + "\n"
+
+
+def _are_counted(ids: list[str]) -> bool:
+    """Whether the ids are numbers one after the other, and no instants: then a restart may begin with 1 again."""
+    are_numbers = all(one.isdecimal() and len(one) <= _COUNT_DIGITS for one in ids)
+    return are_numbers and all(int(later) == int(earlier) + 1 for earlier, later in pairwise(ids))
 
 
 def _resumption(address: Address, framing: str, seen: Probe, seconds_: float) -> list[str]:

@@ -49,13 +49,14 @@ def better_sse() -> Iterator[str]:
 
 
 def test_an_event_stream_that_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of better-sse: its ids are keys and cursor, and it was seen to go on behind one."""
+    """Of better-sse: its ids are keys and cursor, it was seen to go on behind one, and it may count them anew."""
     with better_sse() as url:
         profile = made(url, tmp_path)
         assert {name: profile[name] for name in ("address", "framing", "allow_private", "resume")} == {
             "address": url, "framing": "sse", "allow_private": True, "resume": {"header": "Last-Event-ID"},
         }  # fmt: skip
-        assert not {"key", "cursor", "on_conflict"} & set(profile)
+        assert not {"key", "cursor"} & set(profile)
+        assert profile["on_conflict"] == "epoch"
         capsys.readouterr()
         assert main(["profile", "try", str(tmp_path / "seen.toml"), "--seconds", LOOK_S, "--cursor", "17"]) == 0
     shown = capsys.readouterr().out.splitlines()
