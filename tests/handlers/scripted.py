@@ -21,6 +21,7 @@ from handlers.run.ports import STORE, Ports
 from handlers.run.threads import Bell
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
+from handlers.upstream.reader import Share
 from local.simulation.tables import MemoryDynamoDB
 from local.simulation.virtual_ports import PromptPool
 from tests.handlers.aws import SECRETS
@@ -105,6 +106,7 @@ class World:
         self.served: list[str] = []
         self.steps: list[Step] = []
         self.readers: dict[str, Reader] = {}
+        self.shares: dict[str, Share] = {}
         self.bell = _Bell(self)
         self._play = play
         self._actions = deque(sorted(actions, key=lambda action: action[0]))
@@ -140,8 +142,9 @@ class World:
             act()
         self.now_ms = max(self.now_ms, until_ms)
 
-    def _open(self, stream: str, _cursor: str | None, *_more: Any) -> Reader:
+    def _open(self, stream: str, _cursor: str | None, _profile: Profile, _values: Any, share: Share) -> Reader:
         script = self._play(stream)
+        self.shares[stream] = share
         self.opened.append((stream, self.now_ms))
         self.readers[stream] = Reader(self, stream, script)
         return self.readers[stream]

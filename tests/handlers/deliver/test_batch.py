@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ class World:
         self.is_queue_open = True
         self.buried = 0
         self.targets: Sequence[Target] = (TARGET,)
+        self.problem = ""
 
     def send(self, batch: Sequence[Message]) -> Mapping[int, Refusal]:
         """What the sink answers to a batch."""
@@ -49,10 +51,16 @@ class World:
             self.letters.append(letter)
         return self.is_queue_open
 
+    def targets_of(self, _stream_id: str) -> Sequence[Target]:
+        """Where events go, unless the profile is wrong."""
+        if self.problem:
+            raise ValueError(self.problem)
+        return self.targets
+
     def run(self, records: Sequence[dict[str, Any]]) -> Result:
         """One invocation."""
         ports = Ports(
-            lambda _: self.targets,
+            self.targets_of,
             lambda _: (self.promises, self.send),
             self.dead_letter,
             lambda: self.now_ms,
@@ -214,7 +222,11 @@ def test_of_a_batch_that_is_refused_for_good_the_poison_alone_is_buried() -> Non
 
 
 def test_what_the_stream_is_about_to_forget_is_buried() -> None:
-    """After 23 hours an event that no sink took is in the dead-letter queue, with its reason; before, it waits."""
+    """After 23 hours an event that no sink took is in the dead-letter queue, with its reason; before, it waits.
+
+    DynamoDB forgets a record after 24.
+    """
+    assert GIVE_UP_MS == 23 * 3_600_000
     world = World()
     world.answer = lambda batch: dict.fromkeys(range(len(batch)), Refusal("away"))
     made = [item_record("a", event("1"), 1)]
@@ -223,6 +235,68 @@ def test_what_the_stream_is_about_to_forget_is_buried() -> None:
     world.now_ms += 1
     assert world.run(made).failed_at == ""
     assert [letter.reason for letter in world.letters] == ["not delivered in 23 hours: away"]
+
+
+def test_what_there_was_no_time_for_is_not_buried() -> None:
+    """However old it is: no sink has refused it, and the next call begins with it."""
+    world = World()
+    world.left_ms, world.now_ms = 0, NOW_MS + 2 * GIVE_UP_MS
+    made = [item_record("a", event("1"), 1)]
+    assert (world.run(made).failed_at, world.letters) == (made[0]["dynamodb"]["SequenceNumber"], [])
+    world.left_ms = 100_000
+    assert (world.run(made).failed_at, [one.key for one in world.taken]) == ("", ["1"])
+
+
+def test_what_surrounds_a_message_counts() -> None:
+    """In the size of one, and of a request: both are the sink's limits to the byte."""
+    made = [item_record("a", event(str(n), at_ms=NOW_MS + n), n) for n in range(3)]
+    size = messages(made[0], 0)[0].size_bytes
+    for most_bytes, most_message_bytes, batches, letters in (
+        (2 * (size + 20), size + 20, [["0", "1"], ["2"]], 0),
+        (2 * (size + 20) - 1, size + 20, [["0"], ["1"], ["2"]], 0),
+        (1000, size + 19, [], 3),
+    ):
+        world = World()
+        world.promises = Promises("none", 10, most_bytes, most_message_bytes, around_bytes=20)
+        world.run(made)
+        assert (world.batches, len(world.letters)) == (batches, letters)
+
+
+def test_events_of_a_wrong_profile_wait() -> None:
+    """A person mends it, and nothing was lost by then."""
+    world, made = World(), [item_record("a", event("1"), 1)]
+    world.problem = "deliver: no such sink"
+    assert (world.run(made).failed_at, world.letters) == (made[0]["dynamodb"]["SequenceNumber"], [])
+    world.problem = ""
+    assert (world.run(made).failed_at, [one.key for one in world.taken]) == ("", ["1"])
+
+
+def test_a_request_of_one_stream_has_no_other() -> None:
+    """Where the sink says so."""
+    world = World("request")
+    world.promises = replace(world.promises, is_per_stream=True)
+    world.run([item_record("ab"[n % 2], event(str(n), at_ms=NOW_MS + n), n) for n in range(4)])
+    assert world.batches == [["0", "2"], ["1", "3"]]
+
+
+def test_without_an_order_one_that_waits_stops_nothing_of_its_batch() -> None:
+    """The sink refuses the batch for good; asked about each, it takes what stands behind the one that waits."""
+    world = World("none")
+    final, away = Refusal("Malformed", is_final=True), Refusal("away")
+    world.answer = lambda batch: (
+        dict.fromkeys(range(3), final) if len(batch) > 1 else {"0": {0: away}, "1": {0: final}}.get(batch[0].key, TAKE)
+    )
+    world.run([item_record("a", event(str(n), at_ms=NOW_MS + n), n) for n in range(3)])
+    assert ([one.key for one in world.letters], [one.key for one in world.taken]) == (["1"], ["2"])
+
+
+def test_what_was_buried_beside_one_that_waits_is_not_buried_again() -> None:
+    """Lambda sends both again, and the sandbox remembers."""
+    world, made = World("none"), [item_record("a", event(str(n), at_ms=NOW_MS + n), n) for n in range(2)]
+    world.answer = lambda batch: {at: Refusal("no", is_final=one.key == "1") for at, one in enumerate(batch)}
+    for _ in range(2):
+        assert world.run(made).failed_at == made[0]["dynamodb"]["SequenceNumber"]
+    assert [letter.key for letter in world.letters] == ["1"]
 
 
 def test_an_event_that_cannot_be_buried_waits() -> None:

@@ -8,10 +8,11 @@ from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from handlers.run.group_function import HEARTBEAT_EVERY_MS, YOUNG_MS
+from handlers.run.group_function import AT_ONCE, HEARTBEAT_EVERY_MS, YOUNG_MS
 from handlers.store import typed_values
+from handlers.store.group_store import OPEN
 from tests.examples import examples
-from tests.handlers.group.world import CONTROL, EVERY_MS, LIFE_MS, LIMIT, MARGIN_MS, START_MS, World
+from tests.handlers.group.world import CONTROL, EVERY_MS, GROUP, LIFE_MS, LIMIT, MARGIN_MS, START_MS, World
 
 POLICIES = {"a": "evicts", "b": "tolerates", "c": "forbids", "d": "evicts", "e": "forbids"}
 STREAMS = [f"{policy}:{name}" for name, policy in POLICIES.items()]
@@ -378,3 +379,36 @@ def test_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
 def test_many_drawn_schedules_lose_nothing(acts: list[tuple[int, str, int]]) -> None:
     """The same, more often."""
     schedule(acts)
+
+
+def test_who_leaves_gives_its_place_back_and_who_is_away_is_counted() -> None:
+    """The next function counts the places, and a POST finds that there is one; its heartbeats say who is away."""
+    world = running()
+    world.run(20_000)
+    lease = world.groups.read()
+    assert (lease.size, lease.heartbeats["r1"].away) == (5, 0)
+    down = world.upstreams["tolerates:b"]
+    down.is_down = True
+    for link in [*down.links]:
+        down.drop(link)
+    world.leave("evicts:a")
+    world.run(20_000 + 2 * EVERY_MS)
+    assert world.groups.read().heartbeats["r1"].away == 1
+    world.start("r2")
+    world.run(20_000 + 4 * EVERY_MS)
+    assert world.groups.read().size == 4
+    places = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("#", "groups"))
+    assert places.get("Item", {}).get(f"{OPEN}{GROUP}") == {"BOOL": True}
+
+
+@pytest.mark.parametrize("is_down", [True, False])
+def test_an_opening_that_is_over_makes_room_for_the_next(is_down: bool) -> None:
+    """As many streams as may open at once, answered or refused, and one behind them: it does not wait for their age."""
+    world = World(dict.fromkeys("abcdefgh", "evicts") | {"z": "tolerates"})
+    for stream, upstream in world.upstreams.items():
+        upstream.is_down = is_down and stream != "tolerates:z"
+    world.join(*world.upstreams)
+    world.start("r1")
+    world.run(YOUNG_MS - 1)
+    assert len(world.upstreams) == AT_ONCE + 1
+    assert world.holders("tolerates:z") == ["r1"]

@@ -9,8 +9,11 @@ from handlers.connection.lease import Lease, may_open
 from handlers.group.group_lease import (
     GroupHeartbeat,
     GroupLease,
+    alive_until_ms,
     composed,
     good_until_ms,
+    is_away,
+    is_well,
     known_over,
     newer_lives,
     to_bury,
@@ -109,3 +112,26 @@ def test_a_heartbeat_answers_for_what_was_good_before() -> None:
     heartbeat = GroupHeartbeat(1, 1_000, 1_200)
     assert [good_until_ms(400, lag_ms, heartbeat) for lag_ms in (100, 700, None)] == [900, 400, 400]
     assert good_until_ms(400, 100, None) == 400
+
+
+def test_a_group_is_well_by_the_word_of_its_newest_living_function() -> None:
+    """An older or a dead one says nothing; nor is a group well that nobody keeps."""
+    older, newer = GroupHeartbeat(1, 0, 100, away=1), GroupHeartbeat(2, 0, 50)
+    group = GroupLease(heartbeats={"r1": older, "r2": newer})
+    assert [is_well(group, now_ms) for now_ms in (49, 50, 100)] == [True, False, False]
+    assert not is_well(GroupLease(heartbeats={"r1": newer, "r2": replace(older, token=3)}), 0)
+
+
+def test_a_group_surely_lived_until_its_last_heartbeat_runs_out() -> None:
+    """One that was ended lived until it was sent."""
+    ended, alive = GroupHeartbeat(1, 80, 100, is_ended=True), GroupHeartbeat(2, 60, 90)
+    groups = [GroupLease(heartbeats=some) for some in ({}, {"r1": ended}, {"r1": ended, "r2": alive})]
+    assert [alive_until_ms(group) for group in groups] == [0, 80, 90]
+
+
+def test_nobody_is_away_whom_somebody_has_stopped() -> None:
+    """Of others the connection must be open, and its lease must last."""
+    lease = Lease(fence=7, connected_token=7, expires_at_ms=100)
+    assert [is_away(lease, now_ms) for now_ms in (99, 100)] == [False, True]
+    assert is_away(replace(lease, released_token=7), 99)
+    assert not is_away(replace(lease, released_token=7, stop=True), 99)

@@ -86,3 +86,18 @@ def test_nobody_looks_where_the_next_heartbeat_is_as_near(every_ms: int, heartbe
     """Nor beside a newer function, for whoever joins is that one's."""
     group_tasks = begun(every_ms, GroupLease(2, "E", version=3, heartbeats=heartbeats))
     assert asked(group_tasks, min(every_ms, OFTEN_MS)) == HEARTBEAT
+
+
+def test_what_the_store_refuses_is_asked_for_again_after_a_pause() -> None:
+    """A heartbeat too: the store has answered nobody."""
+    group_tasks = begun()
+    assert group_tasks.next(EVERY_MS) == HEARTBEAT
+    group_tasks.answered(EVERY_MS + 5, None)
+    assert asked(group_tasks, EVERY_MS + 5 + OFTEN_MS) == HEARTBEAT
+
+
+def test_a_heartbeat_comes_before_the_place_of_who_is_over() -> None:
+    """A function that is late with it counts as dead."""
+    group_tasks = begun()
+    group_tasks.over("a")
+    assert group_tasks.next(EVERY_MS) == HEARTBEAT

@@ -1,6 +1,7 @@
 """Many streams kept by one function: each has its own next step, whatever becomes of the others."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,7 @@ class Group(World):
     """A function whose streams' upstreams play scripts; `kept_until` is until when a stream is to be kept."""
 
     lot = 0.5
+    profile = PROFILE
 
     def __init__(self, **openings: list[Script]) -> None:
         self.tables = MemoryDynamoDB("events", "control")
@@ -52,8 +54,8 @@ class Group(World):
         for name in openings:
             who = Invocation(f"demo:{name}", "A", "", "r1", LIFE_MS, 2_000, 1_000, 2_000, overlap_max_ms=0)
             keeps: Keeps = lambda now_ms, name=name: now_ms < self.kept_until.get(name, 10**12)  # type: ignore[misc]  # noqa: E731
-            steps = kept(PROFILE, who, 0, DELAYS, keeps, self.draw)
-            self.performer.begin(PROFILE, who, steps, self.requests(PROFILE, who))
+            steps = kept(self.profile, who, 0, DELAYS, keeps, self.draw)
+            self.performer.begin(self.profile, who, steps, self.requests(self.profile, who))
 
     def _plays(self, stream: str) -> Script:
         script = next(self.openings[stream.removeprefix("demo:")], None)
@@ -126,6 +128,34 @@ def test_failures_in_a_row_rest_ever_longer() -> None:
     times = group.opened_ms("a")
     rests = [after - before for before, after in itertools.pairwise(times)]
     assert rests[:6] == [500, 1_000, 2_000, 2_500, 5_500, 500]
+
+
+def test_a_rest_holds_up_the_end_of_a_function_for_a_second_at_most() -> None:
+    """However long it is: this one lasts from 6 s to 11.5 s, and a newer function comes at 7 s."""
+    refused: Script = [(0, Closed("refused"))]
+    group = Group(a=[refused] * 9)
+    group.kept_until["a"] = 7_000
+    assert next_step_of(group.keep()["a"]) == (NextStep.AGAIN, "StreamDropped")
+    assert 7_000 <= group.now_ms <= 8_000
+
+
+def test_another_error_begins_a_row_of_its_own() -> None:
+    """Half of what the first of its kind rests: the stage's delay after a 429, whatever failed before."""
+    refused: Script = [(0, Closed("refused"))]
+    group = Group(a=[refused, refused, [(0, Opened(429))], refused, STAYS])
+    group.keep(30_000)
+    rests = [after - before for before, after in itertools.pairwise(group.opened_ms("a"))]
+    assert rests == [500, 1_000, 500 * DELAYS.throttle_delay_s, 500]
+
+
+def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
+    """Any other has expired then."""
+
+    class Hot(Group):
+        profile = replace(PROFILE, standby="hot")
+
+    ends = [group(a=[STAYS]).keep()["a"] for group in (Hot, Group)]
+    assert [next_step_of(end)[0] for end in ends] == [NextStep.STANDBY, NextStep.EXPIRED]
 
 
 def test_a_defect_ends_one_connection() -> None:

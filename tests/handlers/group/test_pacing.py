@@ -15,6 +15,7 @@ def test_a_slow_upstream_holds_nobody_up() -> None:
     pacing.done("a")
     assert pacing.due_ms(200) is None
     pacing.begins("c", 200)
+    assert pacing.due_ms(200) == 1_000
     assert [pacing.may_begin(now_ms) for now_ms in (999, 1_000)] == [False, True]
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,11 +89,13 @@ def test_an_empty_group_is_ended_at_the_version_of_its_reading() -> None:
     assert end(one, 6) == "stopped"
 
 
-def test_who_is_over_is_begun_again_only_if_it_joins_anew() -> None:
-    """The same membership says nothing new."""
+@pytest.mark.parametrize("what", [NextStep.OVER, NextStep.UNREAD])
+def test_who_is_over_is_begun_again_only_if_it_joins_anew(what: NextStep) -> None:
+    """The same membership says nothing new; and who waits for its profile asks for it anew."""
     one = roster("a")
     one.begins("a")
-    one.ended("a", NextStep.OVER)
+    assert one.removes("a") is None
+    one.ended("a", what)
     one.listed(4, {"a": "1"})
     assert one.to_open(0) == []
     one.listed(4, {"a": "2"})
@@ -150,6 +153,50 @@ def test_a_group_that_another_execution_has_is_left() -> None:
     one = roster("a")
     one.sees(replace(NEWER, execution="E2"), 5)
     assert end(one, 5) == "superseded"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        NEWER,
+        replace(LEASE, stop=True),
+        replace(LEASE, execution="E2"),
+        replace(LEASE, heartbeats={"r1": replace(ALIVE["r1"], is_ended=True)}),
+    ],
+    ids=["newer", "stop", "superseded", "ended"],
+)
+def test_a_function_that_does_not_go_on_connects_nothing_again(seen: GroupLease) -> None:
+    """Whatever the reason: neither what runs nor what waits, and it ends no group."""
+    one = roster("a", "b")
+    one.begins("a")
+    one.sees(seen, 5)
+    assert (one.keeps("a"), one.to_open(5)) == (False, [])
+    empty = roster(lease=seen)
+    assert empty.empty_version is None
+
+
+def test_who_leaves_is_forgotten() -> None:
+    """What rests at once, what runs with its end; neither is connected again."""
+    one = roster("a", "b")
+    one.begins("a")
+    one.listed(5, {})
+    assert (len(one), one.keeps("a")) == (1, False)
+    one.ended("a", NextStep.AGAIN)
+    assert (len(one), one.running) == (0, [])
+
+
+def test_nothing_begins_from_its_last_instant_on() -> None:
+    """Its successor is on its way."""
+    assert [roster("a").to_open(now_ms) for now_ms in (LAST_MS - 1, LAST_MS)] == [["a"], []]
+
+
+def test_what_a_newer_function_has_claimed_is_not_wanted_when_that_has_died() -> None:
+    """It has the greater token: no claim of this function would be granted."""
+    one = roster("a")
+    one.begins("a")
+    one.ended("a", NextStep.RELIEVED)
+    one.sees(replace(NEWER, heartbeats=ALIVE), 5)
+    assert one.to_open(5) == []
 
 
 ACTS = st.one_of(

@@ -14,6 +14,7 @@ from handlers.connection.steps import Answer, Await, Invocation, Pause, ReadSecr
 from handlers.profile.parse import parse
 from handlers.run.performer import Performer
 from handlers.run.threads import Answered
+from handlers.upstream.reader import INBOX_BYTES
 from local.simulation.shared_tasks import store_on
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.scripted import Script, World
@@ -95,6 +96,18 @@ def test_what_one_raises_reaches_no_other() -> None:
     ended = {stream: str(end) for stream, end in streams.performer.ended()}
     assert ended == {"demo:a": "a defect", "demo:b": "demo:b cannot be opened"}
     assert streams.performer.due_ms == 100
+
+
+def test_many_streams_share_what_may_wait_unread() -> None:
+    """Each has its part of what one stream alone may have, and is read in smaller pieces."""
+    shares = []
+    for streams in (Streams(), Streams(is_alone=True)):
+        streams.begin("demo:a", [Open(None)])
+        while streams.performer.turn(set()):
+            pass
+        shares.append(streams.shares["demo:a"])
+    assert [share.inbox_bytes for share in shares] == [INBOX_BYTES // 4, INBOX_BYTES]
+    assert shares[0].chunk_bytes < shares[1].chunk_bytes
 
 
 def test_pauses_and_waits_name_the_next_instant() -> None:

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handlers.framing.events import StreamEvent
 from handlers.segments.known import HASH_BYTES, KnownKeys, key_hash
 
 
@@ -43,6 +44,12 @@ def test_what_is_read_back_is_older() -> None:
     assert known(of, 1, 2, 3) == [1, 2, 3]
     of.forget(25)
     assert known(of, 1, 2, 3) == [1, 3]
+
+
+def test_of_two_under_one_key_the_first_is_new() -> None:
+    """It came first, and the other is one of the same key."""
+    first, second = (StreamEvent("7", data, None, None, None, 0) for data in ("a", "b"))
+    assert list(KnownKeys().unknown([first, second]).values()) == [first]
 
 
 def test_memory_is_bounded() -> None:

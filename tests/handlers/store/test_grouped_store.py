@@ -13,7 +13,7 @@ from handlers.group.group_lease import GroupHeartbeat, GroupLease
 from handlers.segments.appending import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
-from handlers.store.control_writes import mark
+from handlers.store.control_writes import Change, mark
 from handlers.store.group_store import GroupStore, live_of_member
 from handlers.store.grouped_store import GroupedStore
 from handlers.store.known_streams import GroupFunction
@@ -275,3 +275,27 @@ def test_a_stream_that_has_joined_anew_is_not_let_go(client: Client, group: str,
     client.put_item(TableName=CONTROL, Item=record(client) | {"group": {"S": group}, "joined": {"S": "2"}})
     assert store.lets_go(STREAM, "1", "StreamEnded", "stopped") == anew
     assert (record(client)["group"], "ending" in record(client)) == ({"S": group}, False)
+
+
+def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> None:
+    """And nobody ends one that has sent another since it was read."""
+    groups = GroupStore(client, CONTROL, GROUP)
+    first, later, last = (GroupHeartbeat(1, NOW_MS + at_ms, NOW_MS + 8_000 + at_ms) for at_ms in (0, 2_000, 4_000))
+    groups.first_heartbeat(REQUEST, EXECUTION, first)
+    assert groups.heartbeat(REQUEST, later, GroupLease())[0]
+    assert not groups.mark_ended(REQUEST, first)[0]
+    assert groups.mark_ended(REQUEST, later)[0]
+    is_done, lease = groups.heartbeat(REQUEST, last, GroupLease())
+    assert (is_done, lease.heartbeats) == (False, {REQUEST: replace(later, is_ended=True)})
+
+
+def test_what_a_function_may_not_keep_for_later_is_written_at_once(client: Client) -> None:
+    """That a stream is behind, for which no heartbeat answers any more; and a rest, which others are to obey."""
+    store = connected(client)
+    behind = {"live": {"M": shown()["live"]["M"] | {"seen_ms": typed_values.number(NOW_MS - 5_000)}}}
+    store.heartbeat(STREAM, 1, NOW_MS + 60_000, behind)
+    assert "lag_ms" not in record(client)["live"]["M"]
+    store = connected(client)
+    rest = Change("attribute_not_exists(#retry_at)", {"retry_at": {"S": "later"}}, {})
+    store.heartbeat(STREAM, 2, NOW_MS + 60_000, shown(), rest)
+    assert record(client).get("retry_at") == {"S": "later"}

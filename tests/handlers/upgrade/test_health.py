@@ -97,6 +97,9 @@ def test_one_stream_in_fifty_may_be_worse_by_chance() -> None:
 def test_a_wave_that_falls_silent_is_worse_and_one_stream_among_many_is_not() -> None:
     """Where nothing comes either, most of those that had events must be without."""
     silent = replace(after(frames=0, kept=0), asked_ms=900_000)
+    # Of nine events that would have come none may come by chance.
+    rare = replace(silent, before=replace(BEFORE, kept=90))
+    assert judged([rare, rare], LIMITS).state is State.WELL
     assert judged([silent, WATCHED, WATCHED], LIMITS).state is State.WELL
     verdict = judged([silent, silent, WATCHED], LIMITS)
     assert (verdict.state, verdict.reasons) == (
@@ -122,5 +125,8 @@ def test_those_that_went_back_must_be_connected_again() -> None:
     gone = replace(WELL, has_handed_over=False)
     assert back([WELL, replace(gone, was_away=True), replace(gone, is_ours=False)], LIMITS).state is State.WELL
     assert back([gone], LIMITS).state is State.WAITING
+    away = replace(WELL, away_ms=1)
+    assert back([away], LIMITS).reasons == {"demo:1": "it is not connected again"}
+    assert back([replace(away, asked_ms=71_000)], LIMITS).state is State.WORSE
     late = back([WELL, replace(gone, asked_ms=71_000)], LIMITS)
     assert (late.state, late.reasons) == (State.WORSE, {"demo:1": "it is not handed over again"})

@@ -1,6 +1,9 @@
 """Upgrades of a stage in virtual time: its machine, its steps and its records, with the services' failures."""
 
+from typing import Any
+
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -217,3 +220,15 @@ def test_whatever_fails_an_upgrade_ends_as_it_says(
     check(world, end)
     # A bad version is never promoted while a stream shows that it is bad.
     assert not (end == "Success" and bad and not stops)
+
+
+def test_a_version_is_what_streams_run_once_the_alias_names_it() -> None:
+    """Where the alias cannot be moved the definition of before stays the one to go back to."""
+
+    class Stuck(World):
+        def _update_alias(self, **_: Any) -> Any:
+            raise ClientError({"Error": {"Code": "ResourceConflictException"}}, "UpdateAlias")
+
+    world = Stuck(IDS)
+    assert world.upgrade()[0] != "Success"
+    assert world.records.read().definition == f"{MACHINE}:1"
