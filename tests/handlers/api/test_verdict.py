@@ -160,12 +160,14 @@ def test_a_percentage_is_rounded_down() -> None:
     assert [percent(*one) for one in ((3, 1), (10**12, 1), (7, 0), (0, 0))] == [66.6666, 99.9999, 100.0, 100.0]
 
 
-# One connection after the other, on two lanes: how long after the one before it opened, and for how long it lasted.
+# One connection after the other, on two lanes: how long after the one before it opened, for how long it lasted, after
+# how long it would have caught up (None: it asked for nothing), and for how long it was silent at its end.
 steps = st.lists(
-    st.tuples(st.integers(0, 400), st.integers(0, 400), st.booleans(), st.sampled_from(["reset", "taken_over"])),
+    st.tuples(st.integers(0, 400), st.integers(0, 400), st.none() | st.integers(0, 500), st.integers(0, 300)),
     min_size=1,
     max_size=6,
 )
+Steps = list[tuple[int, int, int | None, int]]
 losses = st.lists(st.tuples(st.integers(0, 2_000), st.integers(0, 300), st.none() | st.integers(0, 9)), max_size=3)
 
 
@@ -184,14 +186,16 @@ def figures(rows: list[Connection], gaps: list[Gap], now_ms: int, **lease: Any) 
     return found.as_json()
 
 
-def drawn(given_steps: list[tuple[int, int, bool, str]], is_open: bool) -> tuple[list[Connection], int]:
+def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
     """The connections, the last of which is open or has ended, and an instant after all that."""
     rows, opened_ms, until_ms = list[Connection](), 1_000, 0
-    for fence, (after_ms, lasted_ms, resumes, ended_by) in enumerate(given_steps, 1):
+    for fence, (after_ms, lasted_ms, behind_ms, silent_ms) in enumerate(given_steps, 1):
         opened_ms += after_ms
         closed_ms = opened_ms + lasted_ms
-        since_ms = until_ms if resumes and until_ms else None
-        rows.append(connection(fence, "AB"[fence % 2], opened_ms, closed_ms, ended_by=ended_by, since_ms=since_ms))
+        asked: dict[str, Any] = {"heard_ms": max(opened_ms, closed_ms - silent_ms)}
+        if behind_ms is not None and until_ms:
+            asked |= {"since_ms": until_ms, "live_ms": opened_ms + behind_ms}
+        rows.append(connection(fence, "AB"[fence % 2], opened_ms, closed_ms, ended_by="reset", **asked))
         until_ms = max(until_ms, closed_ms)
     if is_open:
         rows[-1] = replace(rows[-1], closed_ms=None, ended_by="", seen_ms=until_ms + 50)
@@ -201,7 +205,7 @@ def drawn(given_steps: list[tuple[int, int, bool, str]], is_open: bool) -> tuple
 @settings(max_examples=examples(300))
 @given(steps, losses, st.booleans())
 def test_the_three_figures_agree_with_what_they_are_made_of(
-    given_steps: list[tuple[int, int, bool, str]], given_losses: list[tuple[int, int, int | None]], is_open: bool
+    given_steps: Steps, given_losses: list[tuple[int, int, int | None]], is_open: bool
 ) -> None:
     """Counted a millisecond at a time; complete and missing are the whole, and only a whole is 100."""
     rows, now_ms = drawn(given_steps, is_open)
@@ -228,7 +232,7 @@ def test_the_three_figures_agree_with_what_they_are_made_of(
 @settings(max_examples=examples(300))
 @given(steps, st.booleans(), st.integers(1, 10**9), st.integers(1, 10**9))
 def test_a_stop_and_the_next_start_change_no_history(
-    given_steps: list[tuple[int, int, bool, str]], is_open: bool, later_ms: int, start_ms: int
+    given_steps: Steps, is_open: bool, later_ms: int, start_ms: int
 ) -> None:
     """The figures of a moment before are those of any time after, until a connection begins a new count."""
     rows, now_ms = drawn(given_steps, is_open)
