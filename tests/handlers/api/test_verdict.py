@@ -202,6 +202,24 @@ def drawn(given_steps: Steps, is_open: bool) -> tuple[list[Connection], int]:
     return rows, until_ms + 50
 
 
+def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() -> None:
+    """It sends what came in the two seconds between: 61 % connected and nothing missing, before a stop and after."""
+    times = [(5_000 * number, 5_000 * number + 3_000) for number in range(1, 26)]
+    rows = [
+        connection(fence, "A", opened_ms, closed_ms, ended_by="ended_by_upstream", heard_ms=closed_ms, reach_ms=600_000)
+        for fence, (opened_ms, closed_ms) in enumerate(times, 1)
+    ]
+    asked = [replace(one, since_ms=(one.opened_ms or 0) - 2_000, live_ms=(one.opened_ms or 0) + 2_000) for one in rows]
+    rows, now_ms = [rows[0], *asked[1:]], times[-1][1]
+    for last, lease in (
+        (replace(rows[-1], closed_ms=None, ended_by=""), {}),
+        (replace(rows[-1], ended_by="stopped"), {"stop": True, "stop_at_ms": now_ms}),
+    ):
+        known = figures([*rows[:-1], last], [], now_ms, **lease)
+        assert (known["connected_percent"], known["complete_percent"]) == (60.9756, 100.0)
+        assert known["missing"] == {"intervals": 0, "seconds": 0.0, "events": 0}
+
+
 @settings(max_examples=examples(300))
 @given(steps, losses, st.booleans())
 def test_the_three_figures_agree_with_what_they_are_made_of(
