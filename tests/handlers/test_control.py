@@ -501,7 +501,7 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
     assert [(one["status"], one["verdict"]) for one in first["streams"]] == [("running", "Connected.")] * 3
     assert list(rest["streams"][0]) == [
         *("stream", "status", "verdict", "since_at", "reason", "execution", "generation", "fence", "started_at"),
-        *("stop_requested_at", "ended_at", "holder", "last_error"),
+        *("stop_requested_at", "ended_at", "holder", "last_event_at", "ids_restarted_at", "last_error"),
     ]
 
 

@@ -98,8 +98,11 @@ def block(number: int, id_: str = "", name: str = "", data: str = "") -> bytes:
         (block(1), {"key": "hash"}),
         (
             b"".join(block(n, id_=f"{n}") + block(n, name="ping", data="now") for n in range(4)),
-            {"heartbeat": {"event": "ping"}},
+            {"on_conflict": "epoch", "heartbeat": {"event": "ping"}},
         ),
+        # Instants are no count, nor is what leaves numbers out.
+        (b"".join(block(n, id_=f"{n + 10**9}") for n in range(4)), {}),
+        (b"".join(block(n, id_=f"{n * n}") for n in range(4)), {}),
         (b": nothing yet\n\n", {}),
     ],
 )
