@@ -5,9 +5,9 @@ import { clock, counted, dollars, length, number } from './words.js';
 
 const OVER_MS = 10_000;
 const NAMES = [
-  ['rate', 'Events a second'], ['stored', 'Stored'], ['duplicates', 'Duplicates turned away'],
-  ['letters', 'Dead-lettered'], ['connected', 'Connected'], ['complete', 'Complete'], ['missing', 'Missing'],
-  ['cursor', 'Cursor'], ['cost', 'Cost so far'],
+  ['connected', 'Connected'], ['complete', 'Complete'], ['missing', 'Missing'], ['rate', 'Events a second'],
+  ['stored', 'Stored'], ['duplicates', 'Duplicates turned away'], ['letters', 'Dead-lettered'], ['cursor', 'Cursor'],
+  ['cost', 'Cost so far'],
 ];
 
 /** The part: `show` takes a status and a timeline, `showCost` the cost. */
@@ -30,7 +30,7 @@ export function figuresPart() {
     const delivered = gaps.filter((gap) => gap.state === 'delivered').length;
     const lost = missing.events === null ? 'nobody knows how many events' : counted(missing.events, 'event');
     put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
-    put('complete', share(complete), `${counted(gaps.length, 'gap')}, ${number(delivered)} delivered later`);
+    put('complete', share(complete), gaps.length ? `${counted(gaps.length, 'gap')}, ${number(delivered)} delivered later` : 'no gap');
     put('missing', missing.intervals ? counted(missing.intervals, 'gap') : 'nothing',
       missing.intervals ? `${length(missing.seconds * 1000)}; ${lost}` : '');
   }
