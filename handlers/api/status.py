@@ -55,7 +55,7 @@ def answer(
     # The status is that of a lease without what cannot be read.
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
     unwell = status_words.unwell(status, connections, records)
-    trouble = damage or _stuck_words(stuck) or ("" if is_brief else unwell)
+    trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
     since_ms, standing = _standing(status, connections, covered, trouble, is_brief=is_brief)
     return {
         "stream": stream_id,

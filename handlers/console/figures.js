@@ -38,10 +38,10 @@ export function figuresPart() {
   return {
     node: element('section', { class: 'card', 'aria-label': 'Figures' }, list),
 
-    show({ counts, coverage, cursor }, timeline) {
+    show({ counts, coverage, cursor, pace, last_event_at: lastAt }, timeline) {
       const atLeast = counts.at_least ? 'at least; ' : '';
       const perSecond = rate(timeline);
-      put('rate', perSecond === null ? '–' : perSecond.toFixed(perSecond < 100 ? 1 : 0), 'the last 10 s');
+      put('rate', perSecond === null ? '–' : perSecond.toFixed(perSecond < 100 ? 1 : 0), paceOf(lastAt, pace));
       put('stored', number(counts.stored), `${atLeast}${counted(counts.connections, 'connection')}`);
       put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
       put('letters', number(counts.dead_lettered));
@@ -55,6 +55,12 @@ export function figuresPart() {
       put('cost', dollars(usd), `${share}; as AWS bills the stage ${rates.stage} in ${rates.region}`);
     },
   };
+}
+
+/** When the last new event came, and how often one usually does. */
+function paceOf(lastAt, { usual_every_ms: usual }) {
+  const often = usual === null ? '' : `, usually one every ${length(usual)}`;
+  return lastAt ? `the last 10 s; the last new one at ${clock(lastAt)}${often}` : 'the last 10 s';
 }
 
 /** Events stored a second, from how the connections' counts grow; null before that is known. */

@@ -130,6 +130,7 @@ function update(node, one) {
   text(since, clock(one.since_at ?? one.started_at));
   text(lane, one.holder?.lane ?? '–');
   text(verdict, one.verdict);
+  verdict.title = one.last_event_at ? `The last new event came at ${clock(one.last_event_at)}` : '';
 }
 
 /** Shows a status as its mark and its word. */
