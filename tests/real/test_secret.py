@@ -48,7 +48,7 @@ def test_a_local_function_sends_a_secret_and_shows_it_nowhere(local_run: LocalRu
     assert until(lambda: service.execution(arn)["status"] != "RUNNING", 30)
     steps, queues = service.aws("stepfunctions"), service.aws("sqs")
     messages = [
-        queues.receive_message(QueueUrl=address, MaxNumberOfMessages=10).get("Messages", [])
+        queues.receive_message(QueueUrl=address, MaxNumberOfMessages=10, VisibilityTimeout=0).get("Messages", [])
         for address in queues.list_queues()["QueueUrls"]
     ]
     assert any(messages)
