@@ -38,9 +38,12 @@ def check(world: World, *streams: str) -> None:
 
 
 def test_one_function_keeps_all_its_streams() -> None:
-    """It opens them a few at a time, and all are stored."""
+    """It opens them a few at a time, and all are stored; each record says after how long a silence it would end."""
     world = running()
     world.run(20_000)
+    leases = [typed_values.key(stream, "lease") for stream in STREAMS]
+    records = [world.tables.get_item(TableName=CONTROL, Key=key)["Item"]["live"]["M"] for key in leases]
+    assert all(typed_values.count(live, "silent_ms") for live in records)
     assert [world.holders(stream) for stream in STREAMS] == [["r1"]] * 5
     check(world)
 

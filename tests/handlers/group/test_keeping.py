@@ -148,6 +148,14 @@ def test_another_error_begins_a_row_of_its_own() -> None:
     assert rests == [500, 1_000, 500 * DELAYS.throttle_delay_s, 500]
 
 
+def test_a_defect_closes_what_is_open() -> None:
+    """A chunk that is none: the manager raises, and its upstream would count the connection for ever."""
+    broken: Script = [(10, Opened(200)), (20, "no chunk")]  # type: ignore[list-item]
+    group = Group(a=[broken, STAYS])
+    group.keep(25)
+    assert group.readers["demo:a"].is_closed
+
+
 def test_one_with_a_hot_standby_is_needed_again_at_its_deadline() -> None:
     """Any other has expired then."""
 

@@ -14,8 +14,8 @@ from handlers.segments.appending import Cursor
 from handlers.store import control_record, ledger_records, typed_values
 from handlers.store.control_record import cursor, to_record
 from handlers.store.control_writes import Change, mark
-from handlers.store.group_store import GroupStore, live_of_member
-from handlers.store.grouped_store import GroupedStore
+from handlers.store.group_store import FORGOTTEN_MS, GroupStore, live_of_member
+from handlers.store.grouped_store import NEWER, GroupedStore
 from handlers.store.known_streams import GroupFunction
 from local.simulation.tables import MemoryDynamoDB
 from tests.handlers.aws import Client, answer_is_lost, never_arrives, passes
@@ -43,11 +43,11 @@ def client() -> Client:
     return Client(tables, "update_item")
 
 
-def store_of(client: Client, now_ms: int = NOW_MS) -> GroupedStore:
-    """The store of a function that heartbeats."""
+def store_of(client: Client, now_ms: int = NOW_MS, clock_ms: Callable[[], int] | None = None) -> GroupedStore:
+    """The store of a function that heartbeats, at one instant or by a clock."""
     who = GroupFunction(GROUP, 1, REQUEST, EXECUTION, NOW_MS + 60_000, 8_000)
     names = {"events_table": "events", "control_table": CONTROL, "dead_letter_queue_url": ""}
-    store = GroupedStore(client, lambda: None, who, lambda: now_ms, sleep=lambda _s: None, **names)
+    store = GroupedStore(client, lambda: None, who, clock_ms or (lambda: now_ms), sleep=lambda _s: None, **names)
     store.stalls[STREAM] = 30_000
     store.lease = GroupLease(1, EXECUTION, heartbeats={REQUEST: GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)})
     return store
@@ -290,8 +290,10 @@ def test_a_function_that_is_ended_sends_no_heartbeat_again(client: Client) -> No
 
 
 def test_what_a_function_may_not_keep_for_later_is_written_at_once(client: Client) -> None:
-    """That a stream is behind, for which no heartbeat answers any more; and a rest, which others are to obey."""
+    """A first cursor; that a stream is behind, for which no heartbeat answers any more; a rest, which others obey."""
     store = connected(client)
+    store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor("7", 1, NOW_MS))
+    assert record(client).get("cursor") == {"S": "7"}
     behind = {"live": {"M": shown()["live"]["M"] | {"seen_ms": typed_values.number(NOW_MS - 5_000)}}}
     store.heartbeat(STREAM, 1, NOW_MS + 60_000, behind)
     assert "lag_ms" not in record(client)["live"]["M"]
@@ -299,3 +301,65 @@ def test_what_a_function_may_not_keep_for_later_is_written_at_once(client: Clien
     rest = Change("attribute_not_exists(#retry_at)", {"retry_at": {"S": "later"}}, {})
     store.heartbeat(STREAM, 2, NOW_MS + 60_000, shown(), rest)
     assert record(client).get("retry_at") == {"S": "later"}
+
+
+def test_what_a_function_knows_holds_for_as_long_as_its_heartbeats_do(client: Client) -> None:
+    """From a quarter of their time before they run out it reads each lease; none says more than the lag of a stream."""
+    now_ms = NOW_MS
+    store = store_of(client, clock_ms=lambda: now_ms)
+    store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+    client.put_item(TableName=CONTROL, Item=record(client) | {"stop": {"BOOL": True}})
+    stops, heartbeats = [], []
+    for now_ms in (NOW_MS + 5_999, NOW_MS + 6_000, NOW_MS + 8_001):  # noqa: B007  # the clock reads it
+        stops.append(store.read_lease(STREAM).stop)
+        heartbeats.append(store.heartbeat_at_ms() - NOW_MS)
+    assert (stops, heartbeats) == ([False, True, True], [5_999, 6_000, 8_000])
+
+
+def test_a_stream_that_a_newer_function_has_claimed_is_its_own(client: Client) -> None:
+    """The older one's connection ends as superseded, whatever execution both are of."""
+    client.put_item(TableName=CONTROL, Item=record(client) | {"group_fence": {"N": "2"}})
+    reply = store_of(client).claim(STREAM, execution=EXECUTION, holder=f"B/{REQUEST}")
+    assert (reply.is_done, reply.record.lease.execution) == (False, NEWER)
+
+
+def test_a_log_s_events_may_wait_beside_the_lag_of_the_heartbeats(client: Client) -> None:
+    """The record says by how much more the stream may be behind."""
+    store = store_of(client)
+    store.lags[STREAM] = 500
+    store.mark_connected(STREAM, claim(store), NOW_MS + 60_000, request_id=REQUEST, shown=shown())
+    assert record(client)["live"]["M"]["lag_ms"] == {"N": "8500"}
+
+
+def test_a_group_ends_at_the_version_at_which_nobody_is_a_member(client: Client) -> None:
+    """Somebody may have joined since, and then it goes on."""
+    groups = GroupStore(client, CONTROL, GROUP)
+    assert [groups.changed().version for _ in range(2)] == [1, 2]
+    assert [groups.ends(EXECUTION, version)[0] for version in (1, 2)] == [False, True]
+
+
+def test_the_heartbeats_of_functions_long_gone_are_removed(client: Client) -> None:
+    """Their limit has passed a minute ago, so no connection of theirs is open; the item would grow for ever."""
+    groups, old = GroupStore(client, CONTROL, GROUP), GroupHeartbeat(1, NOW_MS, NOW_MS + 8_000)
+    for request_id in ("r0", REQUEST):
+        groups.first_heartbeat(request_id, EXECUTION, old)
+    left = []
+    for after_ms in (FORGOTTEN_MS, FORGOTTEN_MS + 1):
+        beat = replace(old, at_ms=NOW_MS + after_ms, until_ms=NOW_MS + after_ms + 8_000)
+        left.append(sorted(groups.heartbeat(REQUEST, beat, groups.read())[1].heartbeats))
+    assert left == [["r0", REQUEST], [REQUEST]]
+
+
+def test_all_members_are_read_however_many_pages_they_fill() -> None:
+    """DynamoDB answers a megabyte at a time."""
+
+    class Pages(MemoryDynamoDB):
+        def query(self, *, ExclusiveStartKey: Any = None, **asked: Any) -> dict[str, Any]:
+            items = super().query(**asked)["Items"]
+            left = [item for item in items if ExclusiveStartKey is None or item["SK"]["S"] > ExclusiveStartKey]
+            return {"Items": left[:1]} | ({"LastEvaluatedKey": left[0]["SK"]["S"]} if len(left) > 1 else {})
+
+    groups = GroupStore(Pages("events", CONTROL), CONTROL, GROUP)
+    for stream in "abc":
+        groups.joins(stream, "1")
+    assert groups.members() == dict.fromkeys("abc", "1")
