@@ -363,3 +363,43 @@ def test_all_members_are_read_however_many_pages_they_fill() -> None:
     for stream in "abc":
         groups.joins(stream, "1")
     assert groups.members() == dict.fromkeys("abc", "1")
+
+
+def test_what_waits_goes_with_its_own_connection(client: Client) -> None:
+    """The release writes it; what had no release is not written in the name of the next connection."""
+    store = connected(client)
+    for number in ("7", "8"):
+        store.heartbeat(STREAM, 1, NOW_MS + 60_000, shown() | cursor(number, 1, NOW_MS))
+    assert record(client)["cursor"] == {"S": "7"}
+    store.release(STREAM, claim(store), shown())
+    assert record(client)["cursor"] == {"S": "7"}
+    store = connected(client)
+    store.heartbeat(STREAM, 3, NOW_MS + 60_000, shown() | cursor("9", 3, NOW_MS))
+    store.release(STREAM, 3, shown())
+    assert record(client)["cursor"] == {"S": "9"}
+
+
+def test_what_was_read_before_changes_nothing(client: Client) -> None:
+    """Neither a counter goes back nor a stop, unless the stream has joined anew."""
+    before = record(client)
+    store = connected(client)
+    after = record(client)
+    assert (store.refreshed([before]), store.known(STREAM).connected_token) == ([], 1)
+    stops = []
+    for item in (after | {"stop": {"BOOL": True}}, after, after | {"joined": {"S": "2"}}):
+        store.refreshed([item])
+        stops.append(store.stops(STREAM))
+    assert stops == [True, True, False]
+
+
+def test_places_are_counted_and_left_as_they_were_read(client: Client) -> None:
+    """Not where somebody has joined since: a later reading counts, and who joined anew keeps the place."""
+    groups = GroupStore(client, CONTROL, GROUP)
+    version = groups.changed().version
+    for at, size in ((version - 1, 9), (version, 3), (version + 1, 7)):
+        groups.counted(at, size, frees=False)
+    assert groups.read().size == 3
+    for joined in ("1", "2"):
+        groups.joins("a", joined)
+    assert (groups.leaves("a", "1", NOW_MS), groups.members()) == (False, {"a": "2"})
+    assert (groups.leaves("a", "2", NOW_MS), groups.members()) == (True, {})

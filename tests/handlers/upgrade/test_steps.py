@@ -1,5 +1,6 @@
 """Upgrades of a stage in virtual time: its machine, its steps and its records, with the services' failures."""
 
+import io
 from typing import Any
 
 import pytest
@@ -232,3 +233,21 @@ def test_a_version_is_what_streams_run_once_the_alias_names_it() -> None:
     world = Stuck(IDS)
     assert world.upgrade()[0] != "Success"
     assert world.records.read().definition == f"{MACHINE}:1"
+
+
+def test_nothing_is_touched_where_another_upgrade_runs_or_the_version_does_not_start() -> None:
+    """The cause says which."""
+
+    class Busy(World):
+        def _describe_execution(self, *, executionArn: str) -> Any:
+            return {"status": "RUNNING" if executionArn.endswith("other") else "SUCCEEDED"}
+
+    class Dead(World):
+        def _invoke(self, **_: Any) -> Any:
+            return {"Payload": io.BytesIO(b'{"errorType": "Runtime.ImportModuleError", "errorMessage": "no module"}')}
+
+    busy, dead = Busy(IDS), Dead(IDS)
+    assert busy.records.begin("arn:other", "")
+    for world, cause in ((busy, "Another upgrade runs"), (dead, "ersion 2 does not start")):
+        end = world.upgrade()
+        assert (end[0], cause in end[1], marks(world), world.alias) == ("FailureClean", True, [], "1"), end

@@ -176,7 +176,8 @@ class World:
         except Killed:
             raise TaskFailure("Sandbox.Timedout", "killed") from None
         except Exception as problem:
-            raise TaskFailure(type(problem).__name__, str(problem)) from None
+            cause = {"errorMessage": str(problem), "errorType": type(problem).__name__}
+            raise TaskFailure(cause["errorType"], json.dumps(cause)) from None
 
     def answer(self, call: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
         """What becomes of a request."""
