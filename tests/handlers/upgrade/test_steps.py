@@ -248,6 +248,6 @@ def test_nothing_is_touched_where_another_upgrade_runs_or_the_version_does_not_s
 
     busy, dead = Busy(IDS), Dead(IDS)
     assert busy.records.begin("arn:other", "")
-    for world, cause in ((busy, "Another upgrade runs"), (dead, "ersion 2 does not start")):
+    for world, cause in ((busy, "Another upgrade runs"), (dead, "Version 2 of the function does not start")):
         end = world.upgrade()
         assert (end[0], cause in end[1], marks(world), world.alias) == ("FailureClean", True, [], "1"), end
