@@ -7,7 +7,6 @@ patient asks again where an answer may come later, and not sooner than Retry-Aft
 import argparse
 import functools
 import json
-import math
 import os
 import re
 import sys
@@ -63,12 +62,34 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Streams:
-    """The streams of an API."""
+    """The streams of an API, which is asked again for `patient_s` where it does not answer now, if it ever did."""
 
     api: Api
+    patient_s: float = 0
+    _answered: list[bool] = field(default_factory=list)
 
     def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The answer's JSON; raises Refused, and UserError where there is none."""
+        rest_s, waited_s = EVERY_S, 0.0
+        while True:
+            try:
+                answer = self._asked(method, path, query)
+            except (Refused, UserError) as problem:
+                wait_s, may_pass = rest_s, bool(self._answered)
+                if isinstance(problem, Refused):
+                    wait_s, may_pass = max(rest_s, problem.retry_after_s), problem.may_pass
+                if not may_pass or waited_s + wait_s > self.patient_s:
+                    raise
+                print(f"streamkeeper: {printable(str(problem))} Trying again in {wait_s:g} s.", file=sys.stderr)
+                time.sleep(wait_s)
+                rest_s, waited_s = min(rest_s * 2, LONGEST_S), waited_s + wait_s
+                continue
+            if waited_s:
+                print("streamkeeper: the API answers again.", file=sys.stderr)
+            self._answered.append(True)
+            return answer
+
+    def _asked(self, method: str, path: str, query: Mapping[str, Any] | None) -> dict[str, Any]:
         chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
         answer = self.api.request(method, path + (f"?{urlencode(chosen)}" if chosen else ""))
         if not answer.is_success:
@@ -99,35 +120,6 @@ def local_time(written: str | None) -> str:
     if written is None:
         return "never"
     return datetime.fromisoformat(written).astimezone().isoformat(sep=" ", timespec="seconds")
-
-
-@dataclass(frozen=True)
-class PatientStreams(Streams):
-    """Streams whose API is asked again where it does not answer now: for `most_s` in a row, if it ever answered."""
-
-    most_s: float = math.inf
-    _has_answered: list[bool] = field(default_factory=list)
-
-    def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """As that of Streams."""
-        rest_s, waited_s = EVERY_S, 0.0
-        while True:
-            try:
-                answer = super().ask(method, path, query)
-            except (Refused, UserError) as problem:
-                may_pass = problem.may_pass if isinstance(problem, Refused) else bool(self._has_answered)
-                asked_s = problem.retry_after_s if isinstance(problem, Refused) else 0.0
-                wait_s = max(rest_s, asked_s)
-                if not may_pass or waited_s + wait_s > self.most_s:
-                    raise
-                print(f"streamkeeper: {printable(str(problem))} Trying again in {wait_s:g} s.", file=sys.stderr)
-                time.sleep(wait_s)
-                rest_s, waited_s = min(rest_s * 2, LONGEST_S), waited_s + wait_s
-                continue
-            if waited_s:
-                print("streamkeeper: the API answers again.", file=sys.stderr)
-            self._has_answered.append(True)
-            return answer
 
 
 def path_of(stream_id: str, below: str = "") -> str:
@@ -165,14 +157,9 @@ class _Wrapped(argparse.HelpFormatter):
         )
 
 
-def streams(arguments: argparse.Namespace) -> Streams:
+def streams(arguments: argparse.Namespace, patient_s: float = 0) -> Streams:
     """The streams of the API that is meant."""
-    return Streams(here(os.environ, arguments.url, sign=False))
-
-
-def patient_streams(arguments: argparse.Namespace, most_s: float = math.inf) -> PatientStreams:
-    """The same, which are asked for again for so long."""
-    return PatientStreams(here(os.environ, arguments.url, sign=False), most_s)
+    return Streams(here(os.environ, arguments.url, sign=False), patient_s)
 
 
 def refusals(run: Run) -> Run:

@@ -71,7 +71,7 @@ def text_of(event: dict[str, Any], kind: str) -> str:
 
 def _pages(arguments: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     query = {"after": arguments.after, "from": arguments.from_at, "to": arguments.to_at}
-    path, streams = path_of(arguments.stream_id, "/events"), asking.patient_streams(arguments, PATIENT_S)
+    path, streams = path_of(arguments.stream_id, "/events"), asking.streams(arguments, PATIENT_S)
     yield from (page["events"] for page in streams.pages(path, query, arguments.limit))
 
 

@@ -8,6 +8,7 @@ how to go on behind what was printed.
 import argparse
 import contextlib
 import json
+import math
 import shlex
 import signal
 import sys
@@ -41,7 +42,7 @@ def add(subparsers: Any) -> None:
 @asking.refusals
 def run(arguments: argparse.Namespace) -> int:
     """Ends where the API refuses; raises KeyboardInterrupt at Ctrl-C."""
-    follower = _Follower(asking.patient_streams(arguments), arguments)
+    follower = _Follower(asking.streams(arguments, math.inf), arguments)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     from_at = arguments.from_at or (None if arguments.all or arguments.after else now)
     try:
