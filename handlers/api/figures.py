@@ -52,11 +52,8 @@ class Coverage:
         """The figures and the gaps."""
         whole_ms = self.to_ms - self.since_ms
         # What an upstream announced may have no length, or lie in a gap, or before the first answer.
-        starts = [max(gap.from_ms, self.since_ms) for gap in self.missing]
-        lacking = [
-            (from_ms, max(from_ms + 1, min(gap.to_ms, self.to_ms)))
-            for gap, from_ms in zip(self.missing, starts, strict=True)
-        ]
+        within = ((max(gap.from_ms, self.since_ms), min(gap.to_ms, self.to_ms)) for gap in self.missing)
+        lacking = [(from_ms, max(from_ms + 1, to_ms)) for from_ms, to_ms in within]
         away = [] if self.away is None else [shown_gap(self.away, goes_on=not self.is_over)]
         return {
             "since": at(self.since_ms),
