@@ -309,10 +309,16 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
 
 
 def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:
-    """Whether another was answered before a default resume ended, and brings what that one was still behind with."""
+    """Whether another was answered before a default resume ended, and has brought what that one was still behind with.
+
+    Or whoever has relieved that other one in turn.
+    """
     brought_ms = max(record.from_ms, end_ms - record.behind_ms(end_ms))
     return record.reach_ms == 0 and any(
-        record.opened_ms < other.opened_ms <= end_ms and other.from_ms <= brought_ms for other in ordered
+        record.opened_ms < other.opened_ms <= end_ms <= other.last_ms
+        and other.from_ms <= brought_ms
+        and (other.brought_ms >= end_ms or _is_relieved(other, other.last_ms, ordered))
+        for other in ordered
     )
 
 

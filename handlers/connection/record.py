@@ -143,6 +143,8 @@ class Liveness:
 
 # An upstream that sends what it kept, a page of a table after the other say, pauses for less than that in between.
 IDLE_MS = 5_000
+# The profile says how far back the upstream goes at least. It may keep so many times as much, and sends that too.
+KEEPS = 2
 # Where many connections in a row break off, one in so many searches for gaps; it goes back further.
 LOOK_EVERY = 8
 
@@ -262,8 +264,8 @@ class Record:
         self.liveness.heard()
         self.opened_ms = self._seen_ms = self._idle_from_ms = now_ms
         behind_ms = self._behind_ms + now_ms - self._asked_ms if self.resumed else 0
-        if self._reach_ms:  # it sends no more than that
-            behind_ms = min(behind_ms, self._reach_ms)
+        if self._reach_ms:  # it sends no more than it keeps
+            behind_ms = min(behind_ms, KEEPS * self._reach_ms)
         self._live_ms = now_ms + behind_ms
 
     def heard(self, data_bytes: int, frames: int, *, ended_some: bool, is_inside: bool, is_idle: bool) -> int:

@@ -55,7 +55,10 @@ def unrecorded(world: World) -> list[str]:
     there = {item["SK"]["S"]: item for item in rows_of(world, "gap#")}
     now_ms = world.clock.now_ms()
     records = ledger(world)
-    if any(record.opened_ms > now_ms - RECORDED_AFTER_MS for record in records):
+    is_open = [record for record in records if record.end_ms(now_ms, lease_ttl_ms(world)) is None]
+    if any(record.opened_ms > now_ms - RECORDED_AFTER_MS for record in records) or not all(
+        record.has_caught_up for record in is_open
+    ):
         return []  # it may close a gap of long before, and has not checked that yet
     texts = []
     for gap in gaps(records, now_ms, lease_ttl_ms(world)):

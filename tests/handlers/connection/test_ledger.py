@@ -86,6 +86,7 @@ def test_what_is_told_as_delivered_has_come_and_stays_so(taken: list[tuple[int, 
     at_ms = due_ms = 0
     for fence, (after_ms, lasted_ms, reach_ms) in enumerate(taken, 1):
         at_ms += after_ms
+        due_ms = at_ms if fence == 1 else due_ms  # nothing was due before the first
         before, kept_ms = known(written), 0 if reach_ms is None else at_ms - reach_ms
         never_came |= set(range(due_ms, min(kept_ms, at_ms)))
         due_ms = max(due_ms, min(kept_ms, at_ms))
@@ -186,6 +187,20 @@ def test_a_default_resume_that_is_relieved_leaves_nothing_open(
     relief = connection(3, after_ms, None, reach_ms=0, live_ms=after_ms)
     told = [gap for gap in gaps([evicted, short, relief], 2 * NOW, 2 * NOW) if gap.state != DELIVERED]
     assert [(gap.from_ms, gap.to_ms) for gap in told] == open_gaps
+
+
+@pytest.mark.parametrize(("live_ms", "open_gaps"), [(8_000, []), (73_000, [(7_000, 45_000)])])
+def test_whoever_relieves_a_default_resume_has_to_bring_what_that_was_behind_with(
+    live_ms: int, open_gaps: list[tuple[int, int]]
+) -> None:
+    """It broke off itself, and the next one has relieved it in turn, or has broken off as well."""
+    evicted = connection(1, 0, 7_000, live_ms=0)
+    short = connection(2, 7_000, 7_300, reach_ms=0, live_ms=30_000)
+    relief = connection(3, 7_200, 7_400, reach_ms=0, live_ms=20_000)
+    last = connection(4, 7_350, 40_000, reach_ms=0, live_ms=live_ms)
+    after = connection(5, 45_000, None, reach_ms=0, live_ms=45_000)
+    told = [gap for gap in gaps([evicted, short, relief, last, after], 2 * NOW, 2 * NOW) if gap.state != DELIVERED]
+    assert [(gap.from_ms, gap.to_ms) for gap in told if gap.from_ms < 40_000] == open_gaps
 
 
 @pytest.mark.parametrize(("live_ms", "open_gaps"), [(68_000, []), (68_001, [(53_999, 54_000)])])
