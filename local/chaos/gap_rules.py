@@ -84,7 +84,9 @@ def _unexplained(world: World, records: list[Record], gap: Gap, parts: list[Gap]
     slack_ms = world.schedule.skew_ms + LATE_MS
     is_long = gap.to_ms - gap.from_ms > 2 * world.schedule.skew_ms + LATE_MS
     begin_ms, stop_ms = gap.from_ms - slack_ms, gap.to_ms + slack_ms
+    # What ended it may have relieved one that had not caught up, and has not caught up itself yet.
     is_covered = is_long and not _holes(world, records, begin_ms, stop_ms)
+    is_covered = is_covered and not _is_catching_up(world, records, parts[-1].fence)
     if is_covered and (_is_kept(world, gap) or not _broke_off(world, records, begin_ms, stop_ms)):
         return "somebody was connected all the time"
     for link in world.upstream.links:
@@ -143,12 +145,15 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     return end_ms - link.opened_ms > _takes_ms(world, records, link, gap.from_ms)
 
 
-def _is_catching_up(world: World, records: list[Record]) -> bool:
-    """Whether a connection that is open has not lasted, until it was heard last, for as long as it takes at most."""
+def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool:
+    """Whether a connection that is open has not lasted, until it was heard last, for as long as it takes at most.
+
+    The one with that fencing token, where it is not 0.
+    """
     return any(
         min(_end_ms(world, records, link), link.last_byte_ms) - (link.opened_ms or 0) <= _takes_ms(world, records, link)
         for link in world.upstream.open_links
-        if link.asks
+        if link.asks and fence in (0, link.fence)
     )
 
 
