@@ -242,6 +242,16 @@ def test_gaps_with_their_causes() -> None:
     assert coverage["last_error"]["at"] == at(899_000)
 
 
+def test_a_gap_that_goes_on_has_the_cause_of_whoever_was_connected_last() -> None:
+    """The older connection outlived the newer one, and its end left nobody."""
+    gaps = shown(
+        connection(1, "A", 0, 900_000, ended_by="reset"),
+        connection(2, "B", 500_000, 600_000, ended_by="stalled"),
+        expires_at_ms=0,
+    )["coverage"]["gaps"]
+    assert gaps == [gap(900_000, NOW, "reset") | {"to_at": None}]
+
+
 def test_what_the_upstream_lost_is_a_gap_though_somebody_was_connected() -> None:
     """It stands among the gaps with its cause, in order, and no instant is counted twice."""
     coverage = shown(

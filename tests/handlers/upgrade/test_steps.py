@@ -251,3 +251,39 @@ def test_nothing_is_touched_where_another_upgrade_runs_or_the_version_does_not_s
     for world, cause in ((busy, "Another upgrade runs"), (dead, "Version 2 of the function does not start")):
         end = world.upgrade()
         assert (end[0], cause in end[1], marks(world), world.alias) == ("FailureClean", True, [], "1"), end
+
+
+def test_somebody_may_have_it_go_back_and_try_again() -> None:
+    """While a wave is watched; the next upgrade knows nothing of that wish."""
+    world = World(IDS, aborts_ms=5_000)
+    end, cause = world.upgrade()
+    assert (end, world.steps.count("plan"), "omebody asked for it to go back" in cause) == ("FailureClean", 1, True)
+    assert of_streams(world) == dict.fromkeys(IDS, ("1", "D1"))
+    world.aborts_ms = 0
+    assert world.upgrade("again")[0] == "Success"
+
+
+def test_a_successor_whose_start_was_lost_is_started_again() -> None:
+    """The stream's lease says by then that it was asked."""
+
+    class Lossy(World):
+        lost = False
+
+        def _start_execution(self, **asked: Any) -> Any:
+            if not self.lost:
+                self.lost = True
+                raise ClientError({"Error": {"Code": "ThrottlingException"}}, "StartExecution")
+            return super()._start_execution(**asked)
+
+    world = Lossy(IDS)
+    assert world.upgrade() == ("Success", "")
+    check(world, "Success")
+
+
+def test_a_stream_that_another_execution_has_taken_since_is_not_asked() -> None:
+    """It was read before; whoever holds it now is read again."""
+    world = World(IDS[:1])
+    item = world.lease(IDS[0])
+    taken = item | {"execution": {"S": "arn:another"}}
+    world.tables.put_item(TableName=CONTROL, Item=taken)
+    assert [world.records.ask(one, "2", world.start_ms, {}) for one in (item, taken)] == [False, True]
