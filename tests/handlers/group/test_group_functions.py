@@ -415,3 +415,43 @@ def test_an_opening_that_is_over_makes_room_for_the_next(is_down: bool) -> None:
     world.run(YOUNG_MS - 1)
     assert len(world.upstreams) == AT_ONCE + 1
     assert world.holders("tolerates:z") == ["r1"]
+
+
+def test_where_a_renewal_is_due_the_function_says_so_at_its_end() -> None:
+    """Then the execution starts its successor before its lane waits."""
+    world = World(POLICIES)
+    world.cycles = world.renew_after = 3
+    world.join(*STREAMS)
+    world.start("r1")
+    world.at(20_000, lambda: world.start("r2"))
+    world.run(35_000)
+    assert world.outcomes["r1"].error == "RenewalDue"
+
+
+def test_the_cursor_of_who_is_evicted_is_as_young_as_the_heartbeats() -> None:
+    """Of any other it may wait for the eighth part of the function's life: nobody asks before that is over."""
+    world = running(a="evicts", b="tolerates")
+    behind: dict[str, list[int]] = {stream: [] for stream in world.upstreams}
+
+    def reads() -> None:
+        for stream, upstream in world.upstreams.items():
+            item = world.tables.get_item(TableName=CONTROL, Key=typed_values.key(stream, "lease"))["Item"]
+            behind[stream].append(upstream.emitted - int(item["cursor"]["S"]))
+
+    for at_s in range(5, 30):
+        world.at(1_000 * at_s, reads)
+    world.run(30_000)
+    assert max(behind["evicts:a"]) <= 1 + EVERY_MS // 700 < max(behind["tolerates:b"])
+
+
+def test_the_record_of_a_log_says_how_long_its_events_may_wait() -> None:
+    """Beside the time for which the function's heartbeats count."""
+    lags = {}
+    for flush_s in (1, 3):
+        world = World({"a": "tolerates"}, store="log", flush_s=flush_s)
+        world.join("tolerates:a")
+        world.start("r1")
+        world.run(5_000)
+        item = world.tables.get_item(TableName=CONTROL, Key=typed_values.key("tolerates:a", "lease"))["Item"]
+        lags[flush_s] = typed_values.count(item["live"]["M"], "lag_ms")
+    assert lags == {1: 4 * EVERY_MS + 1_000, 3: 4 * EVERY_MS + 3_000}

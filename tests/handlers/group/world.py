@@ -115,6 +115,7 @@ class World:
         self.profile = profile
         self.tables = MemoryDynamoDB(EVENTS, CONTROL)
         self.overlap_max_ms, self.every_ms = NEVER_LATE_MS, EVERY_MS
+        self.cycles = self.renew_after = 0
         self.upstreams = {
             f"{policy}:{name}": Upstream(policy, lambda: self.now_ms) for name, policy in policies.items()
         }
@@ -282,7 +283,7 @@ class VirtualGroup(VirtualFunction):
         self.world, self.lane = world, lane
         self.who = Invocation(
             GROUP, "A", EXECUTION, request_id, world.now_ms + LIFE_MS, MARGIN_MS, 1_000, world.every_ms,
-            world.overlap_max_ms, died=died,
+            world.overlap_max_ms, died=died, cycles=world.cycles, renew_after=world.renew_after,
         )  # fmt: skip
         super().__init__(world.clock, Task(1, self.who), lambda outcome: world.has_ended(self, outcome), is_prompt=True)
         self.draw = lambda least, most: least + (most - least) * world.draws.random()
