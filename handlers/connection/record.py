@@ -10,7 +10,8 @@ is missing unless its end comes.
     5.1 s  the connection breaks    known good until 1.0 s, when it was last heard
 
 A connection that goes on from a cursor has caught up, however far it was behind, when the upstream was idle: for
-`IDLE_MS` nothing came but signs of life, and then another. For a peer that is dead is silent as well.
+`IDLE_MS` nothing came but signs of life, and then another. For a peer that is dead is silent as well, and so is one
+that has not found the first event yet that it has to send.
 
     6.0 s  an event arrives, whole
     9.0 s  half an event arrives    known good until 6.0 s, whenever and however it ends, until the other half is there
@@ -274,8 +275,9 @@ class Record:
         `is_idle` is whether they are whole signs of life, and no more.
         """
         before_ms = self.liveness.heard()
-        self._was_idle()
-        if not is_idle:
+        if is_idle:
+            self._was_idle()
+        else:
             self._idle_from_ms = self.liveness.arrived_ms
         self.liveness.framed(before_ms, ended_some=ended_some, is_inside=is_inside)
         self.frames += frames
@@ -326,8 +328,8 @@ class Record:
         """Records that reading has ended, and why."""
         self.ends(ended_by, outcome)
         if self.opened_ms is not None:
-            self._was_idle()
             if ended_by == "ended_by_upstream":
+                self._was_idle()
                 self.liveness.heard()  # it ended it behind all that it had sent
             self._read_until_ms = self.liveness.until_ms(ended_by, self.opened_ms)
 
