@@ -30,7 +30,9 @@ def test_nobody_looks_within() -> None:
 @pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: arguments[0])
 def test_a_verb_leaves_the_process_as_it_was(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """A process that runs one goes on collecting: else the tests beside it keep all that they ever make."""
+    frozen = gc.get_freeze_count()  # what pytest collected (`tests/conftest.py`)
     assert main(list(arguments)) == 0
     assert gc.isenabled()
-    assert gc.get_freeze_count() == 0
+    # What is frozen may be freed, but no more of it is.
+    assert gc.get_freeze_count() <= frozen
     assert capsys.readouterr().out
