@@ -89,9 +89,9 @@ def last_error(status: str, connections: Connections, rest: Rest, retries: Retri
 
 
 def _dead_lettered(connections: Connections) -> dict[str, Any] | None:
-    """What is told where no connection failed and events lie in the dead-letter queue, or lay there; else None.
+    """Returns that events were dead-lettered, where no connection failed since; None where none was.
 
-    It is over as soon as it is told: the stream goes on behind them. When they came nobody wrote down: the instants are
+    It is over at once: the stream goes on behind them. Nobody wrote down when they came: the instants are
     those at which the connections were answered.
     """
     sent = [one for one in connections.all if one.dead_lettered]

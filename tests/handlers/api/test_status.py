@@ -21,6 +21,21 @@ from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection
 IDS = st.lists(st.text("ab:", min_size=1, max_size=3), unique=True).map(sorted)
 
 
+# Two connections of which each took over from the other, with nothing between them.
+WHOLE = {
+    "since": "1970-01-01T00:01:40.000Z",
+    "to_at": "1970-01-01T00:16:40.000Z",
+    "reaches_start": True,
+    "connected_since_at": "1970-01-01T00:01:40.000Z",
+    "connections": 2,
+    "connected_percent": 100.0,
+    "complete_percent": 100.0,
+    "missing": {"intervals": 0, "seconds": 0.0, "events": 0},
+    "overlap_ms": 2000,
+    "gaps": [],
+}
+
+
 def test_a_running_stream_is_shown_whole() -> None:
     """Holder, lanes, cursor, coverage, counts: everything an operator asks, nothing that is not JSON."""
     body = shown(
@@ -64,18 +79,7 @@ def test_a_running_stream_is_shown_whole() -> None:
             },
         },
         "cursor": {"value": "17", "saved_at": "1970-01-01T00:16:39.000Z"},
-        "coverage": {
-            "since": "1970-01-01T00:01:40.000Z",
-            "to_at": "1970-01-01T00:16:40.000Z",
-            "reaches_start": True,
-            "connected_since_at": "1970-01-01T00:01:40.000Z",
-            "connections": 2,
-            "connected_percent": 100.0,
-            "complete_percent": 100.0,
-            "missing": {"intervals": 0, "seconds": 0.0, "events": 0},
-            "overlap_ms": 2000,
-            "gaps": [],
-        },
+        "coverage": WHOLE,
         "counts": {
             "connections": 2,
             "stored": 880,

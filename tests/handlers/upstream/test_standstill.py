@@ -28,7 +28,7 @@ STOPPED_S = 1.0
 
 @given(st.lists(st.tuples(st.floats(0.001, 2), st.booleans()), max_size=3 * MOST_STILLS))
 def test_a_pulse_knows_the_first_standstill_since_an_instant(steps: list[tuple[float, bool]]) -> None:
-    """Whoever asks is told when the process last ran before it, and never a later instant; many are told as one."""
+    """It returns when the process last ran before it, and never a later instant; many count as one."""
     now_s, stills = [0.0], []
     pulse = Pulse(lambda: now_s[0])
     ran_s = 0.0
