@@ -110,15 +110,15 @@ class Inbox(Generic[T]):
             self._rest_since = elapsed_s()
             self._changed.wait_for(lambda: self._closed, for_s)
 
-    def close(self, ended: float | None = None) -> None:
+    def close(self, waits: float | None = None) -> None:
         """Accepts nothing more and wakes a waiting reader; what is queued can still be taken.
 
-        `ended` is the first instant at which nothing may have come any more, where that is not now.
+        `waits` is since when something may wait at the socket that nobody reads any more; None where nothing does.
         """
         with self._changed:
             self._closed = True
-            if ended is not None and self._refused_since is None:
-                self._refused_since = ended
+            if waits is not None and self._refused_since is None:
+                self._refused_since = waits
             self._changed.notify_all()
 
     def _is_full(self, size_bytes: int) -> bool:
