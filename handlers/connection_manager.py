@@ -224,6 +224,7 @@ def _counts(report: Report) -> dict[str, int]:
         "duplicates": progress.duplicates,
         "dead_lettered": progress.dead_lettered,
         "conflicts": progress.conflicts,
+        "left_out": progress.left_out,
         "frames": progress.frames,
         "bytes": progress.bytes,
         "unterminated_bytes": progress.unterminated_bytes,

@@ -40,6 +40,7 @@ def counts(connections: Connections) -> dict[str, Any]:
         "duplicates": sum(one.duplicates for one in every),
         "conflicts": sum(one.conflicts for one in every),
         "dead_lettered": sum(one.dead_lettered for one in every),
+        "left_out": sum(one.left_out for one in every),
         "at_least": any(cause in (UNHEARD, UNRECORDED) for cause in causes),
         "ends": dict(sorted(Counter(cause for cause in causes if cause).items())),
     }

@@ -87,7 +87,8 @@ class Progress:
     is when the upstream said that it no longer has what came after the cursor.
     `seen_ms` is until when it is known good, `heard_ms` when the upstream last sent something, None before its answer;
     `saved_ms` is when this record was written, `deadline_ms` when its function is killed: no connection outlives that.
-    `conflicts` are those of `stored` and `duplicates` whose key was known with another body. `error`, `http_status` and
+    `conflicts` are those of `stored` and `duplicates` whose key was known with another body, `left_out` those that the
+    profile does not keep, each as often as it came. `error`, `http_status` and
     `detail` say how it ended, as its `Outcome` does. `event_ms` is when the stream's last new event came, on whichever
     connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
     """
@@ -110,6 +111,7 @@ class Progress:
     live_ms: int | None = None
     forgot_ms: int | None = None
     conflicts: int = 0
+    left_out: int = 0
     saved_ms: int | None = None
     deadline_ms: int | None = None
     heard_ms: int | None = None

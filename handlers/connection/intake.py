@@ -17,7 +17,7 @@ from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
 from handlers.connection.record import Record, last_cursor
-from handlers.framing.events import StreamEvent, cursor_behind, forget_parsed, to_event
+from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_after, cursor_behind, forget_parsed, to_event
 from handlers.framing.frames import Decoded, Frame, FrameTooLong, FramingError, as_frames
 from handlers.framing.marks import Kind
 from handlers.framing.oversize import BufferBudget, Oversize
@@ -35,7 +35,8 @@ class Reading:
     """What was read: `frames` counts those that are no comments, `stop` is what ends the connection, if anything.
 
     `losses` has of each announced loss how many events it is of, None where nothing says. `oldest` is the oldest place
-    that can be asked for, where the frame that stops it names one.
+    that can be asked for, where the frame that stops it names one. `left_out` counts the events that the profile does
+    not keep.
     """
 
     events: tuple[StreamEvent, ...]
@@ -44,6 +45,7 @@ class Reading:
     losses: Sequence[int | None]
     stop: Kind | None = None
     oldest: str | None = None
+    left_out: int = 0
 
 
 def read(
@@ -56,7 +58,7 @@ def read(
     """
     events: list[StreamEvent] = []
     cursor: str | None = None
-    count = 0
+    count = left_out = 0
     losses: list[int | None] = []
     splits = profile.split is not None
     batch: Sequence[StreamEvent] = ()
@@ -71,8 +73,16 @@ def read(
         count += not frame.is_comment
         if kind is Kind.LOSS:
             losses.append(profile.marks.lost(frame))
-        if batch or (kind in _STORED and not frame.is_comment):
+        if profile.keep and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
+            left_out += 1
+            after = cursor_after(frame, profile.cursor)
+            cursor = after if after is not None else cursor
+        elif batch or (kind in _STORED and not frame.is_comment):
             for event in batch or (to_event(frame, now_ms, key=key, cursor=profile.cursor),):
+                if event.key == LEFT_OUT:
+                    left_out += 1
+                    cursor = event.cursor if event.cursor is not None else cursor
+                    continue
                 if profile.key == "each":
                     event = event._replace(key=f"{place}-{first + len(events):09d}")
                 events.append(event)
@@ -82,11 +92,11 @@ def read(
             cursor = after if after is not None else cursor
         if kind in _STOPS:
             oldest = profile.oldest_after(frame) if kind is Kind.EXPIRED else None
-            return Reading(tuple(events), cursor, count, losses, kind, oldest)
+            return Reading(tuple(events), cursor, count, losses, kind, oldest, left_out)
     forget_parsed()
     after = cursor_behind(last_id, profile.cursor)
     cursor = after if after is not None else cursor
-    return Reading(tuple(events), cursor, count, losses)
+    return Reading(tuple(events), cursor, count, losses, left_out=left_out)
 
 
 def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequence[StreamEvent]]:
@@ -160,7 +170,9 @@ class Intake:
         reading = read(self._profile, frames, last_id, now_ms, place, record.events, is_resumed=record.resumed)
         goes_on = reading.stop is None and failure is None
         is_inside = goes_on and is_inside
-        is_idle = not (is_inside or reading.events or reading.losses)
+        # An upstream that sends what nobody keeps is not idle: more of what it kept may follow.
+        is_idle = not (is_inside or reading.events or reading.losses or reading.left_out)
+        record.left_out += reading.left_out
         before_ms = record.heard(
             len(data), reading.frames, ended_some=bool(frames), is_inside=is_inside, is_idle=is_idle
         )

@@ -183,7 +183,7 @@ class Record:
         self.ending = ""  # what ends it; in the record once it is saved
         self._outcome: Outcome | None = None
         self._is_ended = False  # the record has both
-        self.frames = self.bytes = self.events = self.unterminated_bytes = 0
+        self.frames = self.bytes = self.events = self.left_out = self.unterminated_bytes = 0
         self.saved_at_ms = 0
         self._seen_ms = 0
         self._ended_by = ""
@@ -215,6 +215,7 @@ class Record:
             live_ms=self._live_ms,
             forgot_ms=self._forgot_ms,
             conflicts=self._conflicts,
+            left_out=self.left_out,
             saved_ms=self.saved_at_ms,
             deadline_ms=self.deadline_ms,
             heard_ms=self.liveness.heard_ms or None,

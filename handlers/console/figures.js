@@ -42,7 +42,8 @@ export function figuresPart() {
       const atLeast = counts.at_least ? 'at least; ' : '';
       const perSecond = rate(timeline);
       put('rate', perSecond === null ? '–' : perSecond.toFixed(perSecond < 100 ? 1 : 0), paceOf(lastAt, pace));
-      put('stored', number(counts.stored), `${atLeast}${counted(counts.connections, 'connection')}`);
+      const leftOut = counts.left_out ? `; ${number(counts.left_out)} left out` : '';
+      put('stored', number(counts.stored), `${atLeast}${counted(counts.connections, 'connection')}${leftOut}`);
       put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
       put('letters', number(counts.dead_lettered));
       if (coverage) showCoverage(coverage);

@@ -98,6 +98,10 @@ _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(0|-?[1-9][0-9]{0,8})\]")
 OnConflict = Literal["first", "both", "epoch"]
 
 
+# The key of an event that the profile leaves out: nothing but its cursor counts.
+LEFT_OUT = ""
+
+
 class StreamEvent(NamedTuple):
     """What the stream delivered in one frame, or in one element of a frame that is a batch: the thing that is stored.
 

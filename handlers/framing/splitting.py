@@ -21,22 +21,26 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # it is in C,
 from typing import Any, NamedTuple, Union
 
 from handlers.framing.events import (
+    LEFT_OUT,
     JsonPath,
     Rule,
     StreamEvent,
     as_key,
+    at,
     cursor_after,
     cursor_at,
     fitting,
     has_too_many_values,
     hashed,
     named_by,
+    parse_json,
     parse_path,
     remember,
     text_at,
 )
 from handlers.framing.frames import Frame
 from handlers.framing.marks import Mark
+from handlers.framing.selection import Keep
 
 # What stands for the element in a path of the profile, behind the path of the list.
 ELEMENT = "[*]"
@@ -128,10 +132,22 @@ class Split:
         remember(text, body)
         return Batch(body, reader.values, reader.texts, reader.kept)
 
+    def has_list(self, frame: Frame) -> bool:
+        """Whether there is a list at the path, of a frame that was not taken apart."""
+        body = parse_json(frame.data)
+        return isinstance(at(body, self.path)[1] if self.path.steps else body, list)
+
     def events(
-        self, frame: Frame, batch: Batch, received_at_ms: int, *, key: Rule, cursor: Rule | None
+        self,
+        frame: Frame,
+        batch: Batch,
+        received_at_ms: int,
+        *,
+        key: Rule,
+        cursor: Rule | None,
+        keep: Sequence[Keep] = (),
     ) -> list[StreamEvent]:
-        """The events of the elements, in order."""
+        """The events of the elements, in order; of one that no rule keeps there is the cursor alone."""
         if not batch.texts:
             return []
         alone: list[Any] = [None]
@@ -144,13 +160,16 @@ class Split:
             alone[0] = value
             name = text_at(body, self.name) if self.name is not None else None
             name = frame.name if name is None else name
+            if inner is not None:
+                cursors.append(cursor_at(body, inner))
+            if keep and not any(rule.fits(name, body) for rule in keep):
+                events.append(StreamEvent(LEFT_OUT, text, None, name, None, received_at_ms))
+                continue
             if isinstance(key, str):
                 named = as_key([frame.id, place]) if key == "id" and frame.id is not None else None
             else:
                 named = named_by(body, key)
             own_key = fitting(named) or hashed(Frame(text, name=name))
-            if inner is not None:
-                cursors.append(cursor_at(body, inner))
             events.append(StreamEvent(own_key, before + text + after, frame.id, name, None, received_at_ms))
         is_unfinished = any(mark.fits(frame, batch.body) for mark in self.unfinished)
         if inner is None:

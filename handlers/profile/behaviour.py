@@ -32,6 +32,7 @@ from handlers.profile.secret_references import Reference, Secrets, filled, refer
 from handlers.profile.sections import Meaning
 
 if TYPE_CHECKING:
+    from handlers.framing.selection import Keep
     from handlers.framing.splitting import Split
     from handlers.profile.deliver_field import Target
 
@@ -102,6 +103,7 @@ class Profile:
     keep_days: int = field(metadata=_said(whole(3650, least=0)))  # the stage's, where the file says nothing
     on_conflict: OnConflict = field(metadata=_said(choice(get_args(OnConflict)), "first"))
     deliver: "tuple[Target, ...]" = ()
+    keep: "tuple[Keep, ...]" = ()
 
     @property
     def connect_timeout_ms(self) -> int:
@@ -184,7 +186,20 @@ class Profile:
         batch = self.split.batch(frame) if self.split is not None else None
         if self.split is None or batch is None:
             return None
-        return self.split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor)
+        return self.split.events(frame, batch, received_at_ms, key=self.key, cursor=self.cursor, keep=self.keep)
+
+    def keeps(self, frame: Frame) -> bool:
+        """Whether `frame`, an event that is no batch, is stored."""
+        if not self.keep:
+            return True
+        from handlers.framing.selection import keeps
+
+        if keeps(self.keep, frame.name, frame.data):
+            return True
+        # The first element of a list that was not taken apart says nothing of the others.
+        split = self.split
+        is_of_element = split is not None and any(rule.path and split.is_of_element(rule.path) for rule in self.keep)
+        return is_of_element and split is not None and split.has_list(frame)
 
     def cursor_beside(self, kind: Kind, frame: Frame, *, is_resumed: bool) -> str | None:
         """Where to resume after a heartbeat or a disconnect: by its mark's own paths, where it has any.

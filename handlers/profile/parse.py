@@ -19,6 +19,7 @@ from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
 
 if TYPE_CHECKING:
+    from handlers.framing.selection import Keep
     from handlers.framing.splitting import Split
     from handlers.profile.deliver_field import Target
 
@@ -71,6 +72,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         key=sections.rule(fields, "key", ("id", "hash", "each"), has_ids, split) or ("id" if has_ids else "hash"),
         cursor=cursor,
         deliver=_deliver(fields, table),
+        keep=_keep(fields, table, split, has_ids),
         **said,
     )
     sections.query(fields, profile.address)
@@ -94,6 +96,15 @@ def _split(fields: Fields, table: Mapping[str, Any]) -> "Split | None":
     from handlers.profile import split_field
 
     return split_field.split(fields)
+
+
+def _keep(fields: Fields, table: Mapping[str, Any], split: "Split | None", has_names: bool) -> "tuple[Keep, ...]":
+    """Which events are kept; most profiles keep all."""
+    if "keep" not in table:
+        return ()
+    from handlers.profile import keep_field
+
+    return keep_field.keep(fields, split, has_names=has_names)
 
 
 def _deliver(fields: Fields, table: Mapping[str, Any]) -> "tuple[Target, ...]":

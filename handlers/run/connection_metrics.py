@@ -30,7 +30,7 @@ ENDS = {
     "StoreUnavailable": "StoreUnavailable",
 }
 # What is no trouble, and is kept by profile alone: an overlap brings duplicates, and every connection is taken over.
-_USUAL = frozenset({"Duplicates", "BlockedMs", "ConnectMs", "TakenOver"})
+_USUAL = frozenset({"Duplicates", "LeftOut", "BlockedMs", "ConnectMs", "TakenOver"})
 
 
 def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
@@ -44,6 +44,8 @@ def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
     }
     if progress.conflicts:
         values["Conflicts"] = progress.conflicts
+    if progress.left_out:
+        values["LeftOut"] = progress.left_out
     if report.connect_ms is not None:
         values["ConnectMs"] = report.connect_ms
     if outcome.error in ENDS:

@@ -34,6 +34,7 @@ STORED = _events("Stored", "stored", "Events stored.")
 DUPLICATES = _events("Duplicates", "duplicate", "Events that were there already, and turned away.")
 CONFLICTS = _events("Conflicts", "conflicting", "Events under a known key with another body.")
 DEAD_LETTERED = _events("DeadLettered", "dead_lettered", "Events that went to the dead-letter queue.")
+LEFT_OUT = _events("LeftOut", "left_out", "Events that the profile does not keep, each as often as it came.")
 # In CloudWatch each end is a metric of its own, by the name in the label `end`.
 ENDED = Metric(
     "", "streamkeeper_connections_ended_total", "counter", "{connection}", "Connections that ended, by how they did.",
@@ -83,7 +84,7 @@ LAG = Metric(
 )
 
 ALL = (
-    *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, ENDED, SENT, WAITED, UNDELIVERED),
+    *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, ENDED, SENT, WAITED, UNDELIVERED),
     *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, LAG),
 )
 # Fields of a connection's document that are times: no counter of the local run has them.

@@ -28,9 +28,9 @@ def connection_key(fence: int) -> str:
 def connection_item(progress: Progress, *, lane: str, execution: str, request_id: str) -> Item:
     """The attributes of a connection's record, without its key; an instant that has not come is absent."""
     texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
-    # Mostly there is no conflict and no HTTP status.
+    # Mostly there is no conflict, nothing left out and no HTTP status.
     numbers = {name: getattr(progress, name) for name in _NUMBERS} | {
-        name: getattr(progress, name) or None for name in ("conflicts", "http_status")
+        name: getattr(progress, name) or None for name in ("conflicts", "left_out", "http_status")
     }
     if progress.ended_by:
         texts |= {"error": progress.error, "detail": progress.detail}

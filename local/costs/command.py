@@ -68,6 +68,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--order", metavar="KIND", help="with --store items: index or none (default index)")
     parser.add_argument("--flush-s", metavar="S", help="with --store log: for how long events wait for a segment")
     parser.add_argument("--arrivals", default="random", metavar="KIND", help="random or clock (default random)")
+    parser.add_argument("--keep", default="1", metavar="SHARE", help="what share of them `keep` stores (1: all)")
     parser.add_argument("--deliver", metavar="KIND", help=f"where events go next: {', '.join(KINDS)}, or several")
     parser.add_argument(
         "--price",
@@ -118,6 +119,7 @@ def _load(arguments: argparse.Namespace) -> Load:
         per_function=per_function,
         arrivals=one_of("--arrivals", arguments.arrivals, ARRIVALS),
         deliver=_kinds(arguments.deliver),
+        keep=number("--keep", arguments.keep, 0, 1),
     )
 
 
@@ -147,7 +149,7 @@ def _need_room(load: Load, settings: Any) -> None:
 def _notes(load: Load) -> list[str]:
     """What must be said of a load that is priced and yet cannot be."""
     units = -(-load.event_bytes // 1024)
-    if load.store == "items" and load.events_per_s * units > PARTITION_UNITS:
+    if load.store == "items" and load.stored_per_s * units > PARTITION_UNITS:
         most = PARTITION_UNITS // units
         return [
             f"a partition of DynamoDB takes about {most} such events a second: the profile must spread them "
@@ -199,6 +201,7 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
     rate = f"{load.events_per_s:g} events a second of {load.event_bytes} bytes" if load.events_per_s else "no events"
     rate += " by a clock" if load.arrivals == "clock" and load.events_per_s else ""
+    rate += f", of which {100 * load.keep:g} % are kept" if load.keep < 1 else ""
     stored = "an item each" if load.store == "items" else "in segments"
     stored += ", in no index" if load.order == "none" else ""
     shared = "" if load.together == 1 else f", {load.together} in a function"
@@ -214,7 +217,8 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
         f"{'together':<20}{stage_usd(load, found):>12.2f}",
     ]
     if found.million_events is not None:
-        lines += ["", *_table("a million events", found.million_events, MILLION_WHY)]
+        title = "a million events" if load.keep == 1 else "a million that come"
+        lines += ["", *_table(title, found.million_events, MILLION_WHY)]
         lines.append(f"{'  kept':<20}{found.million_kept or 0:>12.3f}  a month of {words['keep_days']}")
     return "\n".join([*lines, "", "beside it, each without the writes of its events", *rows(found.beside, BESIDE_WHY)])
 

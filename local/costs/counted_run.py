@@ -58,17 +58,19 @@ class Counted:
 class Stream:
     """A stream as it is counted: how many events a second it has, how large they are, and its profile.
 
-    They come at random, or by a clock.
+    They come at random, or by a clock, and a share of `kept` is stored.
     """
 
     profile: Profile
     events_per_s: float
     event_bytes: int
     is_clocked: bool = False
+    kept: float = 1
 
     def upstream(self, clock: Clock, connect_ms: int, seed: int = 1) -> SteadyUpstream:
         """An upstream that sends them."""
-        return SteadyUpstream(clock, self.events_per_s, self.event_bytes, connect_ms, seed, self.is_clocked)
+        played = self.events_per_s, self.event_bytes, connect_ms, seed, self.is_clocked, self.kept
+        return SteadyUpstream(clock, *played)
 
 
 class CountedSandbox(VirtualSandbox):

@@ -16,6 +16,7 @@ from local.costs import delivered, stage_costs
 from local.costs.counted_run import NAMES, Counted, Stream, count, count_group, machine_of
 from local.costs.month import MONTH_S, Month, Months
 from local.costs.prices import HOURS, MILLION, Prices
+from local.costs.steady_upstream import KEPT
 from local.simulation.scenario import Scenario
 from local.user_error import UserError
 
@@ -24,6 +25,8 @@ STRETCH_S = 3_600
 # What a run stores: enough for cursors and segments to be as usual, and a few seconds' work.
 EVENTS, BYTES = 6_000, 64 * 1024 * 1024
 STRETCH_LEAST_S = 10
+# Where fewer are kept, no more events come for that.
+LEAST_KEPT = 0.2
 SEGMENTS, MOST_EVENTS = 20, 150_000
 # Of a group: all its streams without events for one cycle of its function, and a few with events for two. Where events
 # come seldom, ten of them.
@@ -39,7 +42,7 @@ class Load:
     """What is asked about: streams of a stage with so many events each, stored in one way.
 
     Events arrive at `random`, or by a `clock`. `per_function` of them, or all where there are fewer, share a function.
-    `deliver` are kinds of sinks.
+    `deliver` are kinds of sinks. A share of `keep` is stored, the rest is left out where it arrives.
     """
 
     streams: int
@@ -51,6 +54,12 @@ class Load:
     per_function: int = 1
     arrivals: str = "random"
     deliver: tuple[str, ...] = ()
+    keep: float = 1
+
+    @property
+    def stored_per_s(self) -> float:
+        """How many events of each stream are stored in a second."""
+        return self.events_per_s * self.keep
 
     @property
     def together(self) -> int:
@@ -143,8 +152,8 @@ def _delivered(load: Load, flow: Counted) -> delivered.Flow:
     events = NAMES["events_table"]
     by_kind = flow.counts.by_kind.items()
     segments = sum(one.requests for kind, one in by_kind if kind.table == events and one.write_units)
-    of_a_write = max(1.0, flow.events / segments) if load.store == "log" and segments else 1.0
-    return delivered.Flow(load.streams, load.events_per_s / of_a_write, of_a_write, load.event_bytes)
+    of_a_write = max(1.0, flow.events * load.keep / segments) if load.store == "log" and segments else 1.0
+    return delivered.Flow(load.streams, load.stored_per_s / of_a_write, of_a_write, load.event_bytes)
 
 
 def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
@@ -155,8 +164,8 @@ def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
     """
     machine, rate = machine_of(source), max(load.events_per_s, RAREST_PER_S)
     asked, is_clocked = profile(source, load), load.arrivals == "clock"
-    still, moving = (Stream(asked, each, load.event_bytes, is_clocked) for each in (0.0, rate))
-    length_s = _stretch_s(rate, load.event_bytes, load.flush_s or 0.0)
+    still, moving = (Stream(asked, each, load.event_bytes, is_clocked, load.keep) for each in (0.0, rate))
+    length_s = _stretch_s(rate, load.keep, load.event_bytes, load.flush_s or 0.0)
     if known is not None:
         idle, functions = known.idle, known.functions
     elif load.together == 1:
@@ -174,10 +183,12 @@ def counted(source: Scenario, load: Load, known: Usage | None = None) -> Usage:
     return Usage(idle, count(source, machine, moving, length_ms).minus(base), functions)
 
 
-def _stretch_s(rate: float, event_bytes: int, flush_s: float) -> float:
-    """How long a run with events lasts: a whole stretch where they are few."""
-    for_segments_s = min(SEGMENTS * flush_s, min(MOST_EVENTS, BYTES / event_bytes) / rate)
-    return min(STRETCH_S, max(min(EVENTS, BYTES / event_bytes) / rate, for_segments_s, STRETCH_LEAST_S))
+def _stretch_s(rate: float, keep: float, event_bytes: int, flush_s: float) -> float:
+    """How long a run with events lasts: a whole stretch where few are stored."""
+    most = min(MOST_EVENTS, BYTES / event_bytes)
+    for_segments_s = min(SEGMENTS * flush_s, most / rate)
+    for_events_s = min(EVENTS / max(keep, LEAST_KEPT), BYTES / event_bytes) / rate
+    return min(STRETCH_S, max(for_events_s, for_segments_s, STRETCH_LEAST_S))
 
 
 def profile(source: Scenario, load: Load) -> Any:
@@ -193,6 +204,8 @@ def profile(source: Scenario, load: Load) -> Any:
         table |= {"store": load.store} | ({} if load.flush_s is None else {"flush_s": load.flush_s})
     if load.order != "index":
         table |= {"order": load.order}
+    if load.keep < 1:
+        table |= {"keep": KEPT}
     try:
         return parse(STREAM_ID, table, {})
     except ProfileError as error:

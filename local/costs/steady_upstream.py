@@ -21,6 +21,7 @@ from states_language.clock import Clock
 TICK_MS = 20
 # How late a clock's event comes at the most.
 LATE_MS = 200
+KEPT = {"name": ["message"]}
 _NAMES = ("edit", "new", "log", "categorize")
 
 
@@ -38,7 +39,8 @@ class SteadyUpstream:
 
     They come at random, as those of many sources do (a Poisson process), or by a clock (`is_clocked`), each a little
     late, by what the network takes: else they would fall on the very instants at which segments are due that were begun
-    a whole number of events before. Where many come in a second it makes no difference, and they come evenly.
+    a whole number of events before. Where many come in a second it makes no difference, and they come evenly. A share
+    of `kept` fits the rule `KEPT`.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class SteadyUpstream:
         connect_ms: int,
         seed: int = 1,
         is_clocked: bool = False,
+        kept: float = 1,
     ) -> None:
         self._clock = clock
         self._is_clocked = is_clocked
+        self._kept = kept
         self._draws = random.Random(seed)
         self._instants_ms: list[float] = []
         self._origin_ms = clock.now_ms()
@@ -117,14 +121,15 @@ class SteadyUpstream:
 
     def _send(self, link: Link) -> None:
         first, link.sent = link.sent + 1, max(link.sent, self.sent())
-        frames = [frame(number, self._event_bytes) for number in range(first, link.sent + 1)]
+        frames = [frame(number, self._event_bytes, self._kept) for number in range(first, link.sent + 1)]
         if frames and link.is_open:
             link.client.arrived(link, Chunk(b"".join(frames)))
 
 
-def frame(number: int, event_bytes: int) -> bytes:
-    """One event as bytes of the stream."""
-    return b"id: %d\ndata: %s\n\n" % (number, body(number, event_bytes).encode())
+def frame(number: int, event_bytes: int, kept: float = 1) -> bytes:
+    """One event as bytes of the stream; those that are not to be kept, evenly spread, have a name."""
+    name = b"" if int(number * kept) > int((number - 1) * kept) else b"event: other\n"
+    return b"id: %d\n%sdata: %s\n\n" % (number, name, body(number, event_bytes).encode())
 
 
 def body(number: int, event_bytes: int) -> str:

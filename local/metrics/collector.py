@@ -27,6 +27,7 @@ _COUNTED: dict[Metric, Callable[[Connection], int]] = {
     metric_names.DUPLICATES: lambda one: one.duplicates,
     metric_names.CONFLICTS: lambda one: one.conflicts,
     metric_names.DEAD_LETTERED: lambda one: one.dead_lettered,
+    metric_names.LEFT_OUT: lambda one: one.left_out,
 }
 
 

@@ -4,7 +4,8 @@ For example a profile of JSON lines without `resume` is sound, and loses what co
 Invariant: no warning repeats what may hold a secret; a profile without a warning resumes, and closes its gaps.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from handlers.profile.behaviour import Profile
@@ -16,6 +17,7 @@ _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
 _OWN = {
     "resume": frozenset({"body"}),
     "deliver": frozenset({"allow_private"}),
+    "split": frozenset({"keep"}),
     **dict.fromkeys(_MARKS, frozenset({"cursor"})),
 }
 
@@ -37,6 +39,22 @@ def storage(profile: Profile) -> str | None:
         return unordered if profile.order == "none" else None
     waits = f"an event waits for others for {profile.flush_s:g} s at most"
     return f"stores in a log: {waits}, and its key is known for {profile.dedup_window_s} s"
+
+
+def selection(profile: Profile) -> str:
+    """Which events a profile with `keep` stores, as a sentence without its full stop."""
+    rules = []
+    for rule in profile.keep:
+        parts = [f"are named {_or(rule.names)}"] if rule.names else []
+        if rule.path is not None:
+            values = (value for _, value in rule.values)
+            parts.append(f"have {_or(values) if rule.values else 'anything'} at {rule.path.text}")
+        rules.append(" and ".join(parts))
+    return f"keeps events that {', or that '.join(rules)}; all others are counted and not stored"
+
+
+def _or(values: Iterable[Any]) -> str:
+    return " or ".join(sorted(json.dumps(value, ensure_ascii=False) for value in values))
 
 
 def resumption_as_json(profile: Profile) -> dict[str, Any] | None:

@@ -101,6 +101,7 @@ class Report:
         if self.profile is not None:
             stored = advice.storage(self.profile)
             says = advice.resumption(self.profile) + (f"; it {stored}" if stored else "")
+            says += f"; it {advice.selection(self.profile)}" if self.profile.keep else ""
             print(printable(f"{self.path}: sound; it {says}"))
         for warning in self.warnings:
             print(printable(f"  warning: {warning}"))

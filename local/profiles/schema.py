@@ -12,6 +12,7 @@ from typing import Any
 
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
 from handlers.profile.deliver_field import MORE, MOST_TARGETS, NAMES
+from handlers.profile.keep_field import MOST_VALUES
 from handlers.profile.parse import read
 from handlers.profile.sections import MEANINGS
 
@@ -52,6 +53,19 @@ def _targets() -> Schema:
     return {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}, "minItems": 1, "maxItems": MOST_TARGETS}]}
 
 
+def _keep() -> Schema:
+    values = {"type": "array", "minItems": 1, "maxItems": MOST_VALUES}
+    names = {"anyOf": [_TEXT, {**values, "items": _TEXT}]}
+    rule = {
+        "type": "object",
+        "properties": {"name": names, "path": _PATH, "is": {"anyOf": [_VALUE, {**values, "items": _VALUE}]}},
+        "additionalProperties": False,
+        "minProperties": 1,
+        "dependencies": {"is": ["path"]},
+    }
+    return {"anyOf": [rule, {"type": "array", "items": rule, "minItems": 1}]}
+
+
 # What the parser takes whole, by the field's place.
 _WHOLE: dict[str, Schema] = {
     "body": {"type": "string", "description": "the text of a JSON object"},
@@ -66,6 +80,7 @@ _WHOLE: dict[str, Schema] = {
     "resume.query": _TEXT,
     "resume.body": {"type": "string", "pattern": "^/"},
     "deliver": _targets(),
+    "keep": _keep(),
     "split.path": _PATH,
     "split.keep": _several(_PATH),
     "split.name": _PATH,
@@ -136,8 +151,8 @@ class Recorder(Fields):
 def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
-    # The parser reads these two tables only where they are there.
-    read(fields, "schema", {"split": {}, "deliver": []}, {}, 0)
+    # The parser reads these only where they are there.
+    read(fields, "schema", {"split": {}, "deliver": [], "keep": []}, {}, 0)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A stream profile of Streamkeeper",

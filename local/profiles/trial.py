@@ -22,7 +22,7 @@ from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.intake import taken_apart
 from handlers.connection.judging import is_confirmed, is_expired, judge
 from handlers.errors import StreamkeeperError
-from handlers.framing.events import StreamEvent, cursor_behind
+from handlers.framing.events import LEFT_OUT, StreamEvent, cursor_behind
 from handlers.framing.frames import Frame, FramingError, as_frames
 from handlers.framing.marks import Kind
 from handlers.framing.oversize import Oversize
@@ -69,6 +69,8 @@ class Trial:
         self.say(advice.resumption(self.profile))
         if stored := advice.storage(self.profile):
             self.say(stored)
+        if self.profile.keep:
+            self.say(advice.selection(self.profile))
         for warning in advice.warnings(self.profile):
             self.say(f"warning: {warning}")
 
@@ -100,7 +102,10 @@ class Trial:
             after = self.profile.cursor_beside(kind, frame, is_resumed=self.profile.asks(self.requested))
             self.cursor = self.cursor if after is None else after
         if not batch:
-            self._event(kind, self.profile.event(frame, 0), moves=not frame.is_comment and not is_beside)
+            event = self.profile.event(frame, 0)
+            if kind is Kind.EVENT and not self.profile.keeps(frame):
+                event = event._replace(key=LEFT_OUT)
+            self._event(kind, event, moves=not frame.is_comment and not is_beside)
         elif kind is not Kind.EVENT:
             self.say(f"{kind.value:<10} beside these events")
         if kind in _ENDS:
@@ -110,11 +115,12 @@ class Trial:
 
     def _event(self, kind: Kind, event: StreamEvent, *, moves: bool = True) -> None:
         """Prints one event, or a frame that is none; `moves` where its cursor counts."""
-        self.counts[kind.value] += 1
+        word = "left out" if kind is Kind.EVENT and event.key == LEFT_OUT else kind.value
+        self.counts[word] += 1
         if moves and event.cursor is not None:
             self.cursor = event.cursor
         key = "unique" if self.profile.key == "each" else printable(event.key)
-        head = f"{kind.value:<10} key {key}  " if kind is Kind.EVENT else f"{kind.value:<10} "
+        head = f"{word:<10} key {key}  " if word == Kind.EVENT.value else f"{word:<10} "
         # A body fills the line; where it is cut, it says so.
         most = max(_LEAST, columns_of(sys.stdout, _COLUMNS) - len(head))
         body = printable(_body(event.data)[: most + 1].replace("\n", " "))
@@ -132,6 +138,8 @@ class Trial:
         if self.reconnection_ms is not None:
             rest_s = min(self.reconnection_ms, self.profile.retry_max_ms) / 1000
             self.say(f"asked for {self.reconnection_ms / 1000:g} s before a new connection, which waits {rest_s:g} s")
+        if self.counts["left out"] and not self.counts[Kind.EVENT.value]:
+            self.say("warning: keep fits none of the events that came: nothing would be stored")
         counted = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items())) or "nothing"
         self.say(f"total: {counted}; cursor {printable(self.cursor) if self.cursor is not None else 'none'}")
 

@@ -34,6 +34,8 @@ def _came(connection: Connection) -> str:
     words.append(f"{connection.duplicates} duplicates turned away")
     if connection.conflicts:
         words.append(f"{connection.conflicts} under a known key with another body")
+    if connection.left_out:
+        words.append(f"{connection.left_out} left out")
     return ", ".join(words)
 
 

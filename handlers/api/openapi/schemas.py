@@ -90,7 +90,8 @@ _COVERAGE = _object(
     | {"missing": _object("intervals:count seconds:number events:count?"), "gaps": _list(_object(_GAP))}
 )
 _COUNTS = _object(
-    "connections:count stored:count duplicates:count conflicts:count dead_lettered:count at_least:flag ends:count{}"
+    "connections:count stored:count duplicates:count conflicts:count dead_lettered:count left_out:count "
+    "at_least:flag ends:count{}"
 )
 _DELIVERY = _object(
     "sink delivered:count failed:count dead_lettered:count lag_ms:count waits? seen_at:instant? "

@@ -85,6 +85,7 @@ def test_a_running_stream_is_shown_whole() -> None:
             "stored": 880,
             "duplicates": 4,
             "conflicts": 0,
+            "left_out": 0,
             "dead_lettered": 1,
             "at_least": False,
             "ends": {"taken_over": 1},

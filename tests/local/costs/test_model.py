@@ -127,6 +127,13 @@ def test_an_event_that_no_index_has_is_an_item(size: int, units: int) -> None:
     assert half == pytest.approx((costs(**asked).million_events or {})["events"] * units / (units + 1), rel=0.01)
 
 
+def test_what_is_left_out_costs_no_write() -> None:
+    """A quarter of the events writes a quarter of the units; the stream itself costs the same."""
+    found = [costs(events_per_s=0.05, keep=keep).stream_month for keep in (1, 0.25)]
+    assert found[1]["events"] == pytest.approx(found[0]["events"] / 4, rel=0.02)
+    assert found[0]["lambda"] == found[1]["lambda"]
+
+
 def test_a_million_events_in_a_log_cost_cents() -> None:
     """At 100/s of 200 bytes, readable within a second: some six units for each segment of a hundred."""
     asked: dict[str, Any] = {"events_per_s": 100, "event_bytes": 200, "store": "log"}
@@ -168,6 +175,7 @@ def test_what_the_settings_change() -> None:
         ("--store heap", "--store must be one of items, log, not 'heap'"),
         ("--order key", "--order must be one of index, none, not 'key'"),
         ("--store log --order none", "--order belongs to --store items: a log is in order by itself, and has no index"),
+        ("--keep 2", "--keep must be a number from 0 to 1, not '2'"),
         ("--arrivals noon", "--arrivals must be one of random, clock, not 'noon'"),
         ("--flush-s 1", "--flush-s belongs to --store log: an item is written at once"),
         ("--store log --flush-s 61", "--flush-s must be a number from 0 to 60, not '61'"),

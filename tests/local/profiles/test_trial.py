@@ -246,3 +246,37 @@ def test_a_stream_without_a_player_is_named(capsys: pytest.CaptureFixture[str]) 
     """The demonstration streams are played by `streamkeeper run`."""
     assert main(["profile", "try", "demo", "--played"]) == 2
     assert capsys.readouterr().err.startswith("streamkeeper: No provider is played for 'demo'; there are: alpaca, ")
+
+
+def test_a_trial_shows_what_would_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left out has its own word, and moves the cursor; where nothing would be kept, it warns."""
+    lines = b'{"n":1,"t":"quote"}\n{"n":2,"t":"trade"}\n{"n":3,"t":"quote"}\n'
+    with serving(lambda peer: peer.send(JSON_LINES + lines)) as server:
+        rules = ('{ path = "$.t", is = "trade" }', '{ path = "$.missing" }')
+        for number, rule in enumerate(rules):
+            file = tmp_path / f"kept{number}.toml"
+            file.write_text(
+                f'address = "{server.address}/x"\nallow_private = true\nframing = "ndjson"\nkey = "$.n"\n'
+                f'cursor = "$.n"\nresume = {{ query = "since" }}\nkeep = {rule}\n',
+                encoding="utf-8",
+            )
+            assert main(["profile", "try", str(file), "--seconds", "5"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "resumes with $.n in the query parameter since",
+        'keeps events that have "trade" at $.t; all others are counted and not stored',
+        "answered 200, application/json",
+        'left out   {"n":1,"t":"quote"}',
+        'event      key 2  {"n":2,"t":"trade"}',
+        'left out   {"n":3,"t":"quote"}',
+        "closed: ended_by_upstream",
+        "total: event 1, left out 2; cursor 3",
+        "resumes with $.n in the query parameter since",
+        "keeps events that have anything at $.missing; all others are counted and not stored",
+        "answered 200, application/json",
+        'left out   {"n":1,"t":"quote"}',
+        'left out   {"n":2,"t":"trade"}',
+        'left out   {"n":3,"t":"quote"}',
+        "closed: ended_by_upstream",
+        "warning: keep fits none of the events that came: nothing would be stored",
+        "total: left out 3; cursor 3",
+    ]

@@ -1,0 +1,67 @@
+"""Decides which events a profile keeps: by their names, by what stands at a place of their bodies, or by both.
+
+    name trade                           an event of that name (`message` is one without a name)
+    path $.type, is trade or quote       {"type": "trade", …}
+    path $.price                         any body in which something stands there
+
+Invariants: an event whose body cannot be read, because it is too long or holds too much, is kept where its name does
+not decide; nothing is raised, whatever the upstream sent.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.framing.events import JsonPath, at, has_too_many_values, parse_json
+from handlers.framing.frames import Body
+from handlers.framing.marks import Value
+from handlers.framing.oversize import Oversize
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """A rule of which each part that is given must hold: empty `names` take any, empty `values` whatever stands there.
+
+    A value is paired with whether it is a boolean, for in Python True equals 1.
+    """
+
+    names: frozenset[str] = frozenset()
+    path: JsonPath | None = None
+    values: frozenset[tuple[bool, Value]] = frozenset()
+
+    def takes_name(self, name: str | None) -> bool:
+        """Whether an event of this name may be kept."""
+        return not self.names or (name or "message") in self.names
+
+    def fits(self, name: str | None, body: Any) -> bool:
+        """Whether the event is kept whose body is this JSON value, None where it is no JSON."""
+        if not self.takes_name(name):
+            return False
+        if self.path is None:
+            return True
+        there, value = at(body, self.path)
+        if not there or not self.values:
+            return there
+        return isinstance(value, str | int | float) and (isinstance(value, bool), value) in self.values
+
+
+def keeps(rules: Iterable[Keep], name: str | None, data: Body) -> bool:
+    """Whether any of the rules keeps the event."""
+    if any(rule.fits(name, None if rule.path is None else parse_json(data)) for rule in rules):
+        return True
+    is_undecided = any(rule.path is not None and rule.takes_name(name) for rule in rules)
+    return is_undecided and parse_json(data) is None and is_beyond_reading(data)
+
+
+def is_beyond_reading(data: Body) -> bool:
+    """Whether what `parse_json` read as nothing may be JSON all the same."""
+    if isinstance(data, Oversize) or has_too_many_values(data):
+        return True
+    try:
+        json.loads(data)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return False
+    except (ValueError, RecursionError):  # a number of thousands of digits, a nesting of thousands
+        return True
+    return False

@@ -1,0 +1,139 @@
+"""What a profile leaves out, as the manager makes effects of it: counted, passed by the cursor, never stored."""
+
+import json
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import CloseUpstream, Effect, RecordLoss, Release, SaveRecord, Write
+from handlers.connection.inputs import LOG, Chunk, Closed, Opened, Resumption, Woken, Written
+from handlers.connection.manager import Manager
+from tests.handlers.connection.managers import FENCE, SAVES, claimed, kinds
+
+FIELDS: dict[str, Any] = {
+    "framing": "ndjson",
+    "key": "$.n",
+    "cursor": "$.n",
+    "resume": {"query": "since"},
+    "keep": {"path": "$.t", "is": ["trade"]},
+    "heartbeat": {"json": {"$.alive": True}, "cursor": "$.alive_at"},
+    "loss": {"json": {"$.missed": "*"}, "count": "$.missed"},
+    "end": {"json": {"$.bye": True}},
+}
+
+
+def reading(partitions: int = 1, **fields: Any) -> Manager:
+    manager = claimed(at=Resumption("0", 0), partitions=partitions, **FIELDS | fields)
+    manager.handle(30, Opened(200))
+    return manager
+
+
+def chunk(manager: Manager, now_ms: int, *frames: Any) -> list[Effect]:
+    return manager.handle(now_ms, Chunk("".join(json.dumps(frame) + "\n" for frame in frames).encode()))
+
+
+def trade(n: int) -> dict[str, Any]:
+    return {"n": n, "t": "trade"}
+
+
+def quote(n: int) -> dict[str, Any]:
+    return {"n": n, "t": "quote"}
+
+
+def keys(effects: list[Effect]) -> list[str]:
+    return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
+
+
+def released(manager: Manager) -> Release:
+    """Its end, at the upstream's close."""
+    effects = manager.handle(9_000, Closed("closed"))
+    return next(effect for effect in effects if isinstance(effect, Release))
+
+
+def test_what_is_left_out_is_counted_and_moves_the_cursor() -> None:
+    """Without a write, where nothing of a chunk is kept; the end saves the place behind it."""
+    manager = reading()
+    assert chunk(manager, 40, quote(1), quote(2)) == []
+    end = released(manager)
+    assert (end.cursor, end.progress.left_out, end.progress.stored, end.progress.frames) == ("2", 2, 0, 2)
+
+
+def test_the_cursor_of_what_is_left_out_waits_for_what_came_before_it() -> None:
+    """It passes nothing that is not stored."""
+    manager = reading()
+    effects = chunk(manager, 40, quote(1), trade(2), quote(3), quote(4))
+    assert keys(effects) == ["2"]
+    chunk(manager, 50, quote(5))
+    assert kinds(manager.handle(60, Closed("closed"))) == [CloseUpstream]
+    effects = manager.handle(70, Written(1, 0))
+    assert [one.cursor for one in effects if isinstance(one, SAVES)] == ["5"]
+    assert (manager.progress.left_out, manager.progress.stored) == (4, 1)
+
+
+def test_a_store_that_refuses_what_is_kept_keeps_the_cursor_before_it() -> None:
+    """What was left out behind it is asked for again with it."""
+    manager = reading()
+    chunk(manager, 40, trade(1), quote(2))
+    assert manager.handle(6_000, Woken()) == []
+    effects = manager.ask_lease(6_000)
+    assert [one.cursor for one in effects if isinstance(one, SAVES)] == [None]
+
+
+def test_marks_count_whatever_is_kept() -> None:
+    """A heartbeat moves the cursor and is not left out, a loss is written down and stored, an end ends."""
+    manager = reading()
+    assert chunk(manager, 40, {"alive": True, "alive_at": "7"}) == []
+    effects = chunk(manager, 50, {"missed": 3}, quote(8), {"bye": True}, trade(9))
+    assert kinds(effects) == [RecordLoss, Write, CloseUpstream]
+    assert isinstance(effects[1], Write)
+    assert [event.data for event in effects[1].events] == ['{"missed": 3}', '{"bye": true}']
+    assert manager.progress.left_out == 1
+
+
+def test_an_upstream_that_sends_what_is_left_out_is_not_idle() -> None:
+    """So a connection that is 20 s behind has not caught up while that comes: what is kept may stand behind it."""
+    live_ms = []
+    for frames in ([quote(n) for n in range(1, 5)], [{"alive": True}] * 4):
+        manager = claimed(at=Resumption("0", 0, behind_ms=20_000), **FIELDS)
+        manager.handle(30, Opened(200))
+        for now_ms, frame in zip((1_000, 4_000, 7_000, 8_000), frames, strict=True):
+            chunk(manager, now_ms, frame)
+        live_ms.append(released(manager).progress.live_ms)
+    assert live_ms == [20_040, 5_030]
+
+
+@pytest.mark.parametrize("partitions", [1, LOG])
+def test_items_and_log_keep_the_same(partitions: int) -> None:
+    """What waits to be appended is what is kept; its cursor is that of what was left out behind it."""
+    manager = reading(partitions, store="log" if partitions == LOG else "items")
+    effects = chunk(manager, 40, trade(1), quote(2), trade(3), quote(4))
+    effects += manager.handle(41, Closed("closed"))
+    assert keys(effects) == ["1", "3"]
+    ends = manager.handle(50, Written(2, 0))
+    assert [one.cursor for one in ends if isinstance(one, Release)] == ["4"]
+
+
+def test_elements_that_are_left_out_move_the_cursor() -> None:
+    """Of a batch as of single frames; a frame of which nothing is kept writes nothing."""
+    fields: dict[str, Any] = {
+        "split": {"path": "$.items"},
+        "key": "$.items[*].n",
+        "cursor": "$.items[*].n",
+        "keep": {"path": "$.items[*].t", "is": "trade"},
+    }
+    manager = reading(**fields)
+    assert keys(chunk(manager, 40, {"items": [quote(1), trade(2), quote(3)]})) == ["2"]
+    manager.handle(50, Written(1, 0))
+    assert chunk(manager, 60, {"items": [quote(4), quote(5)]}) == []
+    end = released(manager)
+    assert (end.cursor, end.progress.left_out, end.progress.stored) == ("5", 4, 1)
+
+
+def test_each_delivery_that_is_kept_has_a_key_of_its_own() -> None:
+    """They are numbered among what is stored."""
+    manager = reading(key="each")
+    assert keys(chunk(manager, 40, quote(1), trade(1), quote(2), trade(1))) == [
+        f"{FENCE:012d}-{number:09d}" for number in (0, 1)
+    ]
+    assert isinstance(manager.handle(50, Closed("closed")), list)
+    assert SaveRecord in kinds(manager.handle(60, Written(2, 0)))
