@@ -2,8 +2,10 @@
 // how often, and whether calls are logged (`api_access_log`).
 // It goes over every method that is compiled, so that none can be forgotten; the page and its files alone need no key, for
 // a browser cannot send one with an address that is typed, and they are the same for everybody. With `iam` there is neither a key nor a usage
-// plan, whose throttle counts by key. So the stage is a resource of its own, whose throttle counts every call; osls would
-// have the deployment make it, and then CloudFormation could not take an access log away again.
+// plan, whose throttle counts all calls of a key. So the stage is a resource of its own, whose throttle counts every call; osls
+// would have the deployment make it, and then CloudFormation could not take an access log away again. AWS counts each
+// method for itself: "Per-API, per-stage throttling limits are applied at the API method level for a stage" (API Gateway
+// Developer Guide, "Throttle requests to your REST APIs"). So reads take nothing of what POSTs may take.
 'use strict';
 
 const STAGE = 'ApiGatewayStage';

@@ -1,10 +1,11 @@
 """Starts thousands of streams at once, in virtual time: what their POSTs ask of AWS, and what it refuses.
 
 Each client waits at random before its first POST, and backs off with full jitter where that is answered by 429 or 503.
-Where each stream has an execution to itself a POST requests StartExecution, whose quota is a token bucket, and where
-that refuses it once more within a second (`once_more` of the machine). Where they share functions the deployed machine
-answers each POST. A function opens a stream that has joined with its next heartbeat. Invariant: every stream has joined
-or started in the end, once, and no group has more than it may.
+API Gateway takes as many as the stage's throttle and the account's quota allow. Where each stream has an execution to
+itself a POST requests StartExecution, whose quota is a token bucket, and where that refuses it once more within a
+second (`once_more` of the machine). Where they share functions the deployed machine answers each POST. A function opens
+a stream that has joined with its next heartbeat. Invariant: every stream has joined or started in the end, once, and no
+group has more than it may.
 """
 
 from __future__ import annotations
@@ -20,7 +21,19 @@ from typing import Any
 from handlers.run.group_function import HEARTBEAT_EVERY_MS
 from handlers.store.typed_values import key
 from local import stages
-from local.scale.throttled import ARN, CONTROL, NAMES, Aws, Bucket, Limits
+from local.scale.throttled import (
+    ACCOUNT,
+    API,
+    ARN,
+    CONTROL,
+    FUNCTIONS,
+    NAMES,
+    RETRY_MOST_S,
+    START,
+    Aws,
+    Buckets,
+    Limits,
+)
 from states_language import Machine, TaskCall, load
 from states_language.clock import VirtualClock
 
@@ -37,6 +50,7 @@ class Joined:
     spread_s: float
     groups: int
     busy: int
+    at_the_api: int
     throttled: int
     refused: int
     most_posts: int
@@ -64,6 +78,7 @@ def join(streams: int, per_function: int, spread_s: float, limits: Limits) -> Jo
             spread_s,
             len(set(members)),
             aws.counts["busy"],
+            aws.buckets.refused[API] + aws.buckets.refused[ACCOUNT],
             aws.counts["throttled"],
             aws.counts["refused"],
             aws.most("posts"),
@@ -100,6 +115,8 @@ async def _post(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
         return await aws.ask(call.action, call.parameters)
 
     aws.counted("posts")
+    if not aws.buckets.admits(aws.clock.now_ms() / 1000):
+        return False
     execution = machine.start(
         {"pathParameters": {"streamId": stream}, "queryStringParameters": {}},
         clock=aws.clock,
@@ -117,33 +134,38 @@ async def _post(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """How it went: requests that the quota refused, answers of 503, and after how many seconds all had been started."""
+    """How it went: what each quota refused, how many POSTs were answered by 429 or 503, and when all had a function."""
 
     streams: int
     spread_s: float
+    at_the_api: int
     refused: int
-    unavailable: int
+    busy: int
+    functions_refused: int
     over_after_s: float
 
 
-def start(streams: int, spread_s: float, bucket: int, refill_per_s: float, seed: int = 1) -> Started:
+def start(streams: int, spread_s: float, limits: Limits, seed: int = 1) -> Started:
     """Starts so many streams, each with an execution of its own, once, whose POSTs are spread over so many seconds."""
     draws = random.Random(seed)
-    # When, whose, how many POSTs were refused, and whether it is the machine's own retry.
-    due = [(draws.uniform(0, spread_s), stream, 0, False) for stream in range(streams)]
+    # When, whose, how many POSTs were refused, and what comes next.
+    due = [(draws.uniform(0, spread_s), stream, 0, "post") for stream in range(streams)]
     heapq.heapify(due)
-    tokens = Bucket(refill_per_s, bucket)
-    refused = unavailable = 0
-    at_s = 0.0
+    buckets, busy, at_s = Buckets(limits), 0, 0.0
     while due:
-        at_s, stream, times, is_retry = heapq.heappop(due)
-        if tokens.takes(at_s, 1):
+        at_s, stream, times, what = heapq.heappop(due)
+        if what == "call":
+            if not buckets.takes(FUNCTIONS, at_s):
+                heapq.heappush(due, (at_s + draws.uniform(1, RETRY_MOST_S), stream, times, what))
             continue
-        refused += 1
-        if not is_retry:
-            heapq.heappush(due, (at_s + draws.uniform(0, RETRY_S), stream, times, True))
-            continue
-        unavailable += 1
-        rest_s = draws.uniform(0, min(BACKOFF_MOST_S, BACKOFF_S * 2.0**times))
-        heapq.heappush(due, (at_s + rest_s, stream, times + 1, False))
-    return Started(streams, spread_s, refused, unavailable, at_s)
+        is_taken = what == "retry" or buckets.admits(at_s)
+        if is_taken and buckets.takes(START, at_s):
+            heapq.heappush(due, (at_s + buckets.calls_after_s(at_s), stream, 0, "call"))
+        elif is_taken and what == "post":
+            heapq.heappush(due, (at_s + draws.uniform(0, RETRY_S), stream, times, "retry"))
+        else:
+            busy += 1
+            rest_s = draws.uniform(0, min(BACKOFF_MOST_S, BACKOFF_S * 2.0**times))
+            heapq.heappush(due, (at_s + rest_s, stream, times + 1, "post"))
+    refused = buckets.refused
+    return Started(streams, spread_s, refused[API] + refused[ACCOUNT], refused[START], busy, refused[FUNCTIONS], at_s)

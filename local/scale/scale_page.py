@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.run.group_function import AT_ONCE
+from local import stages
 from local.checkout import ROOT
 from local.costs import model, month
 from local.costs.counted_run import NAMES
@@ -24,7 +25,7 @@ from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
 from local.scale.fleet import Cycle, Day, day
 from local.scale.joining import Joined, join, start
-from local.scale.throttled import Limits
+from local.scale.throttled import ACCOUNT, API, FUNCTIONS, START, TRANSITIONS, Limits
 
 PAGE = "docs/scale.md"
 COUNTED, QUOTAS = (Path(__file__).with_name(name) for name in ("counted.json", "quotas.toml"))
@@ -77,12 +78,13 @@ def count() -> Counted:
     )
 
 
-def limits_of_streams() -> Limits:
-    """AWS's limits on streams that are started, where quotas are lower and the control table is new."""
-    listed = quotas()
-    quota = listed["start_execution"]
-    partition, table = listed["partition_writes"]["most"], listed["new_table_writes"]["most"]
-    return Limits(partition, table, quota["refill"]["others"], quota["bucket"]["others"])
+def limits_of_streams(region: str = "others") -> Limits:
+    """AWS's limits on streams that are started, in regions of one kind, behind prod's API, with a new control table."""
+    listed, settings = quotas(), stages.load("prod")
+    by_quota = {ACCOUNT: "api", START: "start_execution", TRANSITIONS: "transitions", FUNCTIONS: "new_functions"}
+    rates = {name: (listed[of]["refill"][region], listed[of]["bucket"][region]) for name, of in by_quota.items()}
+    rates[API] = settings["api_requests_per_s"], settings["api_burst"]
+    return Limits(listed["partition_writes"]["most"], listed["new_table_writes"]["most"], rates)
 
 
 def counted() -> Counted:
@@ -107,7 +109,7 @@ def tables(found: Counted) -> dict[str, list[str]]:
     return {
         "day": _day(found, days),
         "limits": limits(found, days[1], listed),
-        "start": _start(listed),
+        "start": _start(),
         "join": _join(found),
         "sources": _sources(listed),
     }
@@ -144,7 +146,10 @@ def _filled(heads: Sequence[str], rows: Mapping[str, str], columns: Sequence[Any
 
 def limits(found: Counted, one: Day, listed: dict[str, Any]) -> list[str]:
     """Each quota with what a day asks of it, the one that is met first before the others."""
+    own = {"title": "POSTs of the stage's API, a setting", "most": stages.load("prod")["api_requests_per_s"]}
+    listed = {**listed, "own_api": own}
     asked = {
+        "own_api": one.groups * LIGHT.together / WITHIN_S[1],
         "concurrency": float(one.most_functions),
         "partition_writes": one.most_partition_units,
         "new_table_writes": one.most_control_units,
@@ -167,15 +172,15 @@ def _most(quota: dict[str, Any]) -> int:
     return most
 
 
-def _start(listed: dict[str, Any]) -> list[str]:
-    quota, rows = listed["start_execution"], []
+def _start() -> list[str]:
+    rows = []
     for region, name in REGIONS.items():
-        for spread_s in SPREADS_S:
-            one = start(STARTED, spread_s, quota["bucket"][region], quota["refill"][region])
-            figures = f"{one.refused:,}", f"{one.unavailable:,}", f"{one.over_after_s:.0f} s"
-            rows.append((name, f"{one.spread_s} s", *figures))
-    heads = ("region", "POSTs spread over", "refused by the quota", "answered by 503", "all started after")
-    return table(heads, rows)
+        for spread_s in (*SPREADS_S, 120):
+            one = start(STARTED, spread_s, limits_of_streams(region))
+            counts = one.at_the_api, one.refused, one.functions_refused, one.busy
+            rows.append((name, f"{one.spread_s} s", *map("{:,}".format, counts), f"{one.over_after_s:.0f} s"))
+    heads = ("region", "POSTs spread over", "refused by the API", "by StartExecution", "by Lambda")
+    return table((*heads, "answered by 429 or 503", "all started after"), rows)
 
 
 def _join(found: Counted) -> list[str]:
@@ -187,7 +192,8 @@ def _join(found: Counted) -> list[str]:
         "executions, and functions": "{0[0].groups:,}",
         "write units of the control table in the worst second": "{0[0].most_units:,}",
         "of its hottest partition": "{0[0].most_partition_units:,}",
-        "requests that AWS refused for their number": "{0[0].throttled:,}",
+        "POSTs that the API refused": "{0[0].at_the_api:,}",
+        "other requests that AWS refused for their number": "{0[0].throttled:,}",
         "POSTs answered by 429 or 503": "{0[0].busy:,}",
         "conditions that did not hold": "{0[0].refused:,}",
         "all started after": "{0[0].over_after_s:.0f} s",

@@ -1,13 +1,15 @@
 """Plays what a POST asks of AWS, in virtual time and with AWS's limits: the control table and Step Functions.
 
-A request takes some milliseconds, changes tables in memory, and is throttled by partition, by table and by the quota of
-StartExecution, each a token bucket. Invariant: what is refused changes nothing, and is counted all the same.
+A request takes some milliseconds, changes tables in memory, and is throttled by partition, by table and by the quotas
+on the way, each a token bucket: the API's of the stage and of the account, StartExecution, state transitions, and how
+fast Lambda adds environments of a function. Invariant: what is refused changes nothing, and is counted all the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +35,22 @@ OPENING_UNITS = 3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Units and requests a second: writes of a partition and of the table, and StartExecution with its bucket."""
+    """Units a second that a partition and the table take, and the buckets (tokens a second, tokens at most) on the way.
+
+    API is the stage's own throttle of one method, ACCOUNT that of all APIs of the account, and the rest are quotas of
+    the account in a region.
+    """
 
     partition_writes: int
     table_writes: int
-    start_refill: int
-    start_bucket: int
+    rates: Mapping[str, tuple[float, float]]
+
+
+API, ACCOUNT, START, TRANSITIONS, FUNCTIONS = "api", "account", "start", "transitions", "functions"
+# States that an execution enters until its function is called; the Task of one lane and the Wait of the other are last.
+TRANSITIONS_TO_CONNECT = 7
+# What a lane waits at most until it calls a function again that Lambda refused.
+RETRY_MOST_S = 20.0
 
 
 @dataclass(slots=True)
@@ -47,14 +59,48 @@ class Bucket:
 
     refill: float
     most: float
-    tokens: float = -1.0
+    tokens: float | None = None
     at_s: float = 0.0
 
     def takes(self, now_s: float, units: float) -> bool:
         """Whether there are so many, which are then taken."""
-        held = self.most if self.tokens < 0 else min(self.most, self.tokens + (now_s - self.at_s) * self.refill)
+        held = self._held(now_s)
         self.at_s, self.tokens = now_s, held - units if held >= units else held
         return held >= units
+
+    def waits_s(self, now_s: float, units: float) -> float:
+        """Takes so many in any case, and returns how long whoever needs them waits until they are there."""
+        held = self._held(now_s)
+        self.at_s, self.tokens = now_s, held - units
+        return max(0.0, (units - held) / self.refill)
+
+    def _held(self, now_s: float) -> float:
+        if self.tokens is None:
+            return self.most
+        return min(self.most, self.tokens + (now_s - self.at_s) * self.refill)
+
+
+class Buckets:
+    """The buckets of `limits`, and what each has refused."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.refused: Counter[str] = Counter()
+        self._buckets = {name: Bucket(*rate) for name, rate in limits.rates.items()}
+
+    def takes(self, name: str, now_s: float) -> bool:
+        """Whether this one has a token, which is then taken."""
+        if self._buckets[name].takes(now_s, 1):
+            return True
+        self.refused[name] += 1
+        return False
+
+    def admits(self, now_s: float) -> bool:
+        """Whether API Gateway takes a request: the stage's throttle of the method, then the account's."""
+        return self.takes(API, now_s) and self.takes(ACCOUNT, now_s)
+
+    def calls_after_s(self, now_s: float) -> float:
+        """How long an execution that has begun takes until it calls its function: throttled transitions wait."""
+        return self._buckets[TRANSITIONS].waits_s(now_s, TRANSITIONS_TO_CONNECT)
 
 
 class Aws:
@@ -67,7 +113,8 @@ class Aws:
         self.executions: dict[str, str] = {}
         self.counts: Counter[str] = Counter()
         self.by_second: Counter[tuple[str, int]] = Counter()
-        self._buckets: dict[str, Bucket] = {}
+        self.buckets = Buckets(limits)
+        self._tables: dict[str, Bucket] = {}
 
     async def ask(self, action: str, parameters: dict[str, Any]) -> Any:
         """The answer to a Task's request, after a while; TaskFailure where it is refused."""
@@ -113,15 +160,14 @@ class Aws:
             self.counted("units", units)
             buckets = {f"write {partition}": limits.partition_writes, "table": limits.table_writes}
         for name, size in buckets.items():
-            if not self._buckets.setdefault(name, Bucket(size, size)).takes(now_s, units):
+            if not self._tables.setdefault(name, Bucket(size, size)).takes(now_s, units):
                 self.counts["throttled"] += 1
                 raise TaskFailure("DynamoDB.ThrottlingException", "Throughput exceeds the current capacity")
 
     def _started(self, parameters: dict[str, Any]) -> Any:
-        limits, now_s, name = self.limits, self.clock.now_ms() / 1000, parameters["Name"]
-        bucket = self._buckets.setdefault("start", Bucket(limits.start_refill, limits.start_bucket))
+        now_s, name = self.clock.now_ms() / 1000, parameters["Name"]
         self.counted("starts")
-        if not bucket.takes(now_s, 1):
+        if not self.buckets.takes(START, now_s):
             self.counts["throttled"] += 1
             raise TaskFailure("StepFunctions.ThrottlingException", "Rate exceeded")
         if name in self.executions:

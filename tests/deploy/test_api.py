@@ -15,7 +15,6 @@ KEYS = ("AWS::ApiGateway::ApiKey", "AWS::ApiGateway::UsagePlan", "AWS::ApiGatewa
 LOGGED = ["requestId", "requestTime", "identity.sourceIp", "identity.userArn", "identity.apiKeyId", "httpMethod"]
 LOGGED += ["path", "status", "responseLength", "responseLatency", "error.responseType"]
 ROLES = ("ConnectionsRole", "StartRole", "UpgradeRole")
-THROTTLE = {"ResourcePath": "/*", "HttpMethod": "*", "ThrottlingRateLimit": 10, "ThrottlingBurstLimit": 20}
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +50,18 @@ def test_the_readme_calls_the_stage_that_it_deploys_as_that_asks_for() -> None:
 
 def test_each_call_counts_for_the_throttle_of_the_stage(template: dict[str, Any], prod: dict[str, Any]) -> None:
     """Whoever calls; the stage has the newest deployment, and a usage plan waits for the stage."""
-    for compiled, name in ((template, "dev"), (prod, "test")):
+    for compiled, name, settings_of in ((template, "dev", "dev"), (prod, "test", "prod")):
         (stage,) = resources(compiled, "AWS::ApiGateway::Stage")
         (deployment,) = (key for key in compiled["Resources"] if key.startswith("ApiGatewayDeployment"))
         assert (stage["StageName"], stage["DeploymentId"]) == (name, {"Ref": deployment})
-        assert stage["MethodSettings"] == [THROTTLE]
+        settings = stages.load(settings_of)
+        rate, burst = settings["api_requests_per_s"], settings["api_burst"]
+        every = {"ResourcePath": "/*", "HttpMethod": "*", "ThrottlingRateLimit": rate, "ThrottlingBurstLimit": burst}
+        assert stage["MethodSettings"] == [every]
         assert "StageName" not in compiled["Resources"][deployment]["Properties"]
     (plan,) = (one for one in template["Resources"].values() if one["Type"] == KEYS[1])
     assert plan["DependsOn"] == "ApiGatewayStage"
+    assert plan["Properties"]["Throttle"] == {"RateLimit": 10, "BurstLimit": 20}
 
 
 def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any], prod: dict[str, Any]) -> None:

@@ -6,12 +6,14 @@ import pytest
 
 from local.scale import scale_page
 from local.scale.joining import join
-from local.scale.throttled import Limits
+from local.scale.throttled import API, Limits
+
+UNLIMITED = Limits(10**6, 10**6, dict.fromkeys(scale_page.limits_of_streams().rates, (10**6, 10**6)))
 
 
 def test_posts_at_once_join() -> None:
     """Of many that see the same free place one gets it; nobody is left, and no group has more than it may."""
-    found = join(12, 3, 0, Limits(10**6, 10**6, 10**6, 10**6))
+    found = join(12, 3, 0, UNLIMITED)
     assert (found.throttled, found.refused > 12, found.over_after_s < 120) == (0, True, True)
     assert found.groups in range(4, 7)
 
@@ -29,6 +31,14 @@ def test_a_start_that_is_spread_is_not_refused() -> None:
 
 def test_a_lost_answer_costs_a_post_and_no_stream() -> None:
     """A partition that takes five units a second refuses most; each stream has joined in the end."""
-    tight = join(20, 3, 0, Limits(5, 10**6, 10**6, 10**6))
+    tight = join(20, 3, 0, replace(UNLIMITED, partition_writes=5))
     assert tight.throttled >= tight.busy > 0
     assert tight.groups >= 7
+
+
+def test_the_throttle_of_the_stage_refuses_first() -> None:
+    """Behind one POST a second nine of ten are answered by 429 at once, and ask AWS for nothing; all join later."""
+    found = join(10, 5, 0, replace(UNLIMITED, rates={**UNLIMITED.rates, API: (1, 1)}))
+    assert (found.throttled, found.groups) == (0, 2)
+    assert found.at_the_api == found.busy >= 9
+    assert found.over_after_s >= 9
