@@ -4,6 +4,7 @@ A missing or bad variable is a `SettingsError` that names it, raised where the m
 imported: the cold start fails, before any stream is touched. The sentence never holds a value, which may be a secret.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -198,7 +199,7 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "metrics_by": lambda env: _metrics_by(env),
     "metrics_namespace": lambda env: _text(env, "POWERTOOLS_METRICS_NAMESPACE"),
     "secrets_prefix": lambda env: _text(env, "SECRETS_PREFIX"),
-    "upstreams": lambda env: {name: value for name, value in env.items() if _UPSTREAM.fullmatch(name)},
+    "upstreams": lambda env: _upstreams(env),
     "retried_within_ms": lambda env: _within_ms(env, "RETRY_MAX_DELAY_S"),
     "throttled_within_ms": lambda env: _within_ms(env, "THROTTLE_MAX_DELAY_S") + _jitter_ms(env),
     "function": lambda env: _text(env, "CONNECTION_MANAGER"),
@@ -233,6 +234,16 @@ def _streams_dir(environment: Mapping[str, str]) -> Path:
     if not folder.is_dir():
         raise SettingsError("the variable STREAMS_DIR names no folder of stream profiles")
     return folder
+
+
+def _upstreams(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that packaging put beside the folder of profiles, and those of the environment, which a laptop has."""
+    packaged = _streams_dir(environment).parent / "upstreams.json"
+    try:
+        named = json.loads(packaged.read_bytes()) if packaged.is_file() else {}
+    except ValueError:
+        raise SettingsError("the file upstreams.json beside the folder of STREAMS_DIR is not JSON") from None
+    return named | {name: value for name, value in environment.items() if _UPSTREAM.fullmatch(name)}
 
 
 def _queue_url(environment: Mapping[str, str]) -> str:

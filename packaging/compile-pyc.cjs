@@ -1,4 +1,5 @@
-// An osls plugin that adds compiled files to the zip, so that a cold start compiles nothing.
+// An osls plugin that adds compiled files to the zip, so that a cold start compiles nothing, and the stage's `upstreams`, as
+// env/upstreams.json: a function's variables may have 4 KB in all, which are some dozen addresses.
 // A .pyc belongs to one version of Python, the runtime's, and the machine that packages need not have that one. So the
 // compiler is CPython 3.13 as WebAssembly (pyodide). The files are hash-based and unchecked: Lambda never compares them
 // with the sources, whose times a zip does not keep. The sources stay, for tracebacks.
@@ -65,14 +66,15 @@ async function compiled(sources, folder) {
   return files;
 }
 
-// Adds __pycache__/<module>.cpython-313.pyc for every <module>.py of the zip at `artifact`.
-async function addCompiledFiles(artifact, folder) {
+// Adds __pycache__/<module>.cpython-313.pyc for every <module>.py of the zip at `artifact`, and the addresses.
+async function finishZip(artifact, folder, upstreams) {
   const zip = await JSZip.loadAsync(await fs.readFile(artifact));
   const sources = await Promise.all(zip.file(/\.py$/).map(async (file) => [file.name, await file.async('uint8array')]));
   for (const [number, content] of (await compiled(sources, folder)).entries()) {
     const [, place, module] = /^(.*\/)?([^/]+)\.py$/.exec(sources[number][0]);
     zip.file(`${place ?? ''}__pycache__/${module}.${TAG}.pyc`, content, { unixPermissions: 0o644, createFolders: false });
   }
+  zip.file('env/upstreams.json', JSON.stringify(upstreams), { unixPermissions: 0o644, createFolders: false });
   for (const file of Object.values(zip.files)) file.date = DATE;
   const options = { type: 'nodebuffer', platform: 'UNIX', compression: 'DEFLATE', compressionOptions: { level: 9 } };
   await fs.writeFile(artifact, await zip.generateAsync(options));
@@ -80,10 +82,13 @@ async function addCompiledFiles(artifact, folder) {
 
 class CompilePyc {
   constructor(serverless) {
-    const compile = () => addCompiledFiles(serverless.service.package.artifact, path.join(serverless.serviceDir, '.streamkeeper-build'));
+    const finish = () => {
+      const { package: packaged, custom } = serverless.service;
+      return finishZip(packaged.artifact, path.join(serverless.serviceDir, '.streamkeeper-build'), custom.upstreams);
+    };
     this.hooks = {
-      'after:package:createDeploymentArtifacts': compile,
-      'after:deploy:function:packageFunction': compile,
+      'after:package:createDeploymentArtifacts': finish,
+      'after:deploy:function:packageFunction': finish,
     };
   }
 }

@@ -3,6 +3,7 @@
 // profile gets nothing of it. handlers/profile/deliver_field.py says what a profile may say, and checks it.
 'use strict';
 
+const { LIMITS } = require('./aws-limits.cjs');
 const { choose, table } = require('./shipped-profiles.cjs');
 
 const FUNCTION = 'connectionDelivery';
@@ -17,6 +18,9 @@ const SINKS = {
   s3: (name, { prefix = '' }) => [['s3:PutObject'], `arn:\${AWS::Partition}:s3:::${name}/${prefix}*`],
   lambda: (name) => [['lambda:InvokeFunction'], arn('lambda', `function:${name}`)],
 };
+// Characters of ARNs in the role's policy; the statements of resources/delivery.yml take a tenth of what AWS allows.
+const ROOM = 8000;
+const MOST_PARTS = 4;
 const SECRET = /\$\{(secret|ssm):([^:}]+)/;
 
 function arn(service, resource) {
@@ -36,28 +40,62 @@ function delivering(stage, upstreams) {
   return { names: some.map(([name]) => name), sinks: some.flatMap(([, sinks]) => sinks) };
 }
 
-// The statements for these sinks, each once; `secrets` begins the names of the stage's secrets.
-function statements(sinks, secrets) {
-  const all = sinks.flatMap((sink) => {
-    const kind = Object.keys(SINKS).find((name) => typeof sink[name] === 'string');
-    if (kind !== undefined) return [SINKS[kind](sink[kind], sink)];
-    const [, kept, name] = SECRET.exec(sink.secret ?? '') ?? [];
-    if (kept === undefined) return [];
-    const whole = name.startsWith('/') ? name : `${secrets}${name}`;
-    return kept === 'ssm'
-      ? [[['ssm:GetParameter'], arn('ssm', `parameter${whole}`)]]
-      : // Secrets Manager adds six characters to a name.
-        [[['secretsmanager:GetSecretValue'], arn('secretsmanager', `secret:${whole}-??????`)]];
-  });
-  const texts = all.map(([Action, resource]) => JSON.stringify({ Effect: 'Allow', Action, Resource: { 'Fn::Sub': resource } }));
-  return [...new Set(texts)].sort().map((text) => JSON.parse(text));
+// The statements for these sinks, one for all targets of a kind; `secrets` begins the names of the stage's secrets.
+// Where the names are longer than `room` characters those that begin alike are allowed by what they begin with:
+// market-events-* for market-events-1 and market-events-2. What is common must hold a part of the name.
+function statements(sinks, secrets, room = ROOM) {
+  const targets = new Map();
+  for (const [actions, target] of sinks.flatMap((sink) => needed(sink, secrets))) {
+    const key = JSON.stringify(actions);
+    targets.set(key, (targets.get(key) ?? new Set()).add(target));
+  }
+  const groups = [...targets].sort().map(([key, names]) => [JSON.parse(key), [...names].sort()]);
+  const isShort = () => groups.reduce((sum, [, names]) => sum + names.join('').length, 0) <= room;
+  for (let parts = 1; parts <= MOST_PARTS && !isShort(); parts++) {
+    for (const group of groups) group[1] = alike(group[1], parts);
+  }
+  const resources = (names) => names.map((name) => ({ 'Fn::Sub': name }));
+  return groups.map(([Action, names]) => ({ Effect: 'Allow', Action, Resource: resources(names) }));
 }
 
-// Which records call the function: events of these profiles' streams that are written, and none that time removes.
-// Source: AWS Lambda Developer Guide, "Filter rule syntax".
-function filter(names) {
-  const keys = names.flatMap((name) => [name, { prefix: `${name}:` }, { prefix: `${name}#` }]);
-  return { eventName: ['INSERT', 'MODIFY'], dynamodb: { Keys: { PK: { S: keys } } } };
+// [actions, ARN] of what the sink needs; nothing for what the profile's own check refuses.
+function needed(sink, secrets) {
+  const kind = Object.keys(SINKS).find((name) => typeof sink[name] === 'string');
+  if (kind !== undefined) return [SINKS[kind](sink[kind], sink)];
+  const [, kept, name] = SECRET.exec(sink.secret ?? '') ?? [];
+  if (kept === undefined) return [];
+  const whole = name.startsWith('/') ? name : `${secrets}${name}`;
+  return kept === 'ssm'
+    ? [[['ssm:GetParameter'], arn('ssm', `parameter${whole}`)]]
+    : // Secrets Manager adds six characters to a name.
+      [[['secretsmanager:GetSecretValue'], arn('secretsmanager', `secret:${whole}-??????`)]];
+}
+
+// The ARNs, where several that are the same but for their last `parts` parts are one with a `*` for these.
+function alike(arns, parts) {
+  const left = `(?:[^-_./:]*[-_./]){0,${parts - 1}}[^-_./:]*`;
+  const pattern = new RegExp(`^(.*:[^:]*?[A-Za-z0-9][^:]*?[-_./])${left}$`);
+  const beginning = (one) => pattern.exec(one.replace(/\*$/, ''))?.[1] ?? one;
+  const groups = new Map();
+  for (const one of arns) groups.set(beginning(one), [...(groups.get(beginning(one)) ?? []), one]);
+  return [...groups].flatMap(([text, members]) => (members.length > 1 ? [`${text}*`] : members));
+}
+
+// Which records call the function: events of these profiles' streams that are written, and none that time removes. A
+// filter has 4,096 characters at most and a mapping five filters. Of more profiles each event calls it, and it drops
+// those that no sink wants. Source: AWS Lambda Developer Guide, "Filter rule syntax" and "Control which events Lambda sends".
+function filters(names) {
+  const written = { eventName: ['INSERT', 'MODIFY'] };
+  const keys = names.map((name) => [name, { prefix: `${name}:` }, { prefix: `${name}#` }]);
+  const found = [];
+  for (let rest = keys; rest.length > 0; ) {
+    const pattern = (number) => ({ ...written, dynamodb: { Keys: { PK: { S: rest.slice(0, number).flat() } } } });
+    let number = 1;
+    while (number < rest.length && JSON.stringify(pattern(number + 1)).length <= LIMITS.pattern) number++;
+    found.push(pattern(number));
+    rest = rest.slice(number);
+  }
+  return found.length > LIMITS.filters ? [written] : found;
 }
 
 // Puts the delivery onto the dashboard: its alarms, and a row for each stream and sink.
@@ -93,7 +131,8 @@ class Delivery {
     // Whoever waits for large objects may wait for them to fill.
     const isPatient = sinks.every((sink) => sink.s3 !== undefined);
     mapping.Properties.MaximumBatchingWindowInSeconds = isPatient ? 60 : 0;
-    mapping.Properties.FilterCriteria = { Filters: [{ Pattern: JSON.stringify(filter(names)) }] };
+    const patterns = filters(names).map((one) => ({ Pattern: JSON.stringify(one) }));
+    mapping.Properties.FilterCriteria = { Filters: patterns };
     role.Properties.Policies[0].PolicyDocument.Statement.push(...statements(sinks, custom.names.secrets));
     Object.assign(all, custom.delivery);
     show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
@@ -123,4 +162,4 @@ class Delivery {
 }
 
 module.exports = Delivery;
-Object.assign(module.exports, { delivering, filter, statements });
+Object.assign(module.exports, { delivering, filters, statements });

@@ -1,6 +1,6 @@
 // Chooses the profiles that ship. One whose address begins with a variable that the stage's `upstreams` have not would be
 // rejected at its first connection, for ever; it stays out of the zip, and a POST of it is a 404. As an osls plugin this
-// gives the variables to the function that connects, keeps the other profiles out, and says in one line which those are.
+// keeps those profiles out, and says in one line which they are.
 // It refuses a profile with a secret of another stage, which the function's role could not read, or with a variable that no
 // stage can set.
 'use strict';
@@ -89,13 +89,7 @@ class ShippedProfiles {
     this.serverless = serverless;
     this.log = log;
     this.hooks = { 'before:package:createDeploymentArtifacts': () => this.apply() };
-    this.hooks['before:package:compileFunctions'] = () => this.setVariables();
     this.hooks['before:package:cleanup'] = () => this.check();
-  }
-
-  setVariables() {
-    const { custom, functions } = this.serverless.service;
-    Object.assign(functions.connectionManager.environment, custom.upstreams);
   }
 
   // Before anything is made.

@@ -52,6 +52,11 @@ def test_of_powertools_ships_what_the_functions_import(whole_package: Path, whol
     subprocess.run([sys.executable, "-c", f"{script}\n{uses}"], check=True, timeout=60)
 
 
+def test_the_addresses_of_the_stage_ship_beside_its_profiles(whole_archive: dict[str, bytes]) -> None:
+    """Where the functions look for them; as variables they would be 4 KB at most."""
+    assert json.loads(whole_archive["env/upstreams.json"]) == {"UPSTREAM_ETCD": "https://etcd.example.org:2379"}
+
+
 def test_every_handler_ships_as_it_is(archive: dict[str, bytes]) -> None:
     """The sources in the zip are the project's, byte for byte."""
     ours = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in (ROOT / "handlers").rglob("*.py")}

@@ -101,7 +101,6 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
         "EVENTS_BUCKET": {"Ref": "EventsBucket"},
-        "UPSTREAM_ETCD": "https://etcd.example.org:2379",
         "KEEP_DAYS": "30",
         "LEDGER_KEEP_DAYS": "30",
         "METRICS_BY": "stage",

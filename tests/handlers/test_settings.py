@@ -49,6 +49,16 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
     )
 
 
+def test_addresses_are_packaged_beside_the_profiles(tmp_path: Path) -> None:
+    """A variable of the environment comes before the packaged one; a file that cannot be read fails the cold start."""
+    variables, packaged = environment(tmp_path, UPSTREAM_B="http://b"), tmp_path / "env" / "upstreams.json"
+    packaged.write_text('{"UPSTREAM_A": "http://a", "UPSTREAM_B": "http://old"}')
+    assert Settings.load(variables).upstreams == {"UPSTREAM_A": "http://a", "UPSTREAM_B": "http://b"}
+    packaged.write_text("{")
+    with pytest.raises(SettingsError, match=r"^the file upstreams.json beside .* is not JSON$"):
+        Settings.load(variables)
+
+
 def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
     """STREAMS_DIR is taken below the task's root, or as it is where it is absolute."""
     (tmp_path / "other").mkdir()

@@ -5,13 +5,16 @@ Source: the JSONata documentation, "Numeric functions".
 """
 
 import decimal
+import functools
 import json
 import math
 import re
 import sys
 from typing import Any
 
-from states_language.jsonata.library import Functions, JException, Utils
+from jsonata.functions import Functions
+from jsonata.jexception import JException
+from jsonata.utils import Utils
 
 NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 """The names that JavaScript and AWS have for the numbers that JSON does not have."""
@@ -81,16 +84,13 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False, within: boo
             raise JException("D1001", -1, value) if within else JException("D3001", -1)
         return number_text(value)
     colon = ": " if pretty else ":"
-    inner: list[str] = []
+    written = functools.partial(json_text, indent=indent + "  ", pretty=pretty, within=True)
     if isinstance(value, dict):
-        for key, part in value.items():
-            text = json_text(part, indent + "  ", pretty=pretty, within=True)
-            inner.append(f"{json.dumps(str(key), ensure_ascii=False)}{colon}{text}")
+        inner = [f"{json.dumps(str(key), ensure_ascii=False)}{colon}{written(part)}" for key, part in value.items()]
         return _enclosed("{}", inner, indent, pretty)
     if isinstance(value, list):
-        for each in Utils.RangeList.__iter__(value) if isinstance(value, Utils.RangeList) else value:
-            inner.append(json_text(each, indent + "  ", pretty=pretty, within=True))
-        return _enclosed("[]", inner, indent, pretty)
+        elements = Utils.RangeList.__iter__(value) if isinstance(value, Utils.RangeList) else value
+        return _enclosed("[]", [written(each) for each in elements], indent, pretty)
     return '""'
 
 

@@ -8,7 +8,9 @@ import functools
 import re
 from typing import Any
 
-from states_language.jsonata.library import Functions, JException, Utils
+from jsonata.functions import Functions
+from jsonata.jexception import JException
+from jsonata.utils import Utils
 
 
 def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[Any]:

@@ -1,0 +1,124 @@
+"""Packaging refuses in one sentence what AWS would refuse half way through a deployment; thousands of profiles fit."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import stages
+
+LIMITS = "require('./packaging/aws-limits.cjs')"
+DELIVERY = "require('./packaging/delivery.cjs')"
+PLAIN: dict[str, Any] = {"Resources": {"A": {"Type": "AWS::SQS::Queue"}}}
+
+
+def asked(script: str) -> Any:
+    """What the expression is in Node."""
+    command = ["node", "-e", f"console.log(JSON.stringify({script}))"]
+    return json.loads(subprocess.run(command, cwd=stages.ROOT, capture_output=True, text=True, check=True).stdout)
+
+
+def of(kind: str, **properties: object) -> dict[str, Any]:
+    """A template with one resource."""
+    return {"Resources": {"One": {"Type": kind, "Properties": properties}}}
+
+
+def role(*texts: str) -> dict[str, Any]:
+    """A role whose policies have these resources, of ten characters each without them."""
+    return of("AWS::IAM::Role", Policies=[{"PolicyDocument": {"Some": [{"Fn::Sub": text}]}} for text in texts])
+
+
+def mapping(*patterns: str) -> dict[str, Any]:
+    """An event source mapping with these filters."""
+    return of("AWS::Lambda::EventSourceMapping", FilterCriteria={"Filters": [{"Pattern": one} for one in patterns]})
+
+
+def variables(length: int) -> dict[str, Any]:
+    """A function whose variables have so many bytes."""
+    return of("AWS::Lambda::Function", Environment={"Variables": {"A": "x" * (length - len('{"A":""}'))}})
+
+
+def method(length: int) -> dict[str, Any]:
+    """A method whose mapping template has so many bytes."""
+    return of("AWS::ApiGateway::Method", Integration={"RequestTemplates": {"application/json": "x" * (length - 2)}})
+
+
+CASES = (
+    (PLAIN, None),
+    ({**PLAIN, "Outputs": {str(one): {} for one in range(200)}}, None),
+    (
+        {**PLAIN, "Outputs": {str(one): {} for one in range(201)}},
+        "The template has 201 outputs, and AWS allows 200: remove some of your own.",
+    ),
+    ({"Resources": {str(one): {"Type": "AWS::SQS::Queue"} for one in range(500)}}, None),
+    (
+        {"Resources": {str(one): {"Type": "AWS::SQS::Queue"} for one in range(501)}},
+        "The template has 501 resources, and AWS allows 500: remove some of your own.",
+    ),
+    (
+        of("AWS::SQS::Queue", Text="x" * 1024 * 1024),
+        "The template has 1,048,649 bytes, and AWS allows 1,048,576: ship fewer profiles in this stage.",
+    ),
+    (variables(4096), None),
+    (
+        variables(4097),
+        "The variables of One have 4,097 bytes, and AWS allows 4,096: shorten those that you added.",
+    ),
+    (role("x" * 5000, "x" * 5214), None),
+    # Both are allowed together, and a reference is as long as what it becomes.
+    (
+        role("x" * 5000, "x" * 5203 + "${AWS::AccountId}"),
+        "The policies of One have 10,241 characters, and AWS allows 10,240: have profiles share sinks, or begin the "
+        "names of sinks alike.",
+    ),
+    (mapping(*["x" * 4096] * 5), None),
+    (mapping(*["x"] * 6), "One has 6 filters, and AWS allows 5: have fewer profiles deliver."),
+    (mapping("x" * 4097), "A filter of One has 4,097 characters, and AWS allows 4,096: have fewer profiles deliver."),
+    (method(307_200), None),
+    (
+        method(307_201),
+        "A mapping template of One has 307,201 bytes, and AWS allows 307,200: ship fewer profiles in this stage.",
+    ),
+)
+
+
+def test_each_limit_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """What is at its limit packages, one more does not."""
+    templates = tmp_path / "templates.json"
+    templates.write_text(json.dumps([template for template, _ in CASES]))
+    said = asked(f"JSON.parse(require('fs').readFileSync({json.dumps(str(templates))})).map({LIMITS}.problem)")
+    assert dict(enumerate(said)) == dict(enumerate(words for _, words in CASES))
+
+
+@pytest.mark.parametrize("count", [1, 60, 3000])
+def test_thousands_of_profiles_may_deliver(count: int) -> None:
+    """Their filters fit into a mapping, or none is left but that an event was written; their sinks fit into a role."""
+    names = f"[...Array({count}).keys()].map((one) => 'exchange-market-' + one)"
+    sinks = "[{sqs: `events-${one}.fifo`}, {s3: 'lake', prefix: `raw/${one}/`}, {lambda: `consumer-${one}`}]"
+    script = f"[{DELIVERY}.filters({names}), {DELIVERY}.statements({names}.flatMap((one) => {sinks}), '/s/')]"
+    filters, statements = asked(script)
+    keys = [key for one in filters for key in one.get("dynamodb", {"Keys": {"PK": {"S": []}}})["Keys"]["PK"]["S"]]
+    assert len(filters) == {1: 1, 60: 2, 3000: 1}[count]
+    assert len(keys) == (0 if count == 3000 else 3 * count)
+    resources = [one["Fn::Sub"].rsplit(":", 1)[1] for statement in statements for one in statement["Resource"]]
+    assert len(statements) == 3
+    assert sum(map(len, (one["Fn::Sub"] for statement in statements for one in statement["Resource"]))) <= 8000
+    if count == 3000:
+        alike = ["consumer-exchange-market-*", "lake/raw/exchange-market-*", "events-exchange-market-*"]
+        assert resources == alike
+    if count == 1:
+        assert resources == [
+            "consumer-exchange-market-0",
+            "lake/raw/exchange-market-0/*",
+            "events-exchange-market-0.fifo",
+        ]
+
+
+def test_nothing_is_allowed_whose_names_begin_differently() -> None:
+    """However long the names are: those that have no part in common stay as they are."""
+    sinks = "[{sqs: 'a'.repeat(70)}, {sqs: 'b'.repeat(70)}, {sqs: 'orders-1'}, {sqs: 'orders-2'}]"
+    (statement,) = asked(f"{DELIVERY}.statements({sinks}, '/s/', 100)")
+    names = [one["Fn::Sub"].rsplit(":", 1)[1] for one in statement["Resource"]]
+    assert names == ["a" * 70, "b" * 70, "orders-*"]
