@@ -118,8 +118,8 @@ class Connections:
 
         Nobody claims the stream in between, so the middle of that time parts the connections, whoever's clock is wrong.
         """
-        stopped_ms, started_ms = self.lease.stopped_at_ms, self.lease.started_at_ms
-        return (stopped_ms + started_ms + 1) // 2 if 0 < stopped_ms < started_ms else None
+        stopped_ms = self.lease.stopped_before_ms
+        return None if stopped_ms is None else (stopped_ms + self.lease.started_at_ms + 1) // 2
 
     def since_start(self) -> list[Connection]:
         """The connections since the last start that the records show: after each other end somebody connects again.

@@ -119,14 +119,7 @@ def known_gaps(status: str, connections: Connections) -> tuple[list[Gap], Gap | 
     # What came before the oldest of them is written down.
     shown_records[0] = replace(shown_records[0], since_ms=None)
     missed = gaps(shown_records, connections.now_ms, connections.dead_after_ms)
-    # From a stop to the next start nobody asked for the stream.
-    idle = range(connections.lease.stopped_at_ms, connections.lease.started_at_ms)
-    asked = [
-        replace(gap, to_ms=idle.start) if gap.from_ms < idle.start < idle.stop <= gap.to_ms else gap
-        for gap in missed
-        if gap.from_ms not in idle
-    ]
-    return asked, _away(status, connections, shown_records), shown_records
+    return missed, _away(status, connections, shown_records), shown_records
 
 
 def _away(status: str, connections: Connections, shown_records: list[Record]) -> Gap | None:
@@ -187,6 +180,7 @@ def _records(connections: Connections, one: Connection) -> list[Record]:
         one.live_ms,
         saved_ms=one.saved_ms or 0,
         heard_ms=one.heard_ms,
+        stopped_ms=one.stopped_ms,
     )
     return ledger.records(record, one.opened_ms, one.forgot_ms)
 

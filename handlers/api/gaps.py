@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.api.connection_records import OVER, UNHEARD, Connections
+from handlers.api.connection_records import UNHEARD, Connections
 from handlers.api.figures import known_gaps, shown_gap
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
@@ -85,5 +85,5 @@ def _position(key: str) -> str:
 
 
 def _is_of(gap: Gap, request: PageRequest) -> bool:
-    """Whether any of the gap lies in the requested time; a stream that was stopped has no gap for it."""
-    return gap.cause not in OVER and gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms
+    """Whether any of the gap lies in the requested time; a stream that had ended has no gap for it."""
+    return gap.cause != "ended" and gap.from_ms < request.to_ms and gap.to_ms >= request.from_ms

@@ -91,6 +91,7 @@ class Progress:
     profile does not keep, each as often as it came. `error`, `http_status` and
     `detail` say how it ended, as its `Outcome` does. `event_ms` is when the stream's last new event came, on whichever
     connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
+    `stopped_ms` is since when a stop was requested before the start that it follows, None where none was.
     """
 
     fence: int
@@ -121,6 +122,7 @@ class Progress:
     event_ms: int | None = None
     pause_ms: int | None = None
     expect_ms: int | None = None
+    stopped_ms: int | None = None
 
     @property
     def silence(self) -> Silence:

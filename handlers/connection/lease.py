@@ -49,9 +49,9 @@ class Lease:
     `connected_by` is Lambda's request of the connection that is connected; "" where nobody wrote it down.
     `stop` is whether a stop is requested. `expires_at_ms` is when the connected holder counts as dead unless it renews;
     0 when nobody was ever connected. `started_at_ms` is when the POST came whose execution, or a successor of it,
-    claimed the stream; `stopped_at_ms` since when a stop was requested then, or the same where none was. `stop_at_ms`
-    is when the last stop was requested. `ending` is the error by which the last execution let go of it, `ending_cause`
-    what it said of that, at `ended_at_ms`; "" while one holds it.
+    claimed the stream; `stopped_at_ms` since when a stop was requested then, or the same where none was, and
+    `stop_at_ms` since when one is now. `ending` is the error by which the last execution let go of it,
+    `ending_cause` what it said of that, at `ended_at_ms`; "" while one holds it.
     """
 
     fence: int = 0
@@ -69,6 +69,11 @@ class Lease:
     stop_at_ms: int = 0
     stopped_at_ms: int = 0
     connected_by: str = ""
+
+    @property
+    def stopped_before_ms(self) -> int | None:
+        """Returns since when a stop was requested before the last start; None where none was."""
+        return self.stopped_at_ms if 0 < self.stopped_at_ms < self.started_at_ms else None
 
 
 def lease_view(lease: Lease, fence: int) -> LeaseView:

@@ -67,7 +67,8 @@ class Record:
     knows. `since_ms` is None where nobody knew. `joined_ms` is since when others were connected, without a pause, until
     it was answered; only `_settled` knows. `refused` is why nobody can ask for what came before it: that the upstream
     says so is a connection of no length (`records`). `saved_ms` is when it was written down last, 0 where nobody knows;
-    `heard_ms` when the upstream last sent something on it, None where nobody knows.
+    `heard_ms` when the upstream last sent something on it, None where nobody knows. `stopped_ms` is since when a stop
+    was requested before the start that it follows, None where none was.
     """
 
     fence: int
@@ -83,6 +84,7 @@ class Record:
     joined_ms: int | None = None
     saved_ms: int = 0
     heard_ms: int | None = None
+    stopped_ms: int | None = None
 
     @property
     def last_ms(self) -> int:
@@ -286,11 +288,17 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
         covered_ms, cause = min(first.since_ms, first.opened_ms), UNRECORDED
     begin_ms = first.opened_ms if covered_ms is None else covered_ms
     ends: list[int] = []
-    for record in ordered:
+    for before, record in zip([first, *ordered], ordered, strict=False):
         if covered_ms is not None and record.opened_ms > covered_ms:
+            asked_until_ms = record.opened_ms
+            if record.stopped_ms is not None and record.stopped_ms != before.stopped_ms:
+                # From a stop to the first answer after the next start nobody asked for the stream.
+                asked_until_ms = min(max(covered_ms, record.stopped_ms), record.opened_ms)
+                proved.append((asked_until_ms, record.opened_ms))
             number = 0 if record.refused == CURSOR_EXPIRED else None
             state = LOST if record.refused else OPEN
-            holes.append(Gap(record.fence, covered_ms, record.opened_ms, record.refused or cause, state, number))
+            hole = Gap(record.fence, covered_ms, asked_until_ms, record.refused or cause, state, number)
+            holes += [hole] if covered_ms < asked_until_ms else []
         end_ms = record.end_ms(now_ms, dead_after_ms)
         if end_ms is None:  # it is open, so it covers all that follows; or it is dead and not yet known to be
             proved.append((record.from_ms, _FOR_EVER if record.has_caught_up else record.brought_ms))

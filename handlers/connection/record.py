@@ -165,6 +165,7 @@ class Record:
         self.pending = Pending()
         self.liveness = Liveness()
         self.fence = 0
+        self.stopped_ms: int | None = None
         self.claimed_ms = 0
         self.opened_ms: int | None = None
         self._read_until_ms: int | None = None  # when reading ended, or before, where it broke
@@ -225,6 +226,7 @@ class Record:
             event_ms=self._event_ms,
             pause_ms=self._pause_ms,
             expect_ms=self._expect_ms,
+            stopped_ms=self.stopped_ms,
         )
 
     @property

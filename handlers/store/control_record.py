@@ -139,6 +139,7 @@ def lease(item: Item) -> Lease:
     handlers/store/control_record.py says what cannot be read.
     """
     known: dict[str, Any] = {f"{name}_ms": instant_ms(text(item, name)) or 0 for name in _INSTANTS}
+    known["stop_at_ms"] = instant_ms(text(item, "stop_since")) or known["stop_at_ms"]
     known |= {"connected_token": count(item, "connected") or 0, "released_token": count(item, "released") or 0}
     return typed_values.read_as(Lease, item, connected_by=_connected_by(item), **known)
 
@@ -252,7 +253,7 @@ _NUMBERS = ("fence", "connected", "released", "expires_at_ms", "generation", "la
 _TEXTS = ("execution", "holder", "ending", "ending_cause", "marked")
 _INSTANTS = ("started_at", "ended_at", "stop_at", "stopped_at")
 # All of the lease itself and what refuses a claim, which the watch reads; the record has cursor and ledger besides.
-ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "partitions", "order", "stop", "epoch")
+ATTRIBUTES = (*_NUMBERS, *_TEXTS, *_INSTANTS, "stop_since", "partitions", "order", "stop", "epoch")
 _OTHER_NUMBERS = (
     *("cursor_fence", "saved_at_ms", "looked", "rest_failures", "rest_reconnection_ms", "rest_same_ends"),
     *("rest_refused_since_ms", "rest_final_ms", "rest_tried_ms"),
@@ -266,7 +267,7 @@ def damage(item: Item) -> tuple[str, ...]:
     names += [
         name for name in (*_TEXTS, "cursor", "rest_kind", "rest_same_end") if name in item and text(item, name) is None
     ]
-    names += [name for name in _INSTANTS if name in item and instant_ms(text(item, name)) is None]
+    names += [name for name in (*_INSTANTS, "stop_since") if name in item and instant_ms(text(item, name)) is None]
     if "partitions" in item and fixed_partitions(item) is None:
         names.append("partitions")
     if "order" in item and text(item, "order") != "none":

@@ -165,8 +165,9 @@ class StreamRecords:
         condition = "" if may_start else "attribute_exists(PK)"
         # The request alone: fence, holder and execution stay as the stream's holder wrote them. Its instant holds it
         # against a POST that came before and has not claimed the stream yet. Written twice it is the same, so a
-        # request that is repeated after a lost answer changes nothing.
-        update, values = "SET #stop = :yes, #stop_at = :now", {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
+        # request that is repeated after a lost answer changes nothing; nor does a repeated one move the stop.
+        update = "SET #stop = :yes, #stop_at = :now, #stop_since = if_not_exists(#stop_since, :now)"
+        values = {":yes": {"BOOL": True}, ":now": {"S": requested_at}}
         try:
             response = self._table.update(key(stream_id, "lease"), update, condition, values, ReturnValues="ALL_NEW")
         except ConditionFailed:

@@ -13,6 +13,7 @@ from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, corrected, 
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import ledger_records, typed_values
 from handlers.store.control_record import ControlRecord, to_record
+from local.chaos.schedule import requests
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
@@ -27,6 +28,7 @@ OF_THE_STORE = ("throttles", "unknown outcomes", "slow store")
 PEER_DIED = "its peer fell silent, and the connection was let go before that counts as dead"
 CAME_LATE = "it came late, or never, and the connection's end is not known"
 CLOCKS_DIFFER = "in a gap that is shorter than two clocks differ"
+NOT_ASKED = "nobody asked for the stream after a stop"
 TO_COME = "still to come on the connection that catches up"
 NEXT_ONES = "after the cursor, for the next connection to request"
 
@@ -166,17 +168,19 @@ def _until_ms(world: World, records: list[Record]) -> int:
     if not uncovered(world, now_ms - 1, now_ms):
         return now_ms - ON_ITS_WAY_MS
     # Nobody is connected: what came after the last end, as the ledger has it, is for the next connection to show.
+    return max((at_ms for _, at_ms in _ends(world, records)), default=0) - LATE_MS
+
+
+def _ends(world: World, records: list[Record]) -> list[tuple[Record, int]]:
+    """Until when each connection was good, as the ledger has it, by the clock of the world."""
     skews = {link.fence: link.function.skew_ms for link in world.upstream.links}
-    ends = (_end_ms(record) - skews.get(record.fence, 0) for record in records)
-    return max(ends, default=0) - LATE_MS
-
-
-def _end_ms(record: Record) -> int:
-    return record.seen_ms if record.closed_ms is None else record.closed_ms
+    return [(record, record.last_ms - skews.get(record.fence, 0)) for record in records]
 
 
 def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
     links, until_ms = world.upstream.links, world.clock.now_ms()
+    for start, end in _unasked(world, records):
+        yield from ((n, NOT_ASKED) for n, at_ms in enumerate(world.upstream.emitted_ms) if start <= at_ms <= end)
     for link in world.upstream.open_links:
         yield from ((number, TO_COME) for number in link.backlog)
     if world.schedule.resumes and uncovered(world, until_ms - 1, until_ms):
@@ -205,6 +209,16 @@ def _excuses(world: World, records: list[Record]) -> Iterator[tuple[int, str]]:
             yield from ((number, CAME_LATE) for number in [*late, *_halves(world, link)])
         elif link.ended_by in LET_GO:
             yield from ((number, PEER_DIED) for number in link.waiting)
+
+
+def _unasked(world: World, records: list[Record]) -> Iterator[tuple[int, int]]:
+    """From each stop, or the end that a connection has written down after it, to the next opening."""
+    for at_ms, method in requests(world.schedule):
+        if method == "DELETE":
+            stop_ms = world.origin_ms + at_ms
+            closed = [end_ms for record, end_ms in _ends(world, records) if record.opened_ms <= stop_ms]
+            opened = [link.opened_ms for link in world.upstream.links if (link.opened_ms or 0) > stop_ms]
+            yield max([stop_ms, *closed]), min(filter(None, opened), default=sys.maxsize)
 
 
 def _unheard(world: World, records: list[Record]) -> list[Link]:

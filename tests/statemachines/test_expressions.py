@@ -28,8 +28,8 @@ MINE_OR_FREE = "attribute_not_exists(stop) AND (attribute_not_exists(execution) 
 NO_STOP = "(attribute_not_exists(stop_at) OR stop_at < :asked_at) AND "
 SET = "SET execution = :me, generation = if_not_exists(generation, :zero) + :one, started_at = "
 OF_A_POST = (
-    ":started, stopped_at = if_not_exists(stop_at, :started)"
-    " REMOVE #group, stop, stop_at, ending, ending_cause, ended_at, code_version, upgrade_mark"
+    ":started, stopped_at = if_not_exists(stop_since, :started)"
+    " REMOVE #group, stop, stop_at, stop_since, ending, ending_cause, ended_at, code_version, upgrade_mark"
 )
 ENDED = {"Error": "StreamEnded", "Cause": "ended"}
 STOPPED = {"Error": "StreamEnded", "Cause": "stopped"}

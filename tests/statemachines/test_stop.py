@@ -28,7 +28,9 @@ def drains(aws: Aws, checks: int = 3) -> list[TaskCall]:
     return described
 
 
-BEFORE = {"stop": {"BOOL": True}, "stop_at": {"S": "2025-12-31T23:59:59.999Z"}}
+# Requested twice.
+SINCE = {"S": "2025-12-31T23:50:00.000Z"}
+BEFORE = {"stop": {"BOOL": True}, "stop_at": {"S": "2025-12-31T23:59:59.999Z"}, "stop_since": SINCE}
 MEANWHILE = {"stop": {"BOOL": True}, "stop_at": {"S": "2026-01-01T00:00:00.500Z"}}
 
 
@@ -39,7 +41,7 @@ def test_a_post_while_a_stream_stops_starts_it_again(aws: Aws) -> None:
     assert aws.run(aws.looking(seen)).output == {"status": "ended"}
     assert len(described) == 3
     begun = {"execution": {"S": MINE}, "generation": {"N": "4"}, "fence": {"N": "7"}, "started_at": {"S": START}}
-    assert seen == [begun | {"stopped_at": BEFORE["stop_at"]}]
+    assert seen == [begun | {"stopped_at": SINCE}]
 
 
 def test_a_stop_request_after_the_post_that_waits_holds(aws: Aws) -> None:

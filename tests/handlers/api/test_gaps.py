@@ -58,12 +58,15 @@ def test_a_rejected_predecessor_begins_no_coverage(started_at_ms: int, connectio
     assert (coverage["connections"], len(coverage["gaps"])) == (connections, gaps)
 
 
-def test_a_page_of_gaps_ends_an_outage_at_the_stop_in_it() -> None:
-    """From there to the next start nobody asked for the stream, whoever closed its last connection meanwhile."""
-    for closed_ms, shown_gaps in ((2_000, [(2_000, 3_000)]), (3_010, [])):
-        rows = [connection(1, "B", 1_000, closed_ms, ended_by="reset"), connection(2, "B", 9_500, execution=OTHER)]
-        held = Lease(execution=OTHER, stopped_at_ms=3_000, started_at_ms=9_000, fence=2, connected_token=2)
-        connections = Connections(Records(held, None, None, rows), NOW, 8_000)
+def test_an_outage_ends_at_the_stop_in_it() -> None:
+    """From there to the next answer nobody asked for the stream, whoever closed its last connection meanwhile.
+
+    A gap after that is one, though the connections after it follow the same stop.
+    """
+    for closed_ms, shown_gaps in ((2_000, [(2_000, 3_000), (9_600, 9_700)]), (3_010, [(9_600, 9_700)])):
+        before = connection(1, "B", 1_000, closed_ms, ended_by="reset")
+        after = [connection(2, "B", 9_500, 9_600, stopped_ms=3_000), connection(3, "B", 9_700, stopped_ms=3_000)]
+        connections = Connections(Records(Lease(execution=OTHER), None, None, [before, *after]), NOW, 8_000)
         missed, away, _ = known_gaps("running", connections)
         assert ([(gap.from_ms, gap.to_ms) for gap in missed], away) == (shown_gaps, None)
 
