@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from timeline import spans
-from timeline.coverage import Connection, Gap, connected_percent, gap_ms, gaps, overlap_ms
+from timeline.coverage import Connection, Gap, connected_percent, gaps, overlap_ms
 from timeline.lanes import Event
 from timeline.spans import Row, Span, timestamp_ms
 
@@ -74,9 +74,8 @@ class Analysis:
     @property
     def connected_percent(self) -> float | None:
         """Returns the share of the time since the first Task in which one ran; None where none ever did."""
-        if not self.tasks or (whole_ms := self.until_ms - min(task.from_ms for task in self.tasks)) <= 0:
-            return None
-        return connected_percent(whole_ms, gap_ms(self.gaps))
+        is_none = not self.tasks or self.until_ms <= min(task.from_ms for task in self.tasks)
+        return None if is_none else connected_percent(self.tasks, self.gaps)
 
 
 def analyse(histories: Sequence[tuple[str, Sequence[Event]]], now_ms: int | None = None) -> Analysis:

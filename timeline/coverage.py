@@ -54,9 +54,17 @@ def gap_ms(gaps: Iterable[Gap]) -> int:
     return sum(gap.to_ms - gap.from_ms for gap in gaps)
 
 
-def connected_percent(whole_ms: int, lacking_ms: int) -> float:
-    """Returns the share of `whole_ms` in which one was connected, rounded down: only what lacks nothing is 100."""
-    return max(0, whole_ms - lacking_ms) * 1_000_000 // max(1, whole_ms) / 10_000
+def connected_percent(connections: Iterable[Connection], gaps: Iterable[Gap]) -> float:
+    """Returns for which share of the time with a connection or a gap one was open, rounded down.
+
+    As the status's figure of this name, which `handlers/api/figures.py` computes: time for which nobody asked counts in
+    neither.
+    """
+    connected_ms = covered_ms = 0
+    for connection in sorted(connections, key=lambda c: c.from_ms):
+        connected_ms += max(0, connection.end_ms - max(connection.from_ms, covered_ms))
+        covered_ms = max(covered_ms, connection.end_ms)
+    return connected_ms * 1_000_000 // max(1, connected_ms + gap_ms(gaps)) / 10_000
 
 
 def overlap_ms(connections: Iterable[Connection]) -> int:

@@ -46,8 +46,7 @@ class Result:
     @property
     def connected_percent(self) -> float:
         """Returns the share of the time since the first opening in which the stream was connected; 0 without any."""
-        whole_ms = self.until_ms - min((c.from_ms for c in self.connections), default=self.until_ms)
-        return connected_percent(whole_ms, self.gap_ms) if whole_ms else 0.0
+        return connected_percent(self.connections, self.gaps)
 
     def usd_month(self, memory_mb: int, prices: Prices) -> float:
         """Returns what calling the functions and their time cost a month; events' writes cost the same for all."""

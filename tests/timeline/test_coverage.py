@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeline.coverage import Connection, Deliveries, Gap, deliveries, gaps, overlap_ms
+from timeline.coverage import Connection, Deliveries, Gap, connected_percent, deliveries, gaps, overlap_ms
 
 UNTIL_MS = 60
 connections = st.lists(
@@ -61,7 +61,10 @@ def test_a_deliberate_stop_is_no_gap() -> None:
         Connection("A", 27, 30, "ended"),
         Connection("B", 40, 45, "taken_over"),
     ]
-    assert gaps(opened, UNTIL_MS) == [Gap(25, 27, "reset"), Gap(45, UNTIL_MS, "taken_over")]
+    missed = gaps(opened, UNTIL_MS)
+    assert missed == [Gap(25, 27, "reset"), Gap(45, UNTIL_MS, "taken_over")]
+    # What was not wanted counts neither as connected nor as missed: 23 of 40 ms.
+    assert connected_percent(opened, missed) == 57.5
     assert gaps(opened[:1], UNTIL_MS) == []
 
 

@@ -16,6 +16,7 @@ from handlers.connection.lease import Lease
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap
 from tests.examples import examples
 from tests.handlers.api.shown import DEAD_AFTER_MS, MINE, NOW, OTHER, connection, shown
+from timeline import coverage as timeline
 
 RESET: dict[str, Any] = {"ended_by": "reset", "error": "StreamDropped"}
 REFUSED: dict[str, Any] = {"ended_by": "refused", "error": "StreamDropped", "http_status": 401}
@@ -225,7 +226,10 @@ def test_an_upstream_that_closes_every_three_seconds_is_complete_all_the_same() 
 def test_the_three_figures_agree_with_what_they_are_made_of(
     given_steps: Steps, given_losses: list[tuple[int, int, int | None]], is_open: bool
 ) -> None:
-    """Counted a millisecond at a time; complete and missing are the whole, and only a whole is 100."""
+    """Counted a millisecond at a time; complete and missing are the whole, and only a whole is 100.
+
+    Of the same connections a timeline has the same share as connected, to the millisecond.
+    """
     rows, now_ms = drawn(given_steps, is_open)
     gaps = [
         Gap(1, at_ms, at_ms + length_ms, "x", LOST, n, e) for n, (at_ms, length_ms, e) in enumerate(given_losses, 1)
@@ -236,6 +240,8 @@ def test_the_three_figures_agree_with_what_they_are_made_of(
     whole = set(range(since_ms, now_ms))
     connected = whole & {at_ms for from_ms, to_ms in ends for at_ms in range(from_ms, to_ms)}
     assert known["connected_percent"] == len(connected) * 1_000_000 // max(1, len(whole)) / 10_000
+    spans = [timeline.Connection("A", from_ms, to_ms, "reset") for from_ms, to_ms in ends]
+    assert timeline.connected_percent(spans, timeline.gaps(spans, now_ms)) == known["connected_percent"]
     lacking = [gap for gap in known["gaps"] if gap["state"] in (OPEN, LOST)]
     missing = known["missing"]
     assert missing["intervals"] == len(lacking)
