@@ -200,7 +200,8 @@ class Manager:
 
     def _claimed(self, now_ms: int, claimed: Claimed) -> list[Effect]:
         self._lease, self._rest = claimed.lease, claimed.rest
-        self._record.fence, self._record.stopped_ms = claimed.lease.fence, claimed.lease.stopped_before_ms
+        self._record.fence = claimed.lease.fence
+        self._record.stopped_ms = claimed.lease.stopped_before_ms
         if claimed.partitions == LOG:
             self._intake.gathers(self._profile.flush_ms)
         if self._profile.overlap == "forbids":
