@@ -120,7 +120,7 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
     if f"{method} {resource}" not in routes.ROUTES:
         raise routes.bad_method(method, resource)
     if resource == routes.INDEX:
-        return said(200, routes.index(path.stem for path in settings.streams_dir.glob("*.toml")))
+        return routes.to_page(fields) or said(200, routes.index(_profiles()))
     if resource == routes.OPENAPI:
         # Few ask for it, and what is imported lengthens each cold start.
         from handlers.api.openapi import document
@@ -175,6 +175,12 @@ def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
     return {"delivery": [status.delivery_row(record, _now_ms()) for record in records]}
 
 
+def _lag_ms(stream_id: str) -> int | None:
+    """How far the slowest of the stream's sinks is behind; None where its profile names none."""
+    rows = _delivery(stream_id, stream_id.partition(":")[0]).get("delivery", ())
+    return max((row["lag_ms"] for row in rows), default=None)
+
+
 @functools.cache
 def _delivers(profile: str) -> bool:
     try:
@@ -190,7 +196,7 @@ def _streams(request: PageRequest) -> Answer:
     ids = store.streams(request.after, request.limit + 1)
     read = store.read_briefly(ids[: request.limit])
     page = status.page(
-        ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s
+        ids, read, request.limit, _now_ms(), DEAD_AFTER_MS, RETRIES, lambda: time.monotonic() > late_at_s, _lag_ms
     )
     return said(200, page)
 
@@ -265,8 +271,17 @@ def _unknown(stream_id: str, profile: str) -> Problem:
     """404: the stream was never started, or no profile is named so."""
     if _has_profile(profile):
         return Problem("never-started", f"the stream {stream_id!r} was never started", "streamId")
+    # Few ask for one, and what is imported lengthens each cold start.
+    from difflib import get_close_matches
+
     words = f"there is no stream {stream_id!r}: no profile is named {profile!r}"
-    return Problem("unknown-stream", words, "streamId")
+    close = get_close_matches(profile, _profiles(), 1)
+    fix = f"Did you mean {close[0]!r}? GET / lists all profiles." if close else None
+    return Problem("unknown-stream", words, "streamId", fix)
+
+
+def _profiles() -> list[str]:
+    return [path.stem for path in settings.streams_dir.glob("*.toml")]
 
 
 def _has_profile(profile: str) -> bool:

@@ -26,6 +26,8 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    # docs/runbook.md, by a link: the page shows its sections.
+    ".md": "text/markdown; charset=utf-8",
 }
 HEADERS = {
     "Content-Security-Policy": (
@@ -48,7 +50,7 @@ class Route(NamedTuple):
 
 _STREAM = "/connections/{streamId}"
 ROUTES = {
-    "GET /": Route("this list", "Index"),
+    "GET /": Route("this list; a browser is led to the page", "Index"),
     "GET /openapi.json": Route("a description of this API, OpenAPI 3.1"),
     f"POST {_STREAM}": Route("starts the stream, or says that it runs already", "Started"),
     "GET /connections": Route("all streams that were ever started, with their status", "Streams"),
@@ -113,11 +115,20 @@ def console(resource: str, parameters: object) -> dict[str, Any]:
     return {"statusCode": 200, "headers": headers, "body": path.read_text(encoding="utf-8")}
 
 
-def base(fields: Mapping[str, Any]) -> str:
-    """What stands before each path of the API: the stage, where it is deployed."""
+def base(fields: Mapping[str, Any], resource: str = OPENAPI) -> str:
+    """What stands before each path of the API in a request for `resource`: the stage, where it is deployed."""
     context = fields.get("requestContext")
     path = str(context.get("path", "")) if isinstance(context, Mapping) else ""
-    return path.removesuffix(OPENAPI)
+    return path.removesuffix(resource)
+
+
+def to_page(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """303 to the page, for a `GET /` of a browser: one whose Accept names HTML. None for any other."""
+    kinds = [one.partition(";")[0].strip() for one in read_header(fields, "accept").lower().split(",")]
+    if "text/html" not in kinds:
+        return None
+    headers = {"Location": f"{base(fields, INDEX)}{CONSOLE}", "Vary": "Accept", "Cache-Control": "no-store"}
+    return {"statusCode": 303, "headers": headers, "body": ""}
 
 
 def read_header(event: Mapping[str, Any], name: str) -> str:

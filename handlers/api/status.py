@@ -22,6 +22,7 @@ from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
 from handlers.api.verdict import Standing, verdict
+from handlers.connection.ledger import OPEN
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.deliver.delivery_records import DeliveryRecord
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -34,7 +35,8 @@ LISTING = Listing(re.compile(rf"[^\0-\x1f]{{1,{STREAM_ID_LENGTH}}}"), "a stream 
 # `GET` of the stream shows more: its cursor and its newest connections.
 SHOWN = (
     *("stream", "status", "verdict", "since_at", "reason", "execution", "group", "generation", "fence", "started_at"),
-    *("stop_requested_at", "ended_at", "holder", "last_event_at", "ids_restarted_at", "last_error"),
+    *("stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps", "ids_restarted_at"),
+    "last_error",
 )
 
 
@@ -79,6 +81,7 @@ def answer(
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
         "coverage": None if covered is None else covered.as_json(),
+        "open_gaps": 0 if covered is None else sum(gap.state == OPEN for gap in covered.missing),
         **_pace(connections, records),
         "stuck_at_cursor": stuck,
         "counts": gaps.counts(connections),
@@ -92,6 +95,7 @@ def _pace(connections: Connections, records: Records) -> dict[str, Any]:
     open_ms = sum(one.last_ms - one.opened_ms for one in connections.all if one.opened_ms is not None)
     return {
         "last_event_at": at(silence.event_ms),
+        "events_per_s": round(stored * 1000 / open_ms, 3) if open_ms > 0 else None,
         "pace": {
             "silent_ms": None if silence.event_ms is None else max(0, connections.now_ms - silence.event_ms),
             "usual_every_ms": open_ms // stored if stored else None,
@@ -242,8 +246,9 @@ def page(
     dead_after_ms: int,
     retries: Retries,
     is_late: Callable[[], bool],
+    lag: Callable[[str], int | None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The answer: {"streams", "next"}; `next` is None where no id was left.
+    """The answer: {"streams", "next"}; `next` is None where no id was left. `lag` returns a stream's, in milliseconds.
 
     It holds the streams up to `limit`, and fewer where it is late; one id is passed at least. A stream whose records
     are gone by now is left out.
@@ -254,7 +259,7 @@ def page(
         records = read(stream_id)
         if records is not None:
             stream = answer(stream_id, records, now_ms, dead_after_ms, retries, is_brief=True)
-            streams.append({name: stream[name] for name in SHOWN if name in stream})
+            streams.append({name: stream[name] for name in SHOWN if name in stream} | {"lag_ms": lag(stream_id)})
         if count < len(ids) and (count == limit or is_late()):
             return {"streams": streams, "next": stream_id}
     return {"streams": streams, "next": None}

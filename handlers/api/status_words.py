@@ -41,7 +41,7 @@ CLAIMED = (*ACTIVE, "unknown")
 _ENDINGS = {"StreamRejected": "rejected", "InvalidRequest": "rejected"}
 # Lambda's Cause is JSON; what the machine keeps of it may be cut, and its message comes first.
 _MESSAGE = re.compile(r'\{.*?"errorMessage"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
-NOT_AGAIN = "a POST starts the stream again"
+NOT_AGAIN = "start it to continue from its cursor"
 
 
 def word(lease: Lease, *, is_open: bool, is_heard: bool, has_connected: bool) -> str:
@@ -92,7 +92,7 @@ def reason(status: str, connections: Connections) -> str | None:
         )
     if status in ("stopping", "stopped"):
         how = "stopped on request" if status == "stopped" else "stop requested"
-        return f"{how}; start it to continue from its cursor"
+        return f"{how}; {NOT_AGAIN}"
     words = ended_why(status, connections)
     return f"{words}; {NOT_AGAIN}" if words else None
 
@@ -192,7 +192,7 @@ def what_follows(stream: Mapping[str, Any], within_s: int) -> str:
     if stream["status"] in ("ended", "rejected", "broken"):
         return f"Nobody is connected: {stream['reason']}."
     if stream["status"] == "stopped":
-        return "Nobody is connected and no lane may connect; a POST starts the stream again."
+        return "Nobody is connected. Start it to continue from its cursor."
     if stream["holder"] is None:
         return "Nobody is connected; the next lane that tries is turned away, and the execution ends."
     return (

@@ -13,9 +13,10 @@ export const key = {
 
 /** The request was refused: `status` and the sentence of the server; 0 where no server answered. */
 export class Failure extends Error {
-  constructor(status, sentence) {
+  /** `kind` and `fix` are those of the problem, "" where the answer is none. */
+  constructor(status, sentence, kind = '', fix = '') {
     super(sentence);
-    this.status = status;
+    Object.assign(this, { status, kind, fix });
   }
 
   /** Whether a key is missing or wrong. */
@@ -54,7 +55,8 @@ export async function ask(path, method = 'GET', known = null) {
     throw new Failure(response.ok ? 502 : response.status, 'The server answered something that is not JSON.');
   }
   if (!response.ok) {
-    throw new Failure(response.status, answer.detail ?? answer.message ?? `The server answered ${response.status}.`);
+    const sentence = answer.detail ?? answer.message ?? `The server answered ${response.status}.`;
+    throw new Failure(response.status, sentence, answer.type?.split(':').at(-1), answer.fix);
   }
   const tag = response.headers.get('etag');
   if (known && tag) known.set(path, { tag, answer });

@@ -2,8 +2,12 @@
 // that receives the queue's messages and gives them back, and SQS counts each time (docs/console.md).
 
 import { ask, streamPath } from './api.js';
-import { element, scrolled, text } from './dom.js';
-import { clock, length, number } from './words.js';
+import { confirmed, element, scrolled, text } from './dom.js';
+import { runbookLink } from './runbook.js';
+import { clock, counted, length, number } from './words.js';
+
+// What a redrive can do, and what it cannot.
+const CAN = 'It stores each event that the queue holds whole at its place among the others. It cannot put back an event that was longer than max_frame_bytes: of that the queue has the first bytes alone. A stream that was rejected is started by Start.';
 
 /** The part: `count` takes how many events went to the queue. */
 export function deadLettersPart(id) {
@@ -12,7 +16,29 @@ export function deadLettersPart(id) {
   const table = scrolled('Dead-letter messages', ['Sent', 'Key', 'Why']);
   table.node.hidden = true;
   const look = element('button', { type: 'button' }, 'Look into the queue');
+  const redrive = element('button', { type: 'button', onclick: () => putBack() }, 'Redrive');
   const result = element('p', { class: 'soft', role: 'status' });
+
+  async function putBack() {
+    if (!await confirmed(`Redrive the dead letters of ${id}?`, CAN, 'Redrive')) return;
+    redrive.disabled = true;
+    text(problem, '');
+    text(result, 'Putting back …');
+    try {
+      const { dead_letters: letters, is_all: isAll } = await ask(streamPath(id, '/redrive'), 'POST');
+      const left = letters.filter((one) => one.outcome === 'left');
+      const kept = new Map();
+      for (const { detail } of left) kept.set(detail, (kept.get(detail) ?? 0) + 1);
+      const reasons = [...kept].map(([detail, count]) => `${number(count)}: ${detail}`).join('; ');
+      const done = letters.length ? `${counted(letters.length - left.length, 'event')} put back, ${number(left.length)} left` : 'None of this stream';
+      text(result, `${done}${reasons && ` (${reasons})`}.${isAll ? '' : ' The queue has more: redrive again.'}`);
+    } catch (failure) {
+      text(problem, failure.message);
+      text(result, '');
+    } finally {
+      redrive.disabled = false;
+    }
+  }
 
   look.addEventListener('click', async () => {
     look.disabled = true;
@@ -34,11 +60,13 @@ export function deadLettersPart(id) {
   });
   return {
     node: element('section', { class: 'card', 'aria-labelledby': 'letters-title' },
-      element('h2', { id: 'letters-title' }, 'Dead letters'), summary, look, result, problem, table.node),
+      element('h2', { id: 'letters-title' }, 'Dead letters'), summary,
+      element('p', { class: 'actions' }, look, redrive), result, problem, table.node),
     count(letters) {
-      text(summary, letters
-        ? `${number(letters)} events could not be stored and went to the dead-letter queue. \`streamkeeper redrive\` puts them back.`
-        : 'Every event that came could be stored.');
+      summary.replaceChildren(...(letters
+        ? [`${counted(letters, 'event')} could not be stored and went to the dead-letter queue. `,
+          element('a', { href: runbookLink('DeadLetters') }, 'What to do')]
+        : ['Every event that came could be stored.']));
     },
   };
 }

@@ -1,11 +1,12 @@
-// The last events of a stream, the newest first, searchable. Invariants: an event's text is shown as text; one that is
-// read stays open and where it is; what comes while the list is paused is shown when it goes on.
+// The last events of a stream, the newest first, searchable and to export. Invariants: an event's text is shown as text;
+// one that is read stays open and where it is; what comes while the list is paused is shown when it goes on.
 //
 // Where no key is asked for, they come by an EventSource, which a local run and `streamkeeper console` keep open; it cannot
 // send a key, so with one they are asked for page after page. While the page is hidden nothing is open.
 
 import { ask, key, streamPath } from './api.js';
-import { element, keyed, text } from './dom.js';
+import { announce, element, keyed, text } from './dom.js';
+import { pretty } from './pretty.js';
 import { clock, number } from './words.js';
 
 const KEPT = 300;
@@ -30,22 +31,32 @@ export function eventsPart(id) {
   let fresh = [];
   let drawing = 0;
   let isOver = false;
+  let isLoaded = false;
+  let hasConnected = true;
   const search = element('input', { type: 'search', id: 'find', autocomplete: 'off', spellcheck: 'false' });
   const pause = element('button', { type: 'button', 'aria-pressed': 'false' }, 'Pause');
-  const count = element('p', { class: 'soft' });
+  const save = element('button', { type: 'button', onclick: () => exported(id, shownNow()) }, 'Export');
+  const count = element('p', { class: 'soft' }, 'Loading …');
+  const end = element('p', { class: 'unseen', tabindex: '-1' }, 'End of the events.');
+  const past = element('button', { type: 'button', class: 'past', onclick: () => end.focus() }, 'Skip the events');
   const list = element('ul', { class: 'events', 'aria-labelledby': 'events-title' });
   const node = element('section', { class: 'card', 'aria-labelledby': 'events-title' },
     element('div', { class: 'head' }, element('h2', { id: 'events-title' }, 'Last events'),
-      element('div', { class: 'row' }, element('label', { for: 'find', class: 'unseen' }, 'Search the last events'), search, pause)),
-    count, list);
+      element('div', { class: 'row' }, element('label', { for: 'find', class: 'unseen' }, 'Search the last events'), search, pause, save)),
+    count, past, list, end);
   search.placeholder = 'Search';
 
+  const shownNow = () => events.filter((one) => !wanted || searched(one).includes(wanted));
+
   function draw() {
-    const shown = events.filter((one) => !wanted || searched(one).includes(wanted));
+    const shown = shownNow();
+    save.disabled = past.hidden = !shown.length;
     keyed(list, shown, (one) => one.position, item, () => {});
     const all = number(events.length);
-    const held = events.length ? (wanted ? `${number(shown.length)} of ${all} match` : `${all} ${order}`) : 'No event is stored yet';
-    text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'as they come' : `asked for every ${EVERY_MS / 1000} s`}`);
+    const none = !isLoaded ? 'Loading …' : hasConnected ? 'Connected, and no event yet' : 'Never connected, so no event yet';
+    if (!isLoaded || !events.length) return text(count, none);
+    const held = wanted ? `${number(shown.length)} of ${all} match` : `${all} ${order}`;
+    return text(count, `${held}; ${isPaused ? 'paused' : isOpen() ? 'as they come' : `requested every ${EVERY_MS / 1000} s`}`);
   }
 
   /** Whether they come by themselves: an EventSource that is not closed comes again by itself. */
@@ -100,6 +111,13 @@ export function eventsPart(id) {
 
   return {
     node,
+    /** Takes a stream's status: whether it has ever connected. */
+    know({ coverage }) {
+      const before = hasConnected;
+      hasConnected = coverage !== null;
+      if (!hasConnected) isLoaded = true;
+      if (before !== hasConnected) draw();
+    },
     stop() {
       isOver = true;
       unfollow();
@@ -126,6 +144,7 @@ export function eventsPart(id) {
       } else if (!key.get() && !isOver && !document.hidden && performance.now() > refusedAt + REFUSED_MS) {
         follow();
       }
+      isLoaded = true;
       draw();
     },
   };
@@ -149,12 +168,37 @@ function item(one) {
     for (const [name, value] of facts) {
       if (value) list.append(element('div', {}, element('dt', {}, name), element('dd', {}, value)));
     }
-    details.append(list, element('pre', { tabindex: '0', role: 'region', 'aria-label': 'Body of the event' }, shortened(full)));
+    details.append(list, ...bodyParts(full));
   });
   return element('li', {}, details);
 }
 
-/** The text as it came, for a number of JSON that is read and written again may be another; a very long one ends early. */
+/** The body, laid out where it is JSON and as it came, and a button that copies it as it came. */
+function bodyParts(full) {
+  const laidOut = pretty(full);
+  const shown = element('pre', { tabindex: '0', role: 'region', 'aria-label': 'Body of the event' }, shortened(laidOut ?? full));
+  const choose = (event, content) => {
+    for (const one of choices) one.setAttribute('aria-pressed', String(one === event.target));
+    text(shown, shortened(content));
+  };
+  const choices = laidOut === null ? [] : [['Laid out', laidOut], ['As it came', full]].map(([name, content], at) =>
+    element('button', { type: 'button', 'aria-pressed': String(at === 0), onclick: (event) => choose(event, content) }, name));
+  const copy = element('button', {
+    type: 'button', class: 'quiet',
+    onclick: () => navigator.clipboard.writeText(full).then(() => announce('The event is copied.'), () => announce('The browser does not allow to copy.')),
+  }, 'Copy');
+  return [element('div', { class: 'row body-tools' }, element('div', { class: 'choices', role: 'group', 'aria-label': 'How the body is shown' }, ...choices), copy), shown];
+}
+
+/** Saves these events as a file, a line of JSON each, the oldest first. */
+function exported(id, events) {
+  const lines = events.toReversed().map((one) => `${JSON.stringify(one)}\n`);
+  const url = URL.createObjectURL(new Blob(lines, { type: 'application/x-ndjson' }));
+  element('a', { href: url, download: `${id.replace(/[^\w.-]+/g, '-')}.ndjson` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** A very long text ends early. */
 function shortened(full) {
   return full.length > LONG ? `${full.slice(0, LONG)}\n… ${number(full.length - LONG)} more characters` : full;
 }

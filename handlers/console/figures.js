@@ -1,53 +1,47 @@
-// The figures of a stream: events a second, stored, duplicates, connected, complete, missing, cursor, and about what it has cost.
+// The figures of a stream: four that answer how it does, and those that few ask for behind them.
 
 import { element, text } from './dom.js';
-import { clock, counted, dollars, length, number } from './words.js';
+import { age, clock, counted, dollars, length, number, perSecond } from './words.js';
 
 const OVER_MS = 10_000;
-const NAMES = [
-  ['connected', 'Connected'], ['complete', 'Complete'], ['missing', 'Missing'], ['rate', 'Events a second'],
-  ['stored', 'Stored'], ['duplicates', 'Duplicates turned away'], ['letters', 'Dead-lettered'], ['cursor', 'Cursor'],
-  ['cost', 'Cost so far'],
-];
+const FIRST = [['rate', 'Events a second'], ['stored', 'Stored'], ['complete', 'Complete'], ['connected', 'Connected']];
+const MORE = [['cursor', 'Cursor'], ['cost', 'Cost so far'], ['duplicates', 'Duplicates turned away'], ['letters', 'Dead-lettered']];
 
 /** The part: `show` takes a status and a timeline, `showCost` the cost. */
 export function figuresPart() {
   const cells = {};
-  const list = element('dl', { class: 'figures' });
-  for (const [name, label] of NAMES) {
+  const list = (names) => element('dl', { class: 'figures' }, ...names.map(([name, label]) => {
     cells[name] = { value: element('dd', { class: 'value' }, '–'), note: element('dd', { class: 'note' }) };
-    list.append(element('div', { class: `figure ${name}` }, element('dt', {}, label), cells[name].value, cells[name].note));
-  }
+    return element('div', { class: `figure ${name}` }, element('dt', {}, label), cells[name].value, cells[name].note);
+  }));
+  const node = element('section', { class: 'card', 'aria-label': 'Figures' }, list(FIRST),
+    element('details', {}, element('summary', {}, 'More figures'), list(MORE)));
   const put = (name, value, note = '') => {
     text(cells[name].value, value);
     text(cells[name].note, note);
   };
-  const rate = rateOf();
+  const rateNow = rateOf();
   const share = (percent) => `${Math.floor(percent * 100) / 100} %`;
 
-  /** Three figures, none of which is made of another. */
+  /** The verdict has what is missing; these are the shares. */
   function showCoverage({ since, connected_percent: connected, complete_percent: complete, missing, gaps, overlap_ms: overlap }) {
-    const delivered = gaps.filter((gap) => gap.state === 'delivered').length;
-    const lost = missing.events === null ? 'nobody knows how many events' : counted(missing.events, 'event');
+    const lacking = missing.intervals ? `all but ${length(missing.seconds * 1000)}` : 'nothing is missing';
+    put('complete', share(complete), `${lacking}; ${gaps.length ? counted(gaps.length, 'gap') : 'no gap'}`);
     put('connected', share(connected), `since ${clock(since)}; overlaps ${length(overlap)}`);
-    put('complete', share(complete), gaps.length ? `${counted(gaps.length, 'gap')}, ${number(delivered)} delivered later` : 'no gap');
-    put('missing', missing.intervals ? counted(missing.intervals, 'gap') : 'nothing',
-      missing.intervals ? `${length(missing.seconds * 1000)}; ${lost}` : '');
   }
 
   return {
-    node: element('section', { class: 'card', 'aria-label': 'Figures' }, list),
+    node,
 
-    show({ counts, coverage, cursor, pace, last_event_at: lastAt }, timeline) {
-      const atLeast = counts.at_least ? 'at least; ' : '';
-      const perSecond = rate(timeline);
-      put('rate', perSecond === null ? '–' : perSecond.toFixed(perSecond < 100 ? 1 : 0), paceOf(lastAt, pace));
+    show({ counts, coverage, cursor, pace, last_event_at: lastAt, events_per_s: usual, status }, timeline) {
+      const rate = status === 'running' ? (rateNow(timeline) ?? usual) : null;
+      put('rate', perSecond(rate), paceOf(lastAt, pace));
       const leftOut = counts.left_out ? `; ${number(counts.left_out)} left out` : '';
-      put('stored', number(counts.stored), `${atLeast}${counted(counts.connections, 'connection')}${leftOut}`);
+      put('stored', number(counts.stored), `${counts.at_least ? 'at least; ' : ''}by ${counted(coverage?.connections ?? 0, 'connection')}${leftOut}`);
       put('duplicates', number(counts.duplicates), counts.conflicts ? `${number(counts.conflicts)} with another body` : '');
       put('letters', number(counts.dead_lettered));
       if (coverage) showCoverage(coverage);
-      else for (const name of ['connected', 'complete', 'missing']) put(name, '–');
+      else for (const name of ['connected', 'complete']) put(name, '–', 'never connected since it was started');
       put('cursor', cursor?.value ?? '–', cursor ? `saved at ${clock(cursor.saved_at)}` : '');
     },
 
@@ -58,10 +52,10 @@ export function figuresPart() {
   };
 }
 
-/** When the last new event came, and how often one usually does. */
+/** How long ago the last new event came, and how often one usually does. */
 function paceOf(lastAt, { usual_every_ms: usual }) {
-  const often = usual === null ? '' : `, usually one every ${length(usual)}`;
-  return lastAt ? `the last 10 s; the last new one at ${clock(lastAt)}${often}` : 'the last 10 s';
+  const often = usual ? `; usually one every ${length(usual)}` : '';
+  return lastAt ? `the last one ${age(lastAt)} ago${often}` : 'no event yet';
 }
 
 /** Events stored a second, from how the connections' counts grow; null before that is known. */
@@ -79,10 +73,6 @@ function rateOf() {
     seen.push([now, total]);
     while (seen.length > 2 && now - seen[1][0] >= OVER_MS) seen.shift();
     const [first, stored] = seen[0];
-    if (now > first) return ((total - stored) * 1000) / (now - first);
-    // At first the open connection's own count is all that is known.
-    const open = connections.findLast((one) => one.is_open);
-    const openMs = open ? now - Date.parse(open.opened_at) : 0;
-    return openMs > 1000 ? (open.stored * 1000) / openMs : null;
+    return now > first ? ((total - stored) * 1000) / (now - first) : null;
   };
 }

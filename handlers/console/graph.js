@@ -10,19 +10,21 @@ const PADDING = 16;
 const HEAD = 26;
 const LETTER = 6.6;
 
-/** The part: `show` takes the answer of `GET …/machine`. */
-export function graphPart() {
+/** The part, closed at first: `show` takes the answer of `GET …/machine`; `opened` is called when it is opened. */
+export function graphPart(opened) {
   const now = element('p', { class: 'now' });
   const picture = svg('svg', { class: 'graph', role: 'img', 'aria-labelledby': 'graph-title graph-now' });
   now.id = 'graph-now';
   const scroll = element('div', { class: 'scroll graph-scroll', tabindex: '0', role: 'region', 'aria-label': 'Graph of the machine' }, picture);
-  const node = element('section', { class: 'card', 'aria-labelledby': 'graph-title' },
-    element('h2', { id: 'graph-title' }, 'State machine'), now, scroll);
+  const details = element('details', { ontoggle: () => details.open && opened() },
+    element('summary', {}, element('h2', { id: 'graph-title' }, 'State machine')), now, scroll);
+  const node = element('section', { class: 'card', 'aria-labelledby': 'graph-title' }, details);
   let drawn = '';
   let boxes = new Map();
 
   return {
     node,
+    isOpen: () => details.open,
     show({ graph, current, execution_status: status }) {
       const told = JSON.stringify(graph);
       if (told !== drawn) {
@@ -45,7 +47,10 @@ function draw(picture, graph) {
   set(picture, 'width', root.width);
   set(picture, 'height', root.height);
   const boxes = new Map();
-  picture.replaceChildren(painted(root, 0, 0, boxes));
+  picture.replaceChildren(
+    svg('defs', {}, svg('marker', { id: 'arrow', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: 'auto' },
+      svg('path', { class: 'arrow', d: 'M0,0 L8,4 L0,8 z' }))),
+    painted(root, 0, 0, boxes));
   return boxes;
 }
 
@@ -150,5 +155,5 @@ function edge(x, y, box, toX, toY, target, isBack, isCaught) {
   const way = isBack
     ? `M${x},${startY} C${side},${startY} ${side},${endY} ${toX},${endY}`
     : `M${startX},${startY} C${startX},${startY + bend} ${endX},${endY - bend} ${endX},${endY}`;
-  return svg('path', { d: way, class: isCaught ? 'caught' : 'plain' });
+  return svg('path', { d: way, class: isCaught ? 'caught' : 'plain', 'marker-end': 'url(#arrow)' });
 }

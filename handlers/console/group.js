@@ -18,7 +18,7 @@ export function groupPart(id) {
   const table = scrolled('Streams of the function', ['Stream', 'Status', 'Gaps', 'In all', 'The last hour']);
   const said = element('p', { class: 'soft', role: 'status' });
   const summary = element('summary');
-  const again = element('button', { type: 'button', onclick: () => load() }, 'Look again');
+  const again = element('button', { type: 'button', onclick: () => load() }, 'Refresh');
   const details = element('details', { ontoggle: () => details.open && load() }, summary, said, table.node, again);
   const node = element('section', { class: 'card', 'aria-label': 'Function', hidden: true }, details);
 

@@ -1,6 +1,7 @@
 // Draws the two lanes of a stream on a line of time whose right edge is now, and the stream as a whole below them:
 // connected, overlap, gap. Colours and words are those of `streamkeeper timeline`. Nothing is told by colour alone: an
-// overlap is higher, a gap is hatched, each mark says what it is, and a table has the same.
+// overlap is higher, a failed attempt is a tick, a gap is hatched, one that is not proved complete has an outline, a
+// repaired one a line through it. Each mark says what it is, and two tables have the same.
 
 import { announce, element, keyed, scrolled, set, svg, text } from './dom.js';
 import { clock, counted, length, words } from './words.js';
@@ -11,7 +12,10 @@ const HEIGHT = 150;
 const LEAST = 2;
 const WINDOWS = [[120, '2 min'], [600, '10 min'], [3600, '1 h']];
 const TICKS_S = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800];
-const LEGEND = [['wait', 'waiting'], ['claim', 'connecting'], ['open', 'connected'], ['both', 'overlap'], ['gap', 'gap: no connection']];
+const LEGEND = [
+  ['wait', 'waiting'], ['claim', 'connecting'], ['failed', 'failed attempt'], ['open', 'connected'], ['both', 'overlap'],
+  ['gap', 'gap, delivered later'], ['gap open', 'gap, not proved complete'], ['gap lost', 'gap, events lost'], ['gap repaired', 'gap, repaired'],
+];
 
 /** The part: `show` takes a status and its timeline, `tick` moves the line of time on. */
 export function lanesPart() {
@@ -29,6 +33,7 @@ export function lanesPart() {
     described, hatch(), ticks, ...labels, marks);
   const said = element('p', { class: 'handover' }, 'No handover yet.');
   const table = scrolled('Connections', ['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']);
+  const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What it hides']);
   const choices = WINDOWS.map(([seconds, name]) => element('button', {
     type: 'button', 'aria-pressed': String(seconds === 120), onclick: (event) => choose(seconds * 1000, event.target),
   }, name));
@@ -36,7 +41,8 @@ export function lanesPart() {
     element('div', { class: 'head' }, element('h2', { id: 'lanes-title' }, 'Lanes'),
       element('div', { class: 'choices', role: 'group', 'aria-label': 'Length of the time line' }, ...choices)),
     picture, legend(), said,
-    element('details', {}, element('summary', {}, 'Connections as a table'), table.node));
+    element('details', {}, element('summary', {}, 'Connections as a table'), table.node),
+    element('details', {}, element('summary', {}, 'Gaps as a table'), gapTable.node));
 
   function choose(ms, button) {
     windowMs = ms;
@@ -59,7 +65,7 @@ export function lanesPart() {
       set(rect, 'y', one.y);
       set(rect, 'width', Math.max(LEAST, at(one.to) - x).toFixed(1));
       set(rect, 'height', one.height);
-      set(rect, 'rx', one.kind === 'gap' ? 0 : Math.min(3, one.height / 2));
+      set(rect, 'rx', one.kind.startsWith('gap') ? 0 : Math.min(3, one.height / 2));
       text(rect.firstChild, one.words);
     });
     drawTicks(ticks, windowMs, now, at, width);
@@ -70,13 +76,14 @@ export function lanesPart() {
     node,
     tick: draw,
     show(status, timeline) {
-      data = timeline;
+      data = { ...timeline, gaps: [...timeline.gaps, ...neverConnected(status)] };
       clockAhead = Date.parse(timeline.to_at) - Date.now();
       draw();
       const opened = timeline.connections.filter((one) => one.opened_at);
       const open = opened.filter((one) => one.is_open).map((one) => `lane ${one.lane}`);
       const [calls, gaps] = [counted(opened.length, 'connection'), counted(timeline.gaps.length, 'gap')];
-      text(described, `Connected now: ${open.join(' and ') || 'nobody'}. In the last hour ${calls} and ${gaps}.`);
+      const failed = counted(timeline.connections.length - opened.length, 'failed attempt');
+      text(described, `Connected now: ${open.join(' and ') || 'nobody'}. In the last hour ${calls}, ${failed} and ${gaps}.`);
       const sentence = handoverOf(opened);
       if (sentence && sentence !== newest) {
         if (newest !== null) announce(sentence);
@@ -84,6 +91,7 @@ export function lanesPart() {
       }
       newest = sentence ?? '';
       table.show(opened.toReversed(), (one) => one.fence, cells);
+      gapTable.show(timeline.gaps.toReversed(), (one) => one.from_at, gapCells);
     },
   };
 }
@@ -93,6 +101,18 @@ const cells = (one) => {
   const until = one.is_open ? 'now' : clock(one.until_at);
   return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', one.stored, one.duplicates];
 };
+
+const HIDES = { delivered: 'nothing: all of it came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired' };
+const gapCells = (gap) => {
+  const lost = gap.state === 'lost' && gap.events !== null ? `${counted(gap.events, 'event')} lost` : HIDES[gap.state];
+  return [clock(gap.from_at), gap.to_at ? clock(gap.to_at) : 'now', length(gap.length_ms), words(gap.cause), lost];
+};
+
+/** The time since the start of a stream of which no connection was ever answered, as a gap. */
+function neverConnected({ coverage, started_at: start, ended_at: end, stop_requested_at: stop }) {
+  if (coverage || !start) return [];
+  return [{ from_at: start, to_at: end ?? stop, cause: 'the start: never connected', state: 'open' }];
+}
 
 /** The last handover as a sentence; null where there was none. */
 function handoverOf(opened) {
@@ -117,7 +137,10 @@ function marksOf({ connections, gaps }, now) {
     const start = one.opened_at ? Date.parse(one.opened_at) : end;
     const claimed = one.claimed_at ? Date.parse(one.claimed_at) : start;
     if (start > claimed) add(`c${one.fence}`, 'claim', claimed, start, row + 7, 6, `lane ${one.lane}: connecting, ${length(start - claimed)}`);
-    if (!one.opened_at) continue;
+    if (!one.opened_at) {
+      if (!one.is_open) add(`f${one.fence}`, 'failed', end, end, row, 20, `lane ${one.lane}: failed at ${clock(one.until_at)}, ${words(one.ended_by)}`);
+      continue;
+    }
     const said = `connected from ${clock(one.opened_at)}, ${length(end - start)}${one.ended_by ? `, ${words(one.ended_by)}` : ''}`;
     add(`o${one.fence}`, 'open', start, end, row + 2, 16, `lane ${one.lane}: ${said}`);
     add(`s${one.fence}`, 'open', start, end, ROWS.stream + 6, 8, `stream: ${said}`);
@@ -137,8 +160,8 @@ function marksOf({ connections, gaps }, now) {
   for (const gap of gaps) {
     const from = Date.parse(gap.from_at);
     const to = gap.to_at ? Date.parse(gap.to_at) : now;
-    const state = `, ${gap.state}`;
-    add(`g${gap.from_at}`, 'gap', from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}${state}`);
+    const kind = gap.state === 'delivered' ? 'gap' : `gap ${gap.state}`;
+    add(`g${gap.from_at}`, kind, from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}; ${HIDES[gap.state]}`);
   }
   return marks;
 }
@@ -177,16 +200,21 @@ function drawTicks(parent, windowMs, now, at, width) {
   });
 }
 
+/** The hatching of gaps; that of repaired ones has a line through it. */
 function hatch() {
-  return svg('defs', {}, svg('pattern', {
-    id: 'hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)',
-  }, svg('rect', { class: 'hatch-ground', width: 6, height: 6 }), svg('line', { class: 'hatch-line', x1: 1.5, x2: 1.5, y2: 6 })));
+  const pattern = (id, ...more) => svg('pattern', { id, width: 6, height: 22, y: ROWS.stream + 1, patternUnits: 'userSpaceOnUse' },
+    svg('rect', { class: 'hatch-ground', width: 6, height: 22 }),
+    svg('path', { class: 'hatch-line', d: 'M-2,2l4,-4M0,6l6,-6M0,12l6,-6M0,18l6,-6M0,24l6,-6M4,26l4,-4' }), ...more);
+  return svg('defs', {}, pattern('hatch'), pattern('hatch-repaired', svg('line', { class: 'repair-line', x2: 6, y1: 11, y2: 11 })));
 }
 
 function legend() {
   const each = LEGEND.map(([kind, name]) => element('li', {},
     svg('svg', { viewBox: '0 0 24 12', width: 24, height: 12, 'aria-hidden': 'true' },
-      svg('rect', { class: kind, y: { wait: 4, claim: 3 }[kind] ?? 0, width: 24, height: { wait: 4, claim: 6 }[kind] ?? 12, rx: kind === 'gap' ? 0 : 2 })),
+      svg('rect', {
+        class: kind, x: kind === 'failed' ? 11 : 1, y: { wait: 4, claim: 3 }[kind] ?? 1,
+        width: kind === 'failed' ? LEAST : 22, height: { wait: 4, claim: 6 }[kind] ?? 10, rx: kind.startsWith('gap') ? 0 : 2,
+      })),
     name));
   return element('ul', { class: 'legend' }, ...each);
 }

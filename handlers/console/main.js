@@ -3,6 +3,7 @@
 
 import { Failure, ask, key } from './api.js';
 import { announce, element, text } from './dom.js';
+import { runbookView } from './runbook.js';
 import { streamView } from './stream.js';
 import { streamsView } from './streams.js';
 
@@ -34,6 +35,7 @@ const server = {
 function show() {
   view?.stop();
   main.replaceChildren();
+  const section = /^#\/runbook\/?(.*)$/.exec(location.hash)?.[1];
   const match = /^#\/streams\/(.+)$/.exec(location.hash);
   let id = null;
   try {
@@ -41,8 +43,10 @@ function show() {
   } catch {
     id = match[1];
   }
-  view = id === null ? streamsView(main, server) : streamView(main, server, id);
-  document.title = id === null ? 'Streamkeeper' : `${id} · Streamkeeper`;
+  if (section !== undefined) view = runbookView(main, server, section);
+  else view = id === null ? streamsView(main, server) : streamView(main, server, id);
+  const title = section === undefined ? id : 'Runbook';
+  document.title = title === null ? 'Streamkeeper' : `${title} · Streamkeeper`;
   forget.hidden = !key.get();
 }
 

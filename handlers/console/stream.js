@@ -1,4 +1,5 @@
-// One stream: its status and why, figures, lanes, events, dead letters, machine and cost; it is started and stopped here.
+// One stream: its verdict first, why and what to do, then figures, lanes, events, dead letters and machine; it is started
+// and stopped here.
 // Invariants: nothing is started or stopped without a question; a part that fails leaves the others as they are.
 
 import { ask, repeat, streamPath } from './api.js';
@@ -10,7 +11,8 @@ import { graphPart } from './graph.js';
 import { groupPart } from './group.js';
 import { lanesPart } from './lanes.js';
 import { showStatus } from './streams.js';
-import { HELD, clock } from './words.js';
+import { whyPart } from './why.js';
+import { HELD } from './words.js';
 
 const MACHINE_MS = 3000;
 const COST_MS = 30_000;
@@ -18,27 +20,28 @@ const COST_MS = 30_000;
 /** Shows the stream `id` in `parent`; the view has `stop`. */
 export function streamView(parent, server, id) {
   const badge = element('span', { class: 'status' });
-  const verdict = element('p', { class: 'reason' });
+  const verdict = element('p', { class: 'verdict' }, 'Loading …');
   const start = element('button', { type: 'button', class: 'main', hidden: true, onclick: () => change('POST') }, 'Start');
   const stop = element('button', { type: 'button', hidden: true, onclick: () => change('DELETE') }, 'Stop');
   const problem = element('p', { class: 'problem', role: 'alert' });
-  const trouble = element('section', { class: 'card trouble', 'aria-labelledby': 'why', hidden: true });
+  const trouble = whyPart();
   const figures = figuresPart();
   const lanes = lanesPart();
   const group = groupPart(id);
   const events = eventsPart(id);
   const letters = deadLettersPart(id);
   const delivery = deliveryPart();
-  const graph = graphPart();
+  const graph = graphPart(() => loops[2].now());
   const tagged = new Map();
   parent.append(
     element('nav', { 'aria-label': 'Place' }, element('a', { href: '#/' }, '← Streams')),
     element('div', { class: 'title' },
       element('h1', {}, id), badge, element('div', { class: 'actions' }, start, stop)),
-    verdict, problem, trouble, figures.node, lanes.node, group.node, events.node, delivery.node,
+    verdict, problem, trouble.node, figures.node, lanes.node, group.node, events.node, delivery.node,
     letters.node, graph.node,
   );
   let known = null;
+  let cursor = null;
 
   async function load() {
     const [status, timeline] = await Promise.all([ask(streamPath(id)), ask(streamPath(id, '/timeline'))]).catch(missing);
@@ -50,27 +53,39 @@ export function streamView(parent, server, id) {
     text(verdict, status.verdict);
     start.hidden = HELD.includes(status.status);
     stop.hidden = !HELD.includes(status.status) || status.status === 'stopping';
-    showTrouble(trouble, status);
+    cursor = status.cursor?.value ?? null;
+    text(start, cursor === null ? 'Start' : 'Start from its cursor');
+    trouble.show(status);
     figures.show(status, timeline);
+    events.know(status);
     lanes.show(status, timeline);
     group.show(status);
     letters.count(status.counts.dead_lettered);
     delivery.show(status);
   }
 
-  /** A stream that was never started has a page all the same: it can be started there. */
+  /** A stream that was never started can be started here; one that no profile describes has nothing but a way back. */
   function missing(failure) {
     if (failure.status !== 404) throw failure;
-    showStatus(badge, 'stopped');
     text(verdict, failure.message);
+    if (failure.kind === 'unknown-stream') {
+      stopAll();
+      server.answered();
+      parent.replaceChildren(...[...parent.children].slice(0, 2), element('section', { class: 'card', 'aria-label': 'Unknown stream' },
+        element('p', { class: 'lead' }, failure.message), element('p', {}, failure.fix)));
+      start.hidden = true;
+      return [null, null];
+    }
     start.hidden = false;
+    events.know({ coverage: null });
     return [null, null];
   }
 
   async function change(method) {
     const isStart = method === 'POST';
+    const from = cursor === null ? 'It has no cursor: it begins as its profile says.' : `It goes on from its cursor, ${cursor}.`;
     const sentence = isStart
-      ? 'It goes on from its cursor, where it has one.'
+      ? from
       : 'The connection stores what it has read and closes. The stream stays stopped until it is started again.';
     if (!await confirmed(`${isStart ? 'Start' : 'Stop'} ${id}?`, sentence, isStart ? 'Start' : 'Stop')) return;
     text(problem, '');
@@ -89,38 +104,14 @@ export function streamView(parent, server, id) {
   const loops = [
     repeat(load, EVERY_MS, server.failed),
     repeat(() => events.load(), EVERY_MS, onlyLater),
-    repeat(async () => graph.show(await ask(streamPath(id, '/machine'), 'GET', tagged)), MACHINE_MS, onlyLater),
+    repeat(async () => graph.isOpen() && graph.show(await ask(streamPath(id, '/machine'), 'GET', tagged)), MACHINE_MS, onlyLater),
     repeat(async () => figures.showCost(await ask(streamPath(id, '/cost'))), COST_MS, onlyLater),
   ];
   const tick = setInterval(() => document.hidden || lanes.tick(), 1000);
-  return {
-    stop() {
-      clearInterval(tick);
-      events.stop();
-      for (const loop of loops) loop.stop();
-    },
-  };
-}
-
-/** Why the stream is not connected, in the server's words. */
-function showTrouble(node, { status, last_error: error, stuck_at_cursor: stuck }) {
-  const isPresent = error !== null && error.over_at === null && status !== 'running' && status !== 'stopped';
-  node.hidden = !isPresent && !stuck;
-  if (node.hidden) return;
-  const parts = [element('h2', { id: 'why' }, stuck ? 'Stuck at its cursor' : 'Why it is not connected')];
-  if (stuck) parts.push(element('p', {}, `${stuck.same_ends} connections in a row got nothing beyond ${stuck.value}.`));
-  if (isPresent) {
-    const since = error.failures > 1 ? `${error.failures} failures in a row, the first at ${clock(error.since)}. ` : '';
-    const next = error.tried_again_at ?? error.tried_again_by;
-    const tried = next ? `Tried again ${error.tried_again_at ? 'at' : 'by'} ${clock(next)}. ` : '';
-    const final = error.final_at ? `If the upstream still refuses at ${clock(error.final_at)}, the stream is rejected.` : '';
-    parts.push(element('p', { class: 'lead' }, error.message));
-    const more = `Failed at ${clock(error.at)}. ${since}${tried}${final}`.trim();
-    parts.push(element('p', { class: 'soft' }, more));
+  function stopAll() {
+    clearInterval(tick);
+    events.stop();
+    for (const loop of loops) loop.stop();
   }
-  const said = parts.map((part) => part.textContent).join('\n');
-  if (node.dataset.said === said) return;
-  node.dataset.said = said;
-  node.replaceChildren(...parts);
+  return { stop: stopAll };
 }
-

@@ -1,16 +1,20 @@
-// All streams at a glance: their status, since when, and why one is not connected; a search, and a form to start one.
-// Invariants: a row is made once, and only what changes in it is written: a thousand rows stay quick. Once all are there a
-// turn asks for one page of them, so what it costs does not grow with their number, and a page that is as it was is neither
-// sent nor read again.
+// All streams at a glance, the worst first: their status, how fast events come, what is not proved, and why one is not well.
+// Invariants: a row is made once, and only what changes in it is written; PER rows at most are on the page. Once all are
+// there a turn requests one page of the API, so its cost does not grow with their number, and an unchanged one is a 304.
 
-import { ask, repeat, streamPath } from './api.js';
-import { announce, element, keyed, set, text } from './dom.js';
-import { STATUSES, clock, number } from './words.js';
+import { ask, repeat } from './api.js';
+import { element, keyed, set, text } from './dom.js';
+import { startForm } from './start.js';
+import { STATUSES, age, clock, length, number, perSecond } from './words.js';
 
 const PAGE = 100;
+const PER = 50;
 const EVERY_MS = 2000;
-// After how long without a turn, in a hidden tab, all pages are asked for at once.
+// After how long without a turn, in a hidden tab, all pages are requested at once.
 const OLD_MS = 30_000;
+const COLUMNS = ['Stream', 'Status', 'Events/s', 'Last event', 'Open gaps', 'Lag', 'Why'];
+const WORST_FIRST = ['broken', 'rejected', 'unknown', 'reconnecting', 'unwell', 'starting', 'stopping', 'running', 'ended', 'stopped'];
+const RANKS = new Map(WORST_FIRST.map((status, rank) => [status, rank]));
 
 /** Shows the streams in `parent`; the view has `stop`. */
 export function streamsView(parent, server) {
@@ -20,61 +24,84 @@ export function streamsView(parent, server) {
   let turnedAt = -Infinity;
   const known = new Map();
   let wanted = '';
+  let status = '';
+  let first = 0;
   const search = element('input', { type: 'search', id: 'search', autocomplete: 'off', spellcheck: 'false' });
-  const counts = element('p', { class: 'counts', role: 'status' });
-  const rows = element('tbody');
-  const nothing = element('p', { class: 'empty', hidden: true });
-  const table = element('table', { class: 'streams' },
+  const chips = element('div', { class: 'chips', role: 'group', 'aria-label': 'Show one status alone' });
+  const rows = element('tbody', { role: 'rowgroup' });
+  const nothing = element('p', { class: 'empty' }, 'Loading …');
+  const table = element('table', { class: 'streams', role: 'table', hidden: true },
     element('caption', { class: 'unseen' }, 'Streams'),
-    element('thead', {}, element('tr', {}, ...['Stream', 'Status', 'Since', 'Lane', 'Verdict'].map(
-      (name) => element('th', { scope: 'col' }, name)))),
+    element('thead', { role: 'rowgroup' }, element('tr', { role: 'row' }, ...COLUMNS.map(
+      (name) => element('th', { scope: 'col', role: 'columnheader' }, name)))),
     rows);
+  const place = element('p', { role: 'status', class: 'soft' });
+  const [before, after] = ['Previous', 'Next'].map((name, next) => element('button', {
+    type: 'button', onclick: () => { first += next ? PER : -PER; draw(); },
+  }, name));
+  const paging = element('div', { class: 'paging' }, place, before, after);
   const begin = startForm(() => loop.now());
   parent.append(
-    element('div', { class: 'title' }, element('h1', {}, 'Streams'), counts),
+    element('div', { class: 'title' }, element('h1', {}, 'Streams'), chips),
     element('div', { class: 'tools' },
       element('div', { class: 'field' }, element('label', { for: 'search' }, 'Search'), search), begin.form),
-    element('section', { class: 'card table', 'aria-label': 'Streams' }, nothing, table),
+    element('section', { class: 'card table', 'aria-label': 'Streams' }, nothing, begin.offers, table, paging),
   );
 
   function draw() {
-    const shown = streams.filter((one) => matches(one, wanted));
-    keyed(rows, byFunction(shown), (one) => one.stream, row, update);
-    const all = Object.entries(STATUSES)
-      .map(([status, [word, mark]]) => [streams.filter((one) => one.status === status).length, word, mark])
-      .filter(([count]) => count > 0);
-    const said = all.map(([count, word, mark]) => `${mark} ${number(count)} ${word.toLowerCase()}`).join('   ');
-    text(counts, wanted ? `${number(shown.length)} of ${number(streams.length)} shown` : said);
-    nothing.hidden = shown.length > 0;
+    const found = streams.filter((one) => matches(one, wanted));
+    drawChips(found);
+    const shown = found.filter((one) => !status || one.status === status)
+      .sort((a, b) => rank(a) - rank(b) || (a.stream < b.stream ? -1 : 1));
+    first = Math.max(0, Math.min(first, Math.floor((shown.length - 1) / PER) * PER));
+    keyed(rows, shown.slice(first, first + PER), (one) => one.stream, row, update);
+    const isAll = pages.at(-1)?.next === null;
+    text(place, `${number(Math.min(first + 1, shown.length))} to ${number(Math.min(first + PER, shown.length))} of ${number(shown.length)}${isAll ? '' : '; loading …'}`);
+    paging.hidden = isAll && shown.length <= PER;
+    before.disabled = first === 0;
+    after.disabled = first + PER >= shown.length;
     table.hidden = shown.length === 0;
-    text(nothing, streams.length ? 'No stream matches the search.' : 'No stream was started yet. Start one above.');
+    nothing.hidden = shown.length > 0 || !pages.length;
+    begin.offers.hidden = streams.length > 0 || !isAll;
+    text(nothing, streams.length ? 'No stream matches.' : 'No stream was started yet.');
+  }
+
+  /** A button for each status, with how many of those that match have it; pressed, the others are hidden. */
+  function drawChips(found) {
+    const counts = Object.keys(STATUSES).map((name) => [name, found.filter((one) => one.status === name).length])
+      .filter(([name, count]) => count > 0 || name === status);
+    const make = ([name]) => element('button', {
+      type: 'button', class: 'status', 'data-kind': STATUSES[name][2], onclick: () => { status = status === name ? '' : name; first = 0; draw(); },
+    });
+    keyed(chips, counts, ([name]) => name, make, (chip, [name, count]) => {
+      set(chip, 'aria-pressed', String(status === name));
+      text(chip, `${STATUSES[name][1]} ${number(count)} ${STATUSES[name][0].toLowerCase()}`);
+    });
   }
 
   /** Renews the next page, and goes on while the one that follows begins elsewhere than before. */
   async function load() {
     const isOld = performance.now() - turnedAt > OLD_MS;
     let at = isOld ? 0 : turn;
-    let isNew = false;
-    let before;
+    let old;
     let page;
     do {
-      const after = at === 0 ? '' : pages[at - 1].next;
-      page = await ask(`connections?limit=${PAGE}${after && `&after=${encodeURIComponent(after)}`}`, 'GET', known);
+      const behind = at === 0 ? '' : pages[at - 1].next;
+      page = await ask(`connections?limit=${PAGE}${behind && `&after=${encodeURIComponent(behind)}`}`, 'GET', known);
       if (isOver) return;
-      before = pages[at];
+      old = pages[at];
       pages[at] = page;
       at += 1;
-      isNew ||= page !== before;
-      // What follows begins elsewhere, so it is asked for by other paths.
-      if (before && page.next !== before.next) known.clear();
+      // What follows begins elsewhere, so it is requested by other paths.
+      if (old && page.next !== old.next) known.clear();
       // The first time, what is there is shown at once.
-      if (!before) show();
-    } while (page.next !== null && (isOld || page.next !== before?.next));
+      if (!old) show();
+    } while (page.next !== null && (isOld || page.next !== old?.next));
     if (page.next === null) pages.length = at;
     turn = at % pages.length;
     turnedAt = performance.now();
     server.answered();
-    if (isNew) show();
+    show();
   }
 
   function show() {
@@ -84,6 +111,7 @@ export function streamsView(parent, server) {
 
   search.addEventListener('input', () => {
     wanted = search.value.trim().toLowerCase();
+    first = 0;
     draw();
   });
   let isOver = false;
@@ -97,40 +125,32 @@ export function streamsView(parent, server) {
   };
 }
 
-const matches = (one, wanted) => `${one.stream} ${one.status} ${one.verdict}`.toLowerCase().includes(wanted);
-
-/** The streams alone, then those that share a function, each group behind a row of its own. */
-function byFunction(shown) {
-  const groups = new Map();
-  for (const one of shown) {
-    if (one.group && !groups.has(one.group)) groups.set(one.group, []);
-    if (one.group) groups.get(one.group).push(one);
-  }
-  if (!groups.size) return shown;
-  // No stream's id begins as a group's does.
-  const inOrder = [...groups].sort(([a], [b]) => a.length - b.length || (a < b ? -1 : 1));
-  return [...shown.filter((one) => !one.group), ...inOrder.flatMap(([group, members]) => [{ stream: group, members }, ...members])];
-}
+const matches = (one, wanted) => `${one.stream} ${one.status} ${one.verdict} ${one.group ?? ''}`.toLowerCase().includes(wanted);
+const rank = (one) => RANKS.get(one.status === 'running' && (one.reason || one.open_gaps) ? 'unwell' : one.status) ?? 0;
+const why = (one) => (one.status === 'stopped' || one.status === 'stopping' ? '' : (one.reason ?? ''));
 
 function row(one) {
-  if (one.members) return element('tr', { class: 'group' }, element('td', { colspan: 5 }));
-  const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}` }, one.stream);
-  return element('tr', {}, element('th', { scope: 'row' }, anchor),
-    element('td', {}, element('span', { class: 'status' })), element('td'), element('td'), element('td', { class: 'why' }));
+  const anchor = element('a', { href: `#/streams/${encodeURIComponent(one.stream)}`, title: one.stream }, one.stream);
+  const cell = (name, ...children) => element('td', { role: 'cell', 'data-name': name }, ...children);
+  return element('tr', { role: 'row' }, element('th', { scope: 'row', role: 'rowheader' }, anchor, element('span', { class: 'soft' })),
+    cell('', element('span', { class: 'status' }), element('span', { class: 'since' })),
+    ...COLUMNS.slice(2, 6).map((name) => cell(name)), element('td', { class: 'why', role: 'cell' }));
 }
 
 function update(node, one) {
-  if (one.members) {
-    const running = one.members.filter((each) => each.status === 'running').length;
-    text(node.firstChild, `Group ${one.stream}: ${number(one.members.length)} streams in one function, ${number(running)} running`);
-    return;
-  }
-  const [, status, since, lane, verdict] = node.children;
+  const [head, status, rate, last, gaps, lag, reason] = node.children;
+  text(head.lastChild, one.group ? `group ${one.group}` : '');
   showStatus(status.firstChild, one.status);
-  text(since, clock(one.since_at ?? one.started_at));
-  text(lane, one.holder?.lane ?? '–');
-  text(verdict, one.verdict);
-  verdict.title = one.last_event_at ? `The last new event came at ${clock(one.last_event_at)}` : '';
+  const since = one.since_at ?? one.started_at;
+  text(status.lastChild, since ? `for ${age(since)}` : '');
+  set(status.lastChild, 'title', since && `since ${clock(since)}`);
+  text(rate, one.status === 'running' ? perSecond(one.events_per_s) : '–');
+  text(last, one.last_event_at ? `${age(one.last_event_at)} ago` : '–');
+  set(last, 'title', one.last_event_at && clock(one.last_event_at));
+  text(gaps, one.open_gaps ? number(one.open_gaps) : '–');
+  text(lag, one.lag_ms === null ? '–' : length(one.lag_ms));
+  for (const cell of [rate, last, gaps, lag]) set(cell, 'data-none', cell.textContent === '–');
+  text(reason, why(one));
 }
 
 /** Shows a status as its mark and its word. */
@@ -138,42 +158,4 @@ export function showStatus(node, status) {
   const [word, mark, kind] = STATUSES[status] ?? [status, '?', 'warn'];
   text(node, `${mark} ${word}`);
   set(node, 'data-kind', kind);
-}
-
-/** The form that starts a stream; `load` reads the names of the profiles. */
-function startForm(started) {
-  const list = element('datalist', { id: 'profiles' });
-  const field = element('input', {
-    id: 'start', list: 'profiles', required: true, maxlength: 256, autocomplete: 'off', spellcheck: 'false', placeholder: 'demo',
-  });
-  const problem = element('p', { class: 'problem', role: 'alert' });
-  const button = element('button', { type: 'submit', class: 'main' }, 'Start');
-  const form = element('form', {
-    class: 'field start',
-    onsubmit: async (event) => {
-      event.preventDefault();
-      const id = field.value.trim();
-      button.disabled = true;
-      text(problem, '');
-      try {
-        await ask(streamPath(id), 'POST');
-        announce(`The stream ${id} is starting.`);
-        field.value = '';
-        started();
-        location.hash = `#/streams/${encodeURIComponent(id)}`;
-      } catch (failure) {
-        text(problem, failure.message);
-      } finally {
-        button.disabled = false;
-      }
-    },
-  }, element('label', { for: 'start' }, 'Start a stream'),
-  element('div', { class: 'row' }, field, button), list, problem);
-  return {
-    form,
-    async load() {
-      const { profiles } = await ask('./');
-      list.replaceChildren(...(profiles ?? []).map((name) => element('option', { value: name })));
-    },
-  };
 }

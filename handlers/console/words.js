@@ -39,13 +39,24 @@ export function length(ms) {
   return parts.slice(0, 2).join(' ');
 }
 
-/** An instant's time of day, with the day where that is not today; "–" for none. */
+/** An instant's time of day, with the day where that is not today, on one line; "–" for none. */
 export function clock(at) {
   if (!at) return '–';
   const date = new Date(at);
   const isToday = date.toDateString() === new Date().toDateString();
-  return isToday ? CLOCK.format(date) : `${DAY.format(date)} ${CLOCK.format(date)}`;
+  return (isToday ? CLOCK.format(date) : `${DAY.format(date)} ${CLOCK.format(date)}`).replaceAll(' ', '\u00a0');
 }
+
+/** How long ago an instant was, by its largest unit: 12 s, 3 h, 2 d; "–" for none. */
+export function age(at) {
+  if (!at) return '–';
+  const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(at)) / 1000));
+  const [size, unit] = LENGTHS.find(([size]) => seconds >= size) ?? [1, 's'];
+  return `${Math.floor(seconds / size)}\u00a0${unit}`;
+}
+
+/** Events a second: 0.02, 4.5, 120. */
+export const perSecond = (rate) => (rate === null ? '–' : rate.toFixed(rate < 0.1 && rate > 0 ? 2 : rate < 100 ? 1 : 0));
 
 /** US dollars; small amounts with as many digits as say something. */
 export function dollars(usd) {

@@ -177,7 +177,7 @@ class Redrive:
         if not self.restart:
             return Outcome(letter, LEFT, "the stream is started again with --restart, or by a POST")
         if lease.stop:
-            return Outcome(letter, LEFT, "a stop was requested since; a POST starts the stream again")
+            return Outcome(letter, LEFT, "a stop was requested since; start it to continue from its cursor")
         execution = "" if self.dry_run else self.stage.start(stream_id)
         self._started[stream_id] = execution
         return Outcome(letter, STARTED, execution)

@@ -26,15 +26,16 @@ from tests.local import support
 from tests.local.metrics.test_metrics import receiver
 from tests.local_run import LocalRun
 
-# How many streams the page asks for at a time.
-A_PAGE = 100
+# How many streams the page requests at a time, and how many it shows.
+A_PAGE, SHOWN = 100, 50
 HOSTILE = "demo:<img src=x onerror=\"document.title='run'\">\"&'"
 BODY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
 AWAY = "absent:away"
 TELEPHONE = {"width": 390, "height": 860}
 PICTURES = support.PROJECT / "docs"
-# Every part of a stream's view has something to show.
+# Every part of a stream's view is open and has something to show.
 READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor();
+    for (const name of ['More figures', 'State machine']) await page.locator('summary', { hasText: name }).click();
     await page.getByText(/Now in/).waitFor();
     await page.locator('.events li').first().waitFor();
     await page.locator('.figure.cost .value', { hasText: '$' }).waitFor()"""
@@ -159,7 +160,7 @@ def test_a_stream_is_started_and_watched(service: LocalRun, browser: Chromium) -
     shown(browser, address(service))
     browser.do(
         """await page.getByLabel('Start a stream').fill(input);
-        await page.getByRole('button', { name: 'Start' }).click();
+        await page.getByRole('button', { name: 'Start', exact: true }).click();
         await page.getByRole('heading', { level: 1, name: input }).waitFor();
         await page.locator('h1 + .status', { hasText: 'Running' }).waitFor();
         const handover = /lane A took over from lane B; both were connected for/;
@@ -167,21 +168,28 @@ def test_a_stream_is_started_and_watched(service: LocalRun, browser: Chromium) -
         DEMO,
     )
     assert service.ask("GET", DEMO)[1]["status"] == "running"
-    kinds, lit = browser.do(
+    kinds, lit, asked_before = browser.do(
         """const marks = page.locator('svg.lanes rect[class]');
         const kinds = await marks.evaluateAll((all) => all.map((one) => one.getAttribute('class')));
+        const machine = page.asked.filter((url) => url.endsWith('/machine')).length;
+        await page.getByRole('heading', { name: 'State machine' }).click();
         await page.getByText(/Now in .*Connect/).waitFor();
         const lit = await page.locator('.graph .lit:not(:has(.group)) > text').allTextContents();
-        return [[...new Set(kinds)].sort(), lit]"""
+        return [[...new Set(kinds)].sort(), lit, machine]"""
     )
+    # The machine is requested once somebody opens it.
+    assert asked_before == 0
     assert {"open", "both", "wait"} <= set(kinds)
     assert {name[:-2] for name in lit} <= {"Connect", "Wait"}
 
 
 def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: str) -> None:
-    """The newest events come by themselves; one that is opened stays, and is what the API has; a search finds it."""
+    """The newest events come by themselves; one that is opened stays, and is what the API has; a search finds it.
+
+    It is laid out, and as it came at the press of a button; the file that Export saves has it.
+    """
     shown(browser, address(service, demo))
-    key, body, left = browser.do(
+    key, laid_out, body, (name, lines), left = browser.do(
         """const item = page.locator('.events details').first();
         await item.waitFor();
         const node = await item.elementHandle();
@@ -197,14 +205,39 @@ def test_an_event_is_read_and_found(service: LocalRun, browser: Chromium, demo: 
         const first = await page.locator('.events .body').first().textContent();
         const isOther = (text) => document.querySelector('.events .body').textContent !== text;
         await page.waitForFunction(isOther, first);
-        const body = await node.evaluate((one) => one.open
+        const laidOut = await node.evaluate((one) => one.open
           && document.activeElement === one.querySelector('summary') && one.querySelector('pre').textContent);
+        await (await node.$('text=As it came')).click();
+        const body = await node.evaluate((one) => one.querySelector('pre').textContent);
         await page.getByLabel('Search the last events').fill(key);
         await page.getByText(/1 of .* match/).waitFor();
-        return [key, body, await page.locator('.events li').count()]"""
+        const download = page.waitForEvent('download');
+        await page.getByRole('button', { name: 'Export' }).click();
+        const stream = await (await download).createReadStream();
+        const pieces = [];
+        for await (const piece of stream) pieces.push(piece);
+        const saved = [(await download).suggestedFilename(), Buffer.concat(pieces).toString()];
+        return [key, laidOut, body, saved, await page.locator('.events li').count()]"""
     )
-    assert left == 1
-    assert next(one["data"] for one in service.events(demo, 1000) if one["key"] == key) == body
+    stored = next(one for one in service.events(demo, 1000) if one["key"] == key)
+    assert (left, stored["data"]) == (1, body)
+    assert laid_out == json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+    assert (name, [json.loads(line) for line in lines.splitlines()]) == ("demo-console.ndjson", [stored])
+
+
+def test_json_is_laid_out_as_it_was_written(service: LocalRun, browser: Chromium) -> None:
+    """A number keeps its digits; what is no object and no list stays as it came."""
+    texts = ['{"n": 17952311063000000001, "a": [1.50, {}, [], "x,{}\\""], "e": 1E5}', "[]", "12", "a, b", '{"a": 1']
+    shown(browser, address(service))
+    laid_out = browser.do(
+        """return page.evaluate(async (texts) => {
+          const { pretty } = await import('./console/pretty.js');
+          return texts.map(pretty);
+        }, input)""",
+        texts,
+    )
+    first = '{\n  "n": 17952311063000000001,\n  "a": [\n    1.50,\n    {},\n    [],\n    "x,{}\\""\n  ],\n  "e": 1E5\n}'
+    assert laid_out == [first, "[]", None, None, None]
 
 
 def stored_by_metrics(service: Service, stream_id: str) -> float:
@@ -310,19 +343,32 @@ def test_events_come_by_themselves_until_the_list_is_paused(service: LocalRun, b
 
 
 def test_why_a_stream_is_not_connected(service: LocalRun, browser: Chromium) -> None:
-    """A panel has the server's words, since when, and when it is tried again; it is gone when the stream is stopped."""
+    """The verdict says why; a panel has since when, the next try and what to do, and leads to the runbook.
+
+    Each failed attempt is a tick, and the time since the start is a gap. The panel is gone when the stream is stopped.
+    """
     service.post(AWAY)
     assert support.until(lambda: service.ask("GET", AWAY)[1].get("last_error"), 30)
     shown(browser, address(service, AWAY))
     seen_as(browser, "dark", TELEPHONE)
     said = browser.do(
-        """await page.getByRole('heading', { name: 'Why it is not connected' }).waitFor();
-        return page.locator('.trouble p').allTextContents()"""
+        """await page.getByRole('heading', { name: 'Why, and what to do' }).waitFor();
+        await page.getByText(/failures in a row since/).waitFor();
+        await page.getByText('Never connected, so no event yet').waitFor();
+        return [await page.locator('.verdict').textContent(), await page.locator('.trouble .lead').textContent(),
+          await page.locator('svg.lanes g > rect.failed').count(),
+          await page.locator('svg.lanes g > rect.gap.open').count()]"""
     )
-    assert said[0].startswith("refused: nothing listens at the address")
-    assert said[1].startswith("Failed at ")
-    assert "Tried again" in said[0] + said[1] or "tried again" in said[0]
+    assert said[0] == "Not connected yet: nothing listens at the address."
+    assert said[1] == "Check the address in its profile, and whether the upstream is up. Runbook: Unconnected"
+    assert (said[2] > 1, said[3]) == (True, 1)
     assert violations(browser) == []
+    browser.do(
+        """await page.getByRole('link', { name: 'Runbook: Unconnected' }).click();
+        await page.getByText(/A stream that should be connected has not been/).waitFor()"""
+    )
+    assert violations(browser) == []
+    browser.do("await page.goBack(); await page.locator('.trouble .lead').waitFor()")
     service.ask("DELETE", AWAY)
     browser.do("await page.locator('.trouble').waitFor({ state: 'hidden' })")
 
@@ -452,8 +498,8 @@ def test_all_of_it_can_be_done_by_keyboard(service: LocalRun, browser: Chromium,
     assert service.ask("GET", demo)[1]["stop_requested_at"] is None
 
 
-def test_streams_that_share_a_function_stand_together(service: LocalRun, browser: Chromium) -> None:
-    """Below a row of their own in the list; of one its page has the gaps of all, with a mark for each."""
+def test_the_streams_of_a_function(service: LocalRun, browser: Chromium) -> None:
+    """The list names their group, by which it can be searched; the page of one has the gaps of all, a mark for each."""
     now_ms = time.time_ns() // 1_000_000
     times = {"from_ms": {"N": str(now_ms - 90_000)}, "to_ms": {"N": str(now_ms - 60_000)}}
     gap = {"SK": {"S": "gap#000000000002"}, "cause": {"S": "dropped"}, "state": {"S": "open"}} | times
@@ -461,13 +507,12 @@ def test_streams_that_share_a_function_stand_together(service: LocalRun, browser
     listed(service, ["shared:a", "shared:b"], fence={"N": "2"}, group={"S": "#7"})
     shown(browser, address(service))
     rows = browser.do(
-        """await page.locator('.streams tr.group').waitFor();
-        return page.locator('.streams tbody tr').allTextContents()"""
+        """await page.getByLabel('Search').fill('#7');
+        await page.locator('.streams .soft', { hasText: 'group #7' }).first().waitFor();
+        const chips = await page.locator('.chips').textContent();
+        return [await page.locator('.streams tbody th').allTextContents(), chips]"""
     )
-    at = rows.index("Group #7: 2 streams in one function, 0 running")
-    assert [row.startswith(name) for row, name in zip(rows[at + 1 :], ("shared:a", "shared:b"), strict=True)] == [
-        True
-    ] * 2
+    assert rows == [["shared:agroup #7", "shared:bgroup #7"], "■ 2 ended"]
     shown(browser, address(service, "shared:a"))
     found = browser.do(
         """await page.getByText('It shares a function with other streams (group #7)').click();
@@ -484,19 +529,23 @@ def test_streams_that_share_a_function_stand_together(service: LocalRun, browser
 
 @pytest.mark.parametrize("many", [105, pytest.param(1_000, marks=pytest.mark.long)])
 def test_many_streams_are_listed_found_and_left_in_place(service: LocalRun, browser: Chromium, many: int) -> None:
-    """Each has a row; a search leaves those that match; an update makes no row anew and keeps the focus."""
+    """The worst come first, a part at a time; an update makes no row anew and keeps the focus; chips filter."""
+    listed(service, ["zzz:worst"], ending={"S": "Broken"}, ended_at_ms={"N": "1"})
     listed(service, [f"many:{number:04d}" for number in range(many)])
     shown(browser, address(service))
-    rows = browser.do(
-        """const shown = (count) => document.querySelectorAll('.streams tbody tr').length >= count;
-        await page.waitForFunction(shown, input);
-        return page.locator('.streams tbody tr').count()""",
-        many,
+    first, said, height, there = browser.do(
+        """await page.locator('.paging p', { hasText: /[0-9]$/ }).waitFor();
+        const row = page.locator('.streams tbody tr');
+        return [await row.first().textContent(), await page.locator('.paging p').textContent(),
+          await page.evaluate(() => document.documentElement.scrollHeight), await row.count()]"""
     )
+    rows = int(said.rpartition(" ")[2].replace(",", ""))
+    assert (first.startswith("zzz:worst✕ Broken"), said, there) == (True, f"1 to {SHOWN} of {rows:,}", SHOWN)
+    assert rows > many
+    assert height < 5_000
     pages = -(-rows // A_PAGE)
-    browser.do("await page.locator('#link[data-state=live]').waitFor()")
     turns, kept, same = browser.do(
-        """const row = page.locator('.streams tbody tr', { hasText: 'many:0101' });
+        """const row = page.locator('.streams tbody tr', { hasText: 'many:0001' });
         await row.evaluate((one) => { one.isTheSame = true; one.querySelector('a').focus(); });
         const turns = [];
         for (let turn = 0; turn <= input; turn += 1) {
@@ -514,11 +563,84 @@ def test_many_streams_are_listed_found_and_left_in_place(service: LocalRun, brow
     assert kept >= pages - 2
     assert same is True
     found = browser.do(
-        """await page.getByLabel('Search').fill('many:0102');
-        return page.locator('.streams tbody tr').allTextContents()"""
+        """await page.getByRole('button', { name: 'Next' }).click();
+        const second = await page.locator('.paging p').textContent();
+        await page.getByRole('button', { name: /1 broken/ }).click();
+        const broken = await page.locator('.streams tbody a').allTextContents();
+        await page.getByRole('button', { name: /1 broken/ }).click();
+        await page.getByLabel('Search').fill('many:0102');
+        return [second, broken, await page.locator('.streams tbody a').allTextContents()]"""
     )
-    assert [one.startswith("many:0102") for one in found] == [True]
+    assert found == [f"{SHOWN + 1} to {2 * SHOWN} of {rows:,}", ["zzz:worst"], ["many:0102"]]
     browser.do("await page.goto('about:blank')")
+
+
+# Of each text how many letters a line has: as many as it has in all, over the lines that it takes.
+LETTERS = """return page.evaluate((selector) => [...document.querySelectorAll(selector)].map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+    return one.textContent.length / lines.size;
+  }), input)"""
+
+
+def test_a_telephone_shows_whole_lines(service: LocalRun, browser: Chromium) -> None:
+    """A reason has thirty letters a line, and a long id two lines at most, but where it is focused."""
+    long_id = "many:" + "a-long-id-" * 24
+    cause = json.dumps(
+        {"errorMessage": "the profile has a field that nobody knows, and says more than a line about it"}
+    )
+    listed(service, [long_id], ending={"S": "Broken"}, ending_cause={"S": cause})
+    shown(browser, address(service))
+    seen_as(browser, "light", TELEPHONE)
+    browser.do("await page.getByLabel('Search').fill('a-long-id-')")
+    (letters,) = browser.do(LETTERS, ".streams .why")
+    assert letters >= 30
+    assert violations(browser) == []
+    heights = browser.do(
+        """const link = page.locator('.streams tbody a');
+        const before = await link.evaluate(
+          (one) => Math.round(one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)));
+        await link.focus();
+        return [before, await link.evaluate((one) => one.getClientRects().length)]"""
+    )
+    assert heights[0] == 2
+    assert heights[1] > 4
+    browser.do("await page.goto('about:blank')")
+
+
+def test_a_stream_that_no_profile_describes_has_a_view_of_its_own(service: LocalRun, browser: Chromium) -> None:
+    """It names the profile that may be meant, and offers no start."""
+    shown(browser, address(service, "dmeo:x"))
+    said = browser.do(
+        """await page.getByRole('region', { name: 'Unknown stream' }).waitFor();
+        const buttons = await page.getByRole('button', { name: /Start/ }).count();
+        return [await page.locator('main section p').allTextContents(), buttons]"""
+    )
+    words = "There is no stream 'dmeo:x': no profile is named 'dmeo'."
+    assert said == [[words, "Did you mean 'demo'? GET / lists all profiles."], 0]
+    assert violations(browser) == []
+
+
+def test_dead_letters_are_put_back_as_far_as_they_can_be(service: LocalRun, browser: Chromium, demo: str) -> None:
+    """Redrive says before what it cannot do, and after it what was left and why."""
+    event = {"size_bytes": 5_000_000, "head": "YQ=="}
+    fields = {"stream": demo, "key": "large", "reason": "the event is too large", "fence": 1, "event": event}
+    sqs = service.aws("sqs")
+    queue = next(url for url in sqs.list_queues()["QueueUrls"] if "dead-letters" in url)
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(fields))
+    shown(browser, address(service, demo))
+    said = browser.do(
+        """await page.getByRole('button', { name: 'Redrive' }).click();
+        const can = await page.getByRole('dialog').textContent();
+        await page.getByRole('dialog').getByRole('button', { name: 'Redrive' }).click();
+        const done = page.getByText(/put back, /);
+        await done.waitFor();
+        return [can, await done.textContent()]"""
+    )
+    sqs.purge_queue(QueueUrl=queue)
+    assert "It cannot put back an event that was longer than max_frame_bytes" in said[0]
+    assert said[1] == "0 events put back, 1 left (1: of its 5000000 bytes the first 1 were kept alone)."
 
 
 def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) -> None:
@@ -533,11 +655,13 @@ def test_a_stream_is_stopped(service: LocalRun, browser: Chromium, demo: str) ->
         """await page.getByRole('button', { name: 'Stop' }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
         await page.locator('h1 + .status', { hasText: 'Stopped' }).waitFor();
-        await page.getByRole('button', { name: 'Start' }).waitFor()"""
+        await page.getByRole('button', { name: 'Start from its cursor' }).waitFor()"""
     )
     assert service.ask("GET", demo)[1]["status"] == "stopped"
     browser.do(
-        "await page.getByText('← Streams').click(); await page.getByRole('link', { name: input }).waitFor()", demo
+        """await page.getByText('← Streams').click();
+        await page.getByLabel('Search').fill(input);
+        await page.getByRole('link', { name: input }).waitFor()""",
+        demo,
     )
-    picture(browser, "streams", 420)
     browser.do("await page.goto('about:blank')")

@@ -23,11 +23,12 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": SECRET, "A
 # Starts a stream, waits until its events follow, and stops it.
 STORY = """await page.locator('#link[data-state=live]').waitFor();
     await page.getByLabel('Start a stream').fill('demo:a/b c');
-    await page.getByRole('button', { name: 'Start' }).click();
+    await page.getByRole('button', { name: 'Start', exact: true }).click();
     await page.locator('h1 + .status', { hasText: 'Running' }).waitFor();
     await page.getByText(/events; as they come/).waitFor();
     const first = await page.locator('.events .body').first().textContent();
     await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);
+    await page.getByRole('heading', { name: 'State machine' }).click();
     await page.getByText(/Now in/).waitFor();
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();

@@ -85,6 +85,12 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         parameters.append(_if_none_match())
         responses[str(status)]["headers"] = _TAGGED
         responses["304"] = {"description": "The client has this answer already.", "headers": _TAGGED}
+    if path == routes.INDEX:
+        place = {"description": "The page's address.", "required": True, "schema": {"type": "string"}}
+        responses["303"] = {
+            "description": "The page, for an Accept that names text/html.",
+            "headers": {"Location": place},
+        }
     responses |= {str(refusal): _refusal(refusal) for refusal in sorted(set(refusals))}
     name = "".join(part.strip("{}").capitalize() for part in path.replace(".", "/").split("/"))
     return {

@@ -79,7 +79,7 @@ _GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state:s
 _BRIEF = _members(
     "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "
     "started_at:instant? stop_requested_at:instant? ended_at:instant? holder:Holder? last_event_at:instant? "
-    "ids_restarted_at:instant? last_error:LastError?"
+    "events_per_s:number? open_gaps:count ids_restarted_at:instant? last_error:LastError?"
 )
 # Of a stream that shares a function with others.
 _IN_GROUP = _members("group")
@@ -154,7 +154,7 @@ def schemas() -> dict[str, Schema]:
     return {
         "Index": _object({"service": {"const": "streamkeeper"}} | _members("routes:{} profiles:[] documentation")),
         "Streams": _object("streams:BriefStream[] next?"),
-        "BriefStream": _object(_BRIEF, _IN_GROUP),
+        "BriefStream": _object(_BRIEF | _members("lag_ms:count?"), _IN_GROUP),
         "Stream": _object(stream, _IN_GROUP | {"delivery": _list(_DELIVERY)}),
         "Holder": _object("lane fence:count request_id", description="The open connection that holds the lease."),
         "LastError": _object(

@@ -78,7 +78,13 @@ STOPPED = "not tried again: a stop is requested"
         ([{}], replace(LATER, tried_ms=NOW - 2_000), {}, "", {}),
         # What nobody tries again is said so, however long a back-off is written down.
         ([{}], LATER, {"stop": True}, STOPPED, {}),
-        ([{}], LATER, RELEASED | {"ending": "StreamRejected"}, "not tried again: a POST starts the stream again", {}),
+        (
+            [{}],
+            LATER,
+            RELEASED | {"ending": "StreamRejected"},
+            "not tried again: start it to continue from its cursor",
+            {},
+        ),
         # It is over once a later connection was answered.
         (
             [{"saved_ms": 500_000}, connection(2, "B", 510_000)],
@@ -182,7 +188,7 @@ def test_the_last_error_is_the_executions_where_it_ended_by_one() -> None:
         what = f"{ending}: {words}" if words else ending
         instants = dict.fromkeys(("tried_again_at", "tried_again_by", "final_at", "over_at"))
         assert shown_error == instants | {
-            "message": f"{what}; not tried again: a POST starts the stream again",
+            "message": f"{what}; not tried again: start it to continue from its cursor",
             "cause": ending,
             "at": at(8),
             "since": at(8),

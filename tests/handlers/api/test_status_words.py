@@ -133,7 +133,7 @@ def test_why_a_stream_is_over_is_said(how: str, more: dict[str, Any], reason: st
     }
     one = connection(1, "B", None, claimed_ms=3, seen_ms=3, **ends.get(how, {"ended_by": "stopped"}))
     body = shown(one, execution="", ending=error, ending_cause=cause, ended_at_ms=5, **more)
-    again = "start it to continue from its cursor" if how == "stopped" else "a POST starts the stream again"
+    again = "start it to continue from its cursor"
     assert (body["status"], body["reason"]) == (how, f"{reason}; {again}")
 
 

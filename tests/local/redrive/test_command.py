@@ -147,7 +147,7 @@ def test_a_rejected_stream_is_left_until_somebody_asks(stage: Deployed, capsys: 
     stage.aws.dynamodb.put_item(TableName=stage.control_table, Item=lease)
     status, done = redrive(capsys, "--restart")
     assert (status, stage.waiting()) == (1, 1)
-    stopped = "a stop was requested since; a POST starts the stream again"
+    stopped = "a stop was requested since; start it to continue from its cursor"
     assert outcomes(done) == {("demo:off", None): ("left", stopped)}
 
 

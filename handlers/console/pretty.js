@@ -1,0 +1,27 @@
+// Lays JSON out for people. Invariant: each number and text stays as it was written: one that is read and written again
+// may be another (17952311063000000001).
+
+const TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+
+/** The text of an object or a list, a member a line; null for any other text. */
+export function pretty(text) {
+  try {
+    if (typeof JSON.parse(text) !== 'object') return null;
+  } catch {
+    return null;
+  }
+  let written = '';
+  let depth = 0;
+  let before = '';
+  const line = () => `\n${'  '.repeat(depth)}`;
+  for (const [token] of text.matchAll(TOKENS)) {
+    const isEnd = token === '}' || token === ']';
+    if (isEnd) depth -= 1;
+    const isFirst = before === '{' || before === '[';
+    if (isEnd ? !isFirst : isFirst || before === ',') written += line();
+    written += token === ':' ? ': ' : token;
+    if (token === '{' || token === '[') depth += 1;
+    before = token;
+  }
+  return written;
+}

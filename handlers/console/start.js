@@ -1,0 +1,54 @@
+// Starts a stream from the list: a form that suggests the profiles, and where nothing was started yet a button for each
+// demonstration stream.
+
+import { ask, streamPath } from './api.js';
+import { announce, element, text } from './dom.js';
+
+/** The form and the buttons, `offers`; `load` reads the names of the profiles, `started` is called after a start. */
+export function startForm(started) {
+  const list = element('datalist', { id: 'profiles' });
+  const field = element('input', {
+    id: 'start', list: 'profiles', required: true, maxlength: 256, autocomplete: 'off', spellcheck: 'false', placeholder: 'demo',
+  });
+  const problem = element('p', { class: 'problem', role: 'alert' });
+  const button = element('button', { type: 'submit', class: 'main' }, 'Start');
+  const demos = element('p', { class: 'offers' });
+  const offers = element('div', { class: 'empty', hidden: true },
+    element('p', {}, 'Start one by its name above, or one of these:'), demos);
+
+  async function start(id) {
+    button.disabled = true;
+    text(problem, '');
+    try {
+      await ask(streamPath(id), 'POST');
+      announce(`The stream ${id} is starting.`);
+      field.value = '';
+      started();
+      location.hash = `#/streams/${encodeURIComponent(id)}`;
+    } catch (failure) {
+      text(problem, failure.message);
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  const form = element('form', {
+    class: 'field start',
+    onsubmit: (event) => {
+      event.preventDefault();
+      start(field.value.trim());
+    },
+  }, element('label', { for: 'start' }, 'Start a stream'),
+  element('div', { class: 'row' }, field, button), list, problem);
+  return {
+    form,
+    offers,
+    async load() {
+      const { profiles = [] } = await ask('./');
+      list.replaceChildren(...profiles.map((name) => element('option', { value: name })));
+      demos.replaceChildren(...profiles.filter((name) => /^demo(-|$)/.test(name)).map(
+        (name) => element('button', { type: 'button', onclick: () => start(name) }, `Start ${name}`)));
+      if (!demos.children.length) offers.replaceChildren();
+    },
+  };
+}
