@@ -256,7 +256,7 @@ class _Answers:
 
 def _bare(name: str) -> str:
     """Return the name by which calls are answered; an ARN is the Resource of a Task, or a function's."""
-    if ":function:" in name:
+    if ":function:" in name or name.startswith("${"):
         return function_name(name)
     if ":activity:" in name:
         return "activity:" + name.rpartition(":")[2]

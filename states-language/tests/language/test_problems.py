@@ -164,7 +164,7 @@ def test_a_hint_is_apt(state: dict[str, Any], advice: str) -> None:
 )  # fmt: skip
 def test_what_a_machine_must_have_is_advised(definition: dict[str, Any], advice: str) -> None:
     """One problem each, with one sentence on what to do."""
-    (problem,) = problems(definition)
+    (problem,) = problems(definition, deployed=True)
     assert hint(definition, problem) == advice
 
 

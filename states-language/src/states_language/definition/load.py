@@ -4,49 +4,46 @@ Whatever this interpreter does not support is refused here, with the place and t
 Invariant: in a loaded machine every transition leads to a state that exists, and every state can be reached.
 """
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from states_language.definition.fields import JSONPATH, DefinitionError, Fields, below, query_language
-from states_language.definition.source import parse_definition, read_definition
+from states_language.definition.source import Source, as_json, definition_of
+from states_language.definition.substitutions import Substitutions
 from states_language.machine import Machine
 from states_language.states.base import Compile, Line, State
 from states_language.states.map_ import Map
 from states_language.states.parallel import Parallel
 from states_language.states.plain import Choice, Fail, Pass, Succeed, Wait
 from states_language.states.task import Task
-from states_language.values import compact, parse_json
+from states_language.tasks.resources import unrecognized
 
 LONGEST_NAME = 80
 """Characters of a state's name (AWS Step Functions)."""
 
 
-def load(source: Mapping[str, Any] | str | os.PathLike[str]) -> Machine:
-    """Return the machine of a definition: its data, the path of its YAML or JSON file, or its text.
+def load(
+    source: Source,
+    *,
+    substitutions: Substitutions | None = None,
+    machine: str | None = None,
+    deployed: bool = False,
+) -> Machine:
+    """Return the machine of a definition: its data, the path of its JSON or YAML file, or its text.
 
-    A text has several lines or begins with {, as no path does. Raises DefinitionError, whose `pointer` names the place
-    and whose `rule` says what is wrong there.
+    A text has several lines or begins with {, as no path does. Each may be a template of SAM, CloudFormation or CDK;
+    `machine` chooses one of several by its logical id. substitutions: a value for each `${Name}`; one without a value
+    stays, and a Task whose Resource it is calls a function of this name. deployed: whether it is data as AWS takes it,
+    in which no placeholder may be left. Raises DefinitionError, whose `pointer` names the place and whose `rule` says
+    what is wrong there.
     """
     try:
-        if isinstance(source, Mapping):
-            return _machine(_as_json(source))
-        if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
-            return _machine(parse_definition(source))
-        if not isinstance(source, str | os.PathLike):
-            raise DefinitionError("/", "must be a JSON object")
-        return _machine(read_definition(source))
+        loaded = _machine(as_json(source) if deployed else definition_of(source, substitutions, machine))
+        if deployed:
+            _check_filled(loaded.line)
     except RecursionError:
         raise DefinitionError("/", "is nested too deeply") from None
-
-
-def _as_json(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the data as JSON has it; a later change of the data does not change the machine."""
-    try:
-        copy: dict[str, Any] = parse_json(compact(dict(source)))
-    except (TypeError, ValueError) as problem:
-        raise DefinitionError("/", f"is not valid JSON: {problem}") from None
-    return copy
+    return loaded
 
 
 def _machine(definition: dict[str, Any]) -> Machine:
@@ -116,6 +113,14 @@ def _check_reached(states: dict[str, State], start_at: str, where: str) -> None:
     for name in states:
         if name not in reached:
             raise DefinitionError(below(where, name), f"the state '{name}' is not reachable")
+
+
+def _check_filled(line: Line) -> None:
+    for state in line.states.values():
+        if isinstance(state, Task) and state.resource.is_placeholder:
+            raise DefinitionError(below(state.pointer, "Resource"), unrecognized(state.resource.text))
+        for inner in (*state.inner(), *state.apart()):
+            _check_filled(inner)
 
 
 def _check_names(line: Line, known: dict[str, str]) -> None:

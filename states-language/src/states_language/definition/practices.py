@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from states_language.definition.fields import below
+from states_language.definition.load import load
 from states_language.definition.pointers import Key, lines_of, ways
+from states_language.definition.source import Source, definition_of
+from states_language.definition.substitutions import Substitutions
 from states_language.history import LIMIT
 
 EVENTS_OF_A_TASK = 3
@@ -36,21 +39,31 @@ class Advice:
     hint: str
 
 
-def warnings(definition: Definition) -> list[Advice]:
-    """Return the warnings for a definition that loads."""
-    advice: list[Advice] = []
+def warnings(source: Source, *, substitutions: Substitutions | None = None, machine: str | None = None) -> list[Advice]:
+    """Return the warnings for a definition; the arguments are those of `load`.
+
+    Values may be wrong, as where a `${Name}` is left; raises DefinitionError where the definition has no such states.
+    """
+    definition = definition_of(source, substitutions, machine)
+    try:
+        return list(_advice(definition))
+    except (AttributeError, KeyError, TypeError):
+        load(definition)
+        raise
+
+
+def _advice(definition: Definition) -> Iterator[Advice]:
     if not definition.get("Comment"):
-        advice.append(Advice("/", "comment", "the machine has no Comment", "Say in one sentence what it is for."))
+        yield Advice("/", "comment", "the machine has no Comment", "Say in one sentence what it is for.")
     covered: set[tuple[Key, ...]] = set()
     for path, line in lines_of(definition):
         caught = any(path[: len(outer)] == outer for outer in covered)
         for name, state in line["States"].items():
             where = (*path, "States", name)
-            advice += _of_state(where, name, state, caught)
+            yield from _of_state(where, name, state, caught)
             if _catches_all(state):
                 covered.add(where)
-        advice += [_endless(path, loop) for loop in _loops(line)]
-    return advice
+        yield from (_endless(path, loop) for loop in _loops(line))
 
 
 def _of_state(path: tuple[Key, ...], name: str, state: Definition, caught: bool) -> Iterator[Advice]:

@@ -14,6 +14,8 @@ from typing import Any
 from states_language.definition.fields import DefinitionError
 from states_language.definition.load import load
 from states_language.definition.pointers import Key, Place, keys, locate, value_at, ways
+from states_language.definition.source import Source, as_json, definition_of
+from states_language.definition.substitutions import Substitutions
 
 MOST = 200
 """The most problems that are listed of one definition."""
@@ -45,16 +47,28 @@ _NO_END = "no state ends the machine"
 _WAYS = frozenset({"Next", "End", "Default", "StartAt", "Choices", "Catch", "Type"})
 
 
-def problems(definition: Mapping[str, Any], most: int = MOST) -> list[DefinitionError]:
-    """Return the definition's problems in the order in which `load` meets them: the first `most` of them, at most MOST.
+def problems(
+    source: Source,
+    most: int = MOST,
+    *,
+    substitutions: Substitutions | None = None,
+    machine: str | None = None,
+    deployed: bool = False,
+) -> list[DefinitionError]:
+    """Return a definition's problems in the order in which `load` meets them: the first `most` of them, at most MOST.
 
-    Each takes another call of `load`.
+    The other arguments are those of `load`. Each problem takes another call of `load`; a source that cannot be read has
+    one.
     """
+    try:
+        definition = as_json(source) if deployed else definition_of(source, substitutions, machine)
+    except DefinitionError as problem:
+        return [problem]
     repairs = _Repairs(_apart(definition))
     reported: list[DefinitionError] = []
     while len(reported) < max(1, min(most, MOST)):
         try:
-            load(repairs.copy)
+            load(repairs.copy, deployed=deployed)
         except DefinitionError as problem:
             if not reported or repairs.is_new(problem):
                 reported.append(problem)

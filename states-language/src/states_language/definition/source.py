@@ -1,26 +1,40 @@
-"""Reads a definition from a YAML or JSON file.
+"""Reads a definition from data, a text or a file: JSON or YAML, by itself or in a template.
 
-YAML is read with the types of JSON alone, so `2026-01-31`, `on` and `1:30` are texts. A key that appears twice is
-refused, for one of the two values would be lost in silence.
+A text is JSON where it can be. YAML is read with the types of JSON alone, so `2026-01-31`, `on` and `1:30` are texts. A
+key that appears twice is refused, for one of the two values would be lost in silence.
 Invariant: the data has at most MOST_PARTS values, each alias counted as often as it is used.
 """
 
+import codecs
+import json
+import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from states_language.definition.fields import DefinitionError
-from states_language.values import parse_json, parts
+from states_language.definition.substitutions import Substitutions, filled, filled_text
+from states_language.definition.templates import Template, is_template
+from states_language.values import compact, parse_json, parts
+
+Source = Mapping[str, Any] | str | os.PathLike[str]
+"""Data, a text or a path."""
+Definition = dict[str, Any]
 
 MOST_PARTS = 1_000_000
 """Values in one definition, each alias counted as what it stands for; AWS takes definitions of up to 1 MB."""
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that knows the types of JSON alone."""
+    """A YAML loader that knows the types of JSON alone, and the functions of CloudFormation, which it notes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.functions: list[str] = []
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         # YAML 1.2, section 7.1: an anchor may be defined again, and an alias means the last one before it.
@@ -35,7 +49,22 @@ def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
-    return float(loader.construct_scalar(node))
+    number = float(loader.construct_scalar(node))
+    if not math.isfinite(number):
+        raise DefinitionError("/", f"line {node.start_mark.line + 1}: {node.value} is too large for a number")
+    return number
+
+
+def _function(loader: "_Loader", name: str, node: yaml.Node) -> dict[str, Any]:
+    """Return CloudFormation's long form of a function: {"Fn::GetAtt": ["Charge", "Arn"]} for !GetAtt Charge.Arn."""
+    loader.functions.append(f"line {node.start_mark.line + 1}: !{name}")
+    argument: Any = ""
+    if isinstance(node, yaml.ScalarNode):
+        argument = str(loader.construct_scalar(node))
+        argument = argument.split(".", 1) if name == "GetAtt" else argument
+    elif isinstance(node, yaml.SequenceNode):
+        argument = loader.construct_sequence(node, deep=True)
+    return {name if name in ("Ref", "Condition") else f"Fn::{name}": argument}
 
 
 def _object(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
@@ -67,39 +96,119 @@ for _tag, _pattern, _first in (
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 _Loader.add_constructor("tag:yaml.org,2002:map", _object)
+_Loader.add_multi_constructor("!", _function)
 
 
-def read_definition(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the definition in a file; JSON where its name ends in .json, YAML otherwise. Raises DefinitionError."""
-    name = os.fspath(path)
+def definition_of(source: Source, substitutions: Substitutions | None = None, machine: str | None = None) -> Definition:
+    """Return the definition that a source holds, as data of its own: a template's with its names filled in.
+
+    source: data, a path, or a text, which has several lines or begins with {. Both may be a template of SAM or
+    CloudFormation, of which `machine` chooses one by its logical id. Raises DefinitionError.
+    """
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        if isinstance(source, Mapping):
+            return _definition(as_json(source), "the definition", Path(), substitutions, machine)
+        if isinstance(source, str) and ("\n" in source or source.lstrip(" \t\r\ufeff").startswith("{")):
+            return parse_definition(source, substitutions=substitutions, machine=machine)
+        if isinstance(source, str | os.PathLike):
+            return read_definition(source, substitutions, machine)
+        return as_json(source)
+    except RecursionError:
+        raise DefinitionError("/", "is nested too deeply") from None
+
+
+def as_json(source: Any) -> Definition:
+    """Return a copy of the data as JSON has it; a later change of the data does not change the machine."""
+    if not isinstance(source, Mapping):
+        raise DefinitionError("/", "must be a JSON object")
+    try:
+        copy: Definition = parse_json(compact(dict(source)))
+    except (TypeError, ValueError) as problem:
+        raise DefinitionError("/", f"is not valid JSON: {problem}") from None
+    return copy
+
+
+def read_definition(
+    path: str | os.PathLike[str], substitutions: Substitutions | None = None, machine: str | None = None
+) -> Definition:
+    """Return the definition in a file; the other arguments are those of `definition_of`. Raises DefinitionError."""
+    name = os.fspath(path)
+    return parse_definition(_read(name), name, substitutions, machine)
+
+
+def _read(name: str) -> str:
+    try:
+        content = Path(name).read_bytes()
     except OSError as problem:
         raise DefinitionError("/", f"{name} cannot be read: {problem.strerror}") from None
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return content.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise DefinitionError("/", f"{name} is not valid UTF-8: see its byte {problem.start + 1}") from None
-    return parse_definition(text, name)
+        encoding = "UTF-16" if wide else "UTF-8"
+        raise DefinitionError("/", f"{name} is not valid {encoding}: see its byte {problem.start + 1}") from None
 
 
-def parse_definition(text: str, name: str = "the text") -> dict[str, Any]:
-    """Return the definition in a text: JSON where `name` ends in .json, YAML (which includes JSON) otherwise.
+def parse_definition(
+    text: str, name: str = "the text", substitutions: Substitutions | None = None, machine: str | None = None
+) -> Definition:
+    """Return the definition in a text, JSON or YAML; the other arguments are those of `definition_of`.
 
-    `name` begins the text of a DefinitionError.
+    `name` begins the text of a DefinitionError; files that a template names lie beside it.
     """
-    value = parse_data(text, name)
-    if not isinstance(value, dict):
+    return _definition(_parsed(text, name, substitutions), name, Path(name).parent, substitutions, machine)
+
+
+def _definition(
+    data: Any, name: str, folder: Path, substitutions: Substitutions | None, machine: str | None
+) -> Definition:
+    values = substitutions
+    if is_template(data):
+        template = Template(data)
+
+        def read(path: str) -> Any:
+            return _parsed(_read(str(folder / path)), path, {**template.substitutions(chosen), **(substitutions or {})})
+
+        chosen = template.chosen(machine)
+        values = {**filled(template.substitutions(chosen), substitutions or {}), **(substitutions or {})}
+        data = template.definition(chosen, read, lambda text: _parsed(text, f"the definition of {chosen}", values))
+    elif machine is not None:
+        raise DefinitionError("/", f"{name} is no template: machine={machine!r} has nothing to choose from")
+    if values is not None:
+        data = filled(data, values)
+    if not isinstance(data, dict):
         raise DefinitionError("/", f"{name} does not hold an object with StartAt and States")
-    return value
+    return data
+
+
+def _parsed(text: str, name: str, substitutions: Substitutions | None) -> Any:
+    """Return the data in a text, which may be a template of JSON with names where values are."""
+    try:
+        return parse_data(text, name)
+    except DefinitionError:
+        if substitutions is None or "${" not in text:
+            raise
+    return parse_data(filled_text(text, substitutions, name), name)
 
 
 def parse_data(text: str, name: str = "the text") -> Any:
-    """Return the data in a text: JSON where `name` ends in .json, YAML with the types of JSON otherwise.
+    """Return the data in a text: JSON, or YAML with the types of JSON unless `name` ends in .json.
 
-    Raises DefinitionError, as `parse_definition` does.
+    `name` begins the text of a DefinitionError.
     """
+    text = text.removeprefix("\ufeff")
     try:
-        value = parse_json(text, members=_once) if name.endswith(".json") else yaml.load(text, _Loader)
-        size = parts(value, {})
+        try:
+            value = parse_json(text, members=_once)
+            size = parts(value, {}) if len(text) > MOST_PARTS else 0
+        except json.JSONDecodeError:
+            if name.removesuffix(".tftpl").endswith(".json"):
+                raise
+            loader = _Loader(text)
+            value = loader.get_single_data()
+            size = parts(value, {})
+            if loader.functions and not is_template(value):
+                raise DefinitionError("/", f"{name}, {loader.functions[0]} is a function of templates") from None
     except RecursionError:
         raise DefinitionError("/", f"{name} is nested too deeply") from None
     except (yaml.YAMLError, ValueError, KeyError) as problem:
@@ -112,9 +221,9 @@ def parse_data(text: str, name: str = "the text") -> Any:
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    object_: dict[str, Any] = {}
-    for key, value in members:
-        if key in object_:
-            raise DefinitionError("/", f"the key '{key}' appears twice")
-        object_[key] = value
+    object_ = dict(members)
+    if len(object_) < len(members):
+        seen: set[str] = set()
+        twice = next(key for key, _ in members if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise DefinitionError("/", f"the key '{twice}' appears twice")
     return object_

@@ -76,7 +76,7 @@ def loaded(text: str) -> Machine:
     definition = strict(text)
     if not isinstance(definition, dict):
         raise DefinitionError("/", "must be a JSON object")
-    return load(definition)
+    return load(definition, deployed=True)
 
 
 def diagnostics(text: str, kind: str) -> list[dict[str, str]]:
@@ -91,11 +91,11 @@ def _examine(text: str) -> Examined:
         if not isinstance(definition, dict):
             return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         try:
-            machine = load(definition)
+            machine = load(definition, deployed=True)
             return Examined([], _express(definition, "/"), machine)
         except DefinitionError:
             # Each problem takes another reading.
-            defects = problems(definition, MOST_READ // len(text))
+            defects = problems(definition, MOST_READ // len(text), deployed=True)
         words = [_diagnostic(problem, definition) for problem in defects] + _without_end(definition, defects)
         return Examined(words, [], None)
     except RecursionError:

@@ -84,7 +84,7 @@ def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None
     if variables:
         start = "Variables"
         states[start] = {"Type": "Pass", "Assign": dict(variables), "Next": NAME}
-    return load({"StartAt": start, "States": states})
+    return load({"StartAt": start, "States": states}, deployed=True)
 
 
 def _targets(state: Mapping[str, Any]) -> Iterator[str]:

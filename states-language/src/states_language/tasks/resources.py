@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from states_language.definition.substitutions import PLACEHOLDER, filled
 from states_language.failures import TaskFailure
 from states_language.values import compact, parse_json
 
@@ -21,11 +22,17 @@ _SERVICE = re.compile(
 )
 
 
+_UNFILLED = re.compile(rf"{PLACEHOLDER.pattern}(?::[^:]+)?")
+_OF_FUNCTION = re.compile(r"\.(?:arn|invoke_arn|qualified_arn)$", re.IGNORECASE)
+"""How CloudFormation and Terraform end the name of a function's ARN."""
+
+
 @dataclass(frozen=True)
 class Resource:
     """A supported Resource: a function by its ARN (`function` is its name) or an action of a service.
 
-    pattern: what the Task waits for: "" for the answer, else "sync", "sync:2" or "waitForTaskToken".
+    pattern: what the Task waits for: "" for the answer, else "sync", "sync:2" or "waitForTaskToken". is_placeholder:
+    whether the text is a `${Name}`, of which only a deployment knows what it is; here it is a function of this name.
     """
 
     text: str
@@ -34,6 +41,7 @@ class Resource:
     sdk: bool
     function: str | None
     pattern: str = ""
+    is_placeholder: bool = False
 
     @property
     def invokes(self) -> bool:
@@ -58,6 +66,9 @@ class Resource:
 
 def read_resource(text: str) -> Resource | str:
     """Return the resource, or the rule that the text breaks."""
+    text = str(filled(text, {}))
+    if _UNFILLED.fullmatch(text):
+        return Resource(text, "lambda", "invoke", False, function_name(text), is_placeholder=True)
     if match := _FUNCTION.fullmatch(text):
         return Resource(text, "lambda", "invoke", False, match.group(1))
     if _ACTIVITY.fullmatch(text):
@@ -77,15 +88,21 @@ def read_resource(text: str) -> Resource | str:
 
 
 def _unknown(text: str, hint: str) -> str:
-    """Return AWS's message (recorded), with a hint after it."""
+    return f"{unrecognized(text)} ({hint})"
+
+
+def unrecognized(text: str) -> str:
+    """Return AWS's message for what is no resource (recorded)."""
     return (
         f"The resource provided {text} is not recognized. The value is not a valid resource ARN, or the resource is "
-        f"not available in this region. ({hint})"
+        "not available in this region."
     )
 
 
 def function_name(reference: str) -> str:
-    """Return the bare name in a function's name, partial ARN or ARN, without qualifier."""
+    """Return the bare name in a function's name, partial ARN or ARN, without qualifier, or that of a placeholder."""
+    if match := _UNFILLED.fullmatch(reference):
+        return _OF_FUNCTION.sub("", match[2])
     return reference.rpartition("function:")[2].split(":")[0]
 
 

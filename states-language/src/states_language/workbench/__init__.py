@@ -10,7 +10,7 @@ Each parsed command has `run(arguments)`, which returns the exit status, or rais
 
 from typing import Any
 
-from states_language.workbench import check, graph, run
+from states_language.workbench import check, files, graph, run
 from states_language.workbench.files import Host, Mistake, data, drawn
 
 __all__ = ["Host", "Mistake", "add", "data", "drawn"]
@@ -20,6 +20,7 @@ def add(commands: Any, host: Host) -> None:
     """Add the three commands to the subparsers of a host's command."""
     for module in (check, run, graph):
         parser = module.add(commands, host)
+        files.add_options(parser)
         parser.set_defaults(run=module.run, host=host)
         if host.settings is not None:
             parser.add_argument("--stage", default="local", help="whose settings fill ${self:custom...} (local)")

@@ -63,7 +63,7 @@ def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """
     if not path.exists() or path.is_dir():
         raise Mistake(f"{path}: there is no such file.")
-    unresolved = read_definition(path)
+    unresolved = read_definition(path, dict(args.substitute) if args.substitute else None, args.machine)
     host: Host = args.host
     if host.settings is None:
         return unresolved
@@ -71,6 +71,24 @@ def definition(path: Path, args: argparse.Namespace) -> dict[str, Any]:
         return host.settings(unresolved, args.stage)
     except Mistake as problem:
         raise Mistake(f"{path}: {problem}") from None
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+    try:
+        return name, parsed(value)
+    except ValueError:
+        return name, value
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what in a file is the definition."""
+    parser.add_argument(
+        "--substitute", type=_pair, action="append", metavar="NAME=VALUE", help="the value of a ${NAME} (repeatable)"
+    )
+    parser.add_argument("--machine", metavar="ID", help="the logical id of a state machine, of several in a template")
 
 
 def machine(path: Path, args: argparse.Namespace) -> Machine:

@@ -1,0 +1,112 @@
+"""Finds the state machines of a template: of SAM, of CloudFormation, or one that CDK wrote.
+
+A reference to another resource becomes a placeholder: `!GetAtt Charge.Arn` is `${Charge.Arn}`; `!Ref Name` is the
+parameter's default, or `${Name}`. Invariant: what only a deployment knows is never guessed.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from states_language.definition.fields import DefinitionError, below
+from states_language.definition.substitutions import PLACEHOLDER, filled
+
+TYPES = ("AWS::Serverless::StateMachine", "AWS::StepFunctions::StateMachine")
+_ASSET = re.compile(r"[0-9a-f]{64}\.\w+")
+"""The key of a file that CDK copies: its hash. It lies beside the template."""
+_CDK_ID = re.compile(r"(.+)[0-9A-F]{8}")
+"""The logical id that CDK makes of a construct's."""
+
+
+def is_template(data: Any) -> bool:
+    """Return whether the data is a template and not a definition."""
+    return isinstance(data, Mapping) and isinstance(data.get("Resources"), Mapping) and "States" not in data
+
+
+class Template:
+    """A template, and what it says of its state machines, which are named by their logical ids."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        resources = data["Resources"].items()
+        self._machines = {name: one for name, one in resources if isinstance(one, Mapping) and one.get("Type") in TYPES}
+        parameters = data.get("Parameters")
+        values = parameters.items() if isinstance(parameters, Mapping) else ()
+        self._defaults = {name: one["Default"] for name, one in values if isinstance(one, Mapping) and "Default" in one}
+
+    def chosen(self, name: str | None) -> str:
+        """Return the machine of this name, which may be without the hash that CDK adds; for None the only one there is.
+
+        Raises DefinitionError.
+        """
+        meant = [one for one in self._machines if name in (None, one, _CDK_ID.sub(r"\1", one))]
+        if name in self._machines or len(meant) == 1:
+            return str(name if name in self._machines else meant[0])
+        found = ", ".join(self._machines)
+        if not found:
+            raise DefinitionError("/Resources", f"has no resource of the type {' or '.join(TYPES)}")
+        there = "has several state machines" if name is None else f"has no state machine '{name}'"
+        raise DefinitionError("/Resources", f"{there}: choose one by machine='...', of {found}")
+
+    def substitutions(self, name: str) -> dict[str, Any]:
+        """Return the DefinitionSubstitutions of a machine; raises DefinitionError."""
+        found = self._resolved(self._properties(name).get("DefinitionSubstitutions", {}))
+        if not isinstance(found, dict):
+            raise DefinitionError(self._pointer(name, "DefinitionSubstitutions"), "must be a JSON object")
+        return found
+
+    def definition(self, name: str, read: Callable[[str], Any], parse: Callable[[str], Any]) -> Any:
+        """Return the definition of a machine: `read` makes data of a file, `parse` of a text."""
+        properties = self._properties(name)
+        if "Definition" in properties:
+            return self._resolved(properties["Definition"])
+        text = self._resolved(properties.get("DefinitionString"))
+        if isinstance(text, str):
+            return parse(text)
+        where = properties.get("DefinitionUri", properties.get("DefinitionS3Location"))
+        if isinstance(where, str) and not where.startswith("s3:"):
+            return read(where)
+        key = self._resolved(where.get("Key")) if isinstance(where, Mapping) else None
+        if isinstance(key, str) and _ASSET.fullmatch(key):
+            return read(f"asset.{key}")
+        rule = "needs a Definition, a DefinitionString or the DefinitionUri of a file; one in S3 is loaded by itself"
+        raise DefinitionError(self._pointer(name), rule)
+
+    def _properties(self, name: str) -> Mapping[str, Any]:
+        properties = self._machines[name].get("Properties")
+        if not isinstance(properties, Mapping):
+            raise DefinitionError(self._pointer(name), "must be a JSON object")
+        return properties
+
+    @staticmethod
+    def _pointer(name: str, *below_it: str) -> str:
+        return below("/Resources", name, "Properties", *below_it)
+
+    def _resolved(self, value: Any) -> Any:
+        """Return the value with each intrinsic function as its result or as a placeholder."""
+        if isinstance(value, Mapping):
+            if len(value) == 1:
+                name, argument = next(iter(value.items()))
+                if name == "Ref" or name.startswith("Fn::"):
+                    return filled(_placeholder(name, self._resolved(argument)), self._defaults)
+            return {key: self._resolved(member) for key, member in value.items()}
+        if isinstance(value, list):
+            return [self._resolved(element) for element in value]
+        return value
+
+
+def _placeholder(name: str, argument: Any) -> Any:
+    """Return what an intrinsic function stands for: a text, with a placeholder where a deployment would know."""
+    match name.removeprefix("Fn::"), argument:
+        case "Sub", str():
+            return argument.replace("${!", "${")
+        case "Sub", [str(text), dict(values)]:
+            return filled(text, values).replace("${!", "${")
+        case "Join", [str(between), list(texts)]:
+            return between.join(map(str, texts))
+        case "GetAtt", [str(resource), str(attribute)]:
+            return f"${{{resource}.{attribute}}}"
+        case (("Ref" | "GetAtt"), str()):
+            return f"${{{argument}}}"
+    inner = [argument] if not isinstance(argument, list) else argument
+    placeholder = f"${{{'.'.join([name, *map(str, inner)])}}}"
+    return placeholder if PLACEHOLDER.fullmatch(placeholder) else f"${{{name}}}"

@@ -1,0 +1,208 @@
+"""What `load` takes: JSON with all that JSON allows, templates of SAM, CloudFormation, CDK and Terraform, data."""
+
+import codecs
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from states_language import DefinitionError, load, parse_definition, problems, warnings
+from states_language.testing import run_machine
+
+CHARGE = {"Type": "Task", "Resource": "${ChargeArn}", "End": True}
+ORDER = {"StartAt": "Charge", "States": {"Charge": CHARGE}}
+PASS = '{\n\t"StartAt": "A",\n\t"States": {"A": {"Type": "Pass", "Result": "\x7f", "End": true}}}'
+
+
+@pytest.mark.parametrize("name", ["m.json", "m.asl.yml", "m", "m.txt"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_json_is_json_whatever_the_files_name(tmp_path: Path, name: str, encoding: str) -> None:
+    """Tabs, U+007F, a byte-order mark; YAML takes none of the first two."""
+    path = tmp_path / name
+    path.write_text(PASS, encoding=encoding)
+    assert load(path).execute().output == "\x7f"
+    assert load(PASS).execute().output == load("\ufeff" + PASS).execute().output == "\x7f"
+
+
+@pytest.mark.parametrize("source", ['{"a": 1e400}', "a: 1e400\n", '{"a": -1e400, "b": [\n]}', "\na: .9e999"])
+def test_a_number_that_is_none_is_refused(source: str) -> None:
+    with pytest.raises(DefinitionError, match=r"not a valid JSON number|too large for a number"):
+        parse_definition(source)
+
+
+def test_a_broken_utf_16_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(codecs.BOM_UTF16_LE + b"{")
+    with pytest.raises(DefinitionError, match="is not valid UTF-16"):
+        load(tmp_path / "m.json")
+
+
+@pytest.mark.cpu(4)
+@given(st.recursive(st.none() | st.booleans() | st.floats(-1e300, 1e300) | st.text(), st.lists))
+def test_a_json_text_is_read_as_json_reads_it(value: Any) -> None:
+    text = json.dumps({"a": value}, indent="\t")
+    assert parse_definition(text) == json.loads(text)
+
+
+def test_problems_and_warnings_take_what_load_takes(tmp_path: Path) -> None:
+    """A path, a text, data and a template; a source that cannot be read has one problem."""
+    template = {"Resources": {"M": {"Type": "AWS::Serverless::StateMachine", "Properties": {"Definition": ORDER}}}}
+    path = tmp_path / "template.json"
+    path.write_text(json.dumps(template), encoding="utf-8")
+    for source in (path, str(path), json.dumps(ORDER), ORDER, template):
+        assert problems(source) == []
+        assert {one.practice for one in warnings(source)} == {"comment", "unhandled-error"}
+    assert [str(one) for one in problems(path, machine="N")] == [
+        "/Resources: has no state machine 'N': choose one by machine='...', of M"
+    ]
+    assert [one.pointer for one in problems({"StartAt": "Z", "States": {"A": {"Type": "Pass"}}})] == [
+        "/States/A",
+        "/StartAt",
+    ]
+    with pytest.raises(DefinitionError, match="cannot be read"):
+        warnings(tmp_path / "nowhere.json")
+    with pytest.raises(DefinitionError, match="must be a JSON object"):
+        warnings({"States": {"A": 1}, "StartAt": "A"})
+
+
+def test_the_problems_of_half_a_surrogate_pair_end() -> None:
+    found = problems({"StartAt": "Z", "States": {"M": {"Type": "Pass", "Next": "\ud800"}}})
+    assert [one.rule for one in found] == ["there is no state 'Z'", "there is no state '\ufffd'"]
+
+
+def test_a_placeholder_is_a_function_of_its_name_until_it_is_filled_in() -> None:
+    """A test answers it by this name, with or without its braces; AWS takes no placeholder."""
+    assert run_machine(ORDER, functions={"ChargeArn": {"paid": 1}}).output == {"paid": 1}
+    assert run_machine(ORDER, functions={"${ChargeArn}": {"paid": 1}}).output == {"paid": 1}
+    arn = "arn:aws:lambda:eu-west-1:123456789012:function:charge"
+    assert run_machine(load(ORDER, substitutions={"ChargeArn": arn}), functions={"charge": 2}).output == 2
+    assert load(ORDER, substitutions={"Other": 1}).definition == ORDER
+    with pytest.raises(DefinitionError, match=r"/States/Charge/Resource: The resource provided \$\{ChargeArn\}"):
+        load(ORDER, deployed=True)
+
+
+def test_a_text_that_is_one_name_becomes_its_value() -> None:
+    """Numbers, objects and null too; in a longer text a value is written as JSON; $${ is no name, as in Terraform."""
+    state = {"Type": "Pass", "Result": ["${n}", "${o}", "<${n}|${o}|${s}>", "$${n}", "${unknown}"], "End": True}
+    machine = load({"StartAt": "A", "States": {"A": state}}, substitutions={"n": 5, "o": {"a": None}, "s": "t"})
+    assert machine.execute().output == [5, {"a": None}, '<5|{"a": null}|t>', "${n}", "${unknown}"]
+
+
+SAM = """
+    Transform: AWS::Serverless-2016-10-31
+    Parameters:
+      Pause: {Type: Number, Default: 30}
+      Stage: {Type: String}
+    Resources:
+      ChargeFunction: {Type: AWS::Serverless::Function, Properties: {Handler: a.b}}
+      Order:
+        Type: AWS::Serverless::StateMachine
+        Properties:
+          DefinitionUri: statemachine/order.asl.json
+          DefinitionSubstitutions:
+            ChargeArn: !GetAtt ChargeFunction.Arn
+            Put: !Sub "arn:${AWS::Partition}:states:::dynamodb:putItem"
+            Table: !Ref Orders
+            Pause: !Ref Pause
+"""
+ORDER_FILE = """{
+    "StartAt": "Charge",
+    "States": {
+        "Charge": {"Type": "Task", "Resource": "${ChargeArn}", "Next": "Rest"},
+        "Rest": {"Type": "Wait", "Seconds": ${Pause}, "Next": "Store"},
+        "Store": {"Type": "Task", "Resource": "${Put}", "Parameters": {"TableName": "${Table}"}, "End": true}
+    }
+}"""
+
+
+def test_a_sam_template_fills_its_machine_in(tmp_path: Path) -> None:
+    """What a resource's ARN will be nobody knows here: the function keeps its logical id."""
+    (tmp_path / "statemachine").mkdir()
+    (tmp_path / "statemachine" / "order.asl.json").write_text(ORDER_FILE, encoding="utf-8")
+    (tmp_path / "template.yaml").write_text(textwrap.dedent(SAM), encoding="utf-8")
+    run = run_machine(tmp_path / "template.yaml", functions={"ChargeFunction": {"paid": 1}, "dynamodb:putItem": {}})
+    assert run.elapsed_s == 30
+    assert run.payloads("dynamodb:putItem") == [{"TableName": "${Orders}"}]
+    again = load(tmp_path / "template.yaml", substitutions={"Orders": "orders", "Pause": 5})
+    run = run_machine(again, functions={"ChargeFunction": {}, "dynamodb:putItem": {}})
+    assert (run.elapsed_s, run.payloads("dynamodb:putItem")) == (5, [{"TableName": "orders"}])
+
+
+def test_the_definition_in_a_template_may_be_inline_or_a_text() -> None:
+    """SAM's Definition; DefinitionString by !Sub, and by Fn::Join as CDK writes it."""
+    inline = """
+        Resources:
+          M:
+            Type: AWS::Serverless::StateMachine
+            Properties:
+              Definition:
+                StartAt: Charge
+                States: {Charge: {Type: Task, Resource: !GetAtt Charge.Arn, End: true}}
+    """
+    by_sub = """
+        Resources:
+          M:
+            Type: AWS::StepFunctions::StateMachine
+            Properties:
+              DefinitionString: !Sub |
+                {"StartAt": "Charge", "States": {"Charge": {"Type": "Task", "Resource": "${Charge.Arn}", "End": true}}}
+    """
+    begin = '{"StartAt":"Charge","States":{"Charge":{"End":true,"Type":"Task","Resource":"arn:'
+    end = ':states:::lambda:invoke","Parameters":{"FunctionName":"'
+    parts = [begin, {"Ref": "AWS::Partition"}, end, {"Fn::GetAtt": ["Charge", "Arn"]}, '"}}},"TimeoutSeconds":60}']
+    joined = {"DefinitionString": {"Fn::Join": ["", parts]}, "RoleArn": {"Fn::GetAtt": ["Role", "Arn"]}}
+    cdk = {"Resources": {"M": {"Type": "AWS::StepFunctions::StateMachine", "Properties": joined}}}
+    for template, output in ((textwrap.dedent(inline), 7), (textwrap.dedent(by_sub), 7)):
+        assert run_machine(template, functions={"Charge": 7}).output == output
+    assert run_machine(cdk, functions={"Charge": 7}).output["Payload"] == 7
+
+
+def test_cdk_puts_a_file_beside_its_template(tmp_path: Path) -> None:
+    """Its name is its hash; the construct's id is enough to choose the machine."""
+    key, arn = f"{'9d' * 32}.json", {"Fn::GetAtt": ["ChargeEC431097", "Arn"]}
+    properties = {"DefinitionS3Location": {"Bucket": "b", "Key": key}, "DefinitionSubstitutions": {"ChargeArn": arn}}
+    other = {"Type": "AWS::StepFunctions::StateMachine", "Properties": {}}
+    resources = {"OrderF26A05CE": {**other, "Properties": properties}, "Other84BFAE38": other}
+    (tmp_path / "Stack.template.json").write_text(json.dumps({"Resources": resources}), encoding="utf-8")
+    (tmp_path / f"asset.{key}").write_text(json.dumps(ORDER), encoding="utf-8")
+    machine = load(tmp_path / "Stack.template.json", machine="Order")
+    assert run_machine(machine, functions={"ChargeEC431097": 7}).output == 7
+
+
+def test_several_machines_are_chosen_by_their_logical_ids() -> None:
+    machines = {name: {"Type": "AWS::Serverless::StateMachine", "Properties": {"Definition": ORDER}} for name in "AB"}
+    with pytest.raises(DefinitionError, match=r"several state machines: choose one by machine='...', of A, B"):
+        load({"Resources": machines})
+    assert load({"Resources": machines}, machine="B").definition == ORDER
+    with pytest.raises(DefinitionError, match="is no template"):
+        load(ORDER, machine="B")
+    with pytest.raises(DefinitionError, match="needs a Definition, a DefinitionString or the DefinitionUri of a file"):
+        load(
+            {"Resources": {"M": {"Type": "AWS::Serverless::StateMachine", "Properties": {"DefinitionUri": "s3://b/k"}}}}
+        )
+    with pytest.raises(DefinitionError, match="has no resource of the type AWS::Serverless::StateMachine"):
+        load({"Resources": {}})
+
+
+def test_terraforms_templatefile_is_filled_in(tmp_path: Path) -> None:
+    """Names stand where numbers and objects stand, too; what has no value is named; directives are Terraform's own."""
+    path = tmp_path / "order.asl.json.tftpl"
+    path.write_text(ORDER_FILE.replace("${Pause}", "${ pause }").replace('"${Put}"', "${jsonencode(put)}"), "utf-8")
+    values = {"ChargeArn": "arn:aws:lambda:us-east-1:123456789012:function:charge", "pause": 9}
+    values["put"] = "arn:aws:states:::dynamodb:putItem"
+    run = run_machine(load(path, substitutions=values), functions={"charge": {}, "dynamodb:putItem": {}})
+    assert run.elapsed_s == 9
+    with pytest.raises(DefinitionError, match=r"\$\{ pause \} needs a value: load\(.*'pause'"):
+        load(path, substitutions={})
+    path.write_text('{"StartAt": %{ if x }"A"%{ endif }, "a": ${x}}', encoding="utf-8")
+    with pytest.raises(DefinitionError, match="has directives"):
+        load(path, substitutions={"x": 1})
+
+
+def test_the_server_reads_no_template() -> None:
+    """A request names no file of the machine on which the server runs."""
+    template = {"Resources": {"M": {"Type": "AWS::Serverless::StateMachine", "Properties": {"DefinitionUri": "x"}}}}
+    assert [one.rule for one in problems(template, deployed=True)] == ["these fields are required: StartAt, States"]
