@@ -311,8 +311,10 @@ def _few_collections() -> Iterator[None]:
     finally:
         with _collections:
             old = _runs.pop()
-            if not _runs:
-                gc.set_threshold(*gc.get_threshold()[:2], old)
+            young, middle, now = gc.get_threshold()
+            # Somebody else may have set another meanwhile.
+            if not _runs and now == max(old, _RARELY):
+                gc.set_threshold(young, middle, old)
 
 
 def _in_a_loop() -> bool:

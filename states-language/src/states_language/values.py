@@ -119,8 +119,10 @@ def parts(value: Any, known: dict[int, int]) -> int:
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
-        inner = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(parts(part, known) for part in inner)
+        count = 1
+        for part in value.values() if isinstance(value, dict) else value:
+            count += parts(part, known)  # a loop takes one frame of the stack for each level, a generator two
+        known[id(value)] = count
     return known[id(value)]
 
 
@@ -134,9 +136,10 @@ def weight(value: Any, known: dict[int, int]) -> int:
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:
-        inner = value.values() if isinstance(value, dict) else value
-        keys = sum(map(len, value)) + 3 * len(value) if isinstance(value, dict) else len(value)
-        known[id(value)] = 2 + keys + sum(weight(part, known) for part in inner)
+        size = 2 + (sum(map(len, value)) + 3 * len(value) if isinstance(value, dict) else len(value))
+        for part in value.values() if isinstance(value, dict) else value:
+            size += weight(part, known)
+        known[id(value)] = size
     return known[id(value)]
 
 

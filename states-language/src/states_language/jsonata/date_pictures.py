@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import regex
-from jsonata.jexception import JException
 
 from states_language.jsonata.calendar_components import FARTHEST_MS, MS_OF_DAY, component, date_of, utc
+from states_language.jsonata.library import JException
 from states_language.jsonata.patterns import Pattern
 from states_language.jsonata.whole_numbers import WORDS, IntegerPicture, Separator, integer_picture, parse_int
 

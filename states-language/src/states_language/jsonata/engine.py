@@ -8,13 +8,11 @@ import math
 import threading
 from typing import Any
 
-from jsonata import jsonata as engine
-from jsonata.functions import Functions
-from jsonata.jexception import JException
-from jsonata.utils import Utils
-
+from states_language.jsonata import library
+from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.numbers import calculate, to_text
 from states_language.jsonata.signatures import check_arguments
+from states_language.jsonata.stack import on_new_stack
 from states_language.jsonata.syntax import UNDECIDED, direct, has_more
 from states_language.values import parts, units
 
@@ -35,7 +33,7 @@ _METHODS = {
 """The method that evaluates a node which has no more than its kind."""
 
 
-_boolize = engine.Jsonata.boolize
+_boolize = library.Jsonata.boolize
 
 
 def _truth(value: Any) -> bool:
@@ -49,13 +47,13 @@ def _truth(value: Any) -> bool:
 
 def _applied(function: Any, arguments: Any) -> Any:
     """Return what a function makes of arguments that another passes on; the library checks those of lambdas alone."""
-    running = engine.Jsonata.CURRENT.jsonata
+    running = library.Jsonata.CURRENT.jsonata
     return running.apply(function, arguments, None, running.environment)
 
 
 def _is_function(value: Any) -> bool:
     """Return what the library's own function does, which imports a module each time."""
-    return isinstance(value, engine.Jsonata.JFunctionCallable)
+    return isinstance(value, library.Jsonata.JFunctionCallable)
 
 
 def _arity(function: Any) -> Any:
@@ -69,13 +67,13 @@ def _search(matches: Any) -> Any:
     if match is None:
         return None
     found = {"match": match.group(), "start": match.start(), "end": match.end(), "groups": list(match.groups())}
-    return found | {"next": engine.Jsonata.JLambda(lambda: _search(matches))}
+    return found | {"next": library.Jsonata.JLambda(lambda: _search(matches))}
 
 
 _arity_of = Functions.get_function_arity
 Functions.get_function_arity = staticmethod(_arity)
 Utils.is_function = staticmethod(_is_function)
-engine.Jsonata.boolize = staticmethod(_truth)
+library.Jsonata.boolize = staticmethod(_truth)
 Functions.func_apply = staticmethod(_applied)
 
 
@@ -84,7 +82,7 @@ def bounds() -> Any:
     return _running.bounds
 
 
-class Frame(engine.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
+class Frame(library.Jsonata.Frame):  # type: ignore[misc]  # the library has no types
     """A frame of variables; two names are bound to None because the library looks them up at every step."""
 
     def __init__(self, enclosing: Any) -> None:
@@ -96,7 +94,7 @@ class Frame(engine.Jsonata.Frame):  # type: ignore[misc]  # the library has no t
         self.bindings[name] = val
 
 
-class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
+class Jsonata(library.Jsonata):  # type: ignore[misc]  # the library has no types
     """The library's evaluator, with its differences from JSONata corrected."""
 
     @property
@@ -112,6 +110,26 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
         """Return the value of a node of the syntax tree; each node costs a step."""
         bounds = _running.bounds
         bounds.enter()
+        if bounds.depth + bounds.nested > bounds.reach and not bounds.reaches():
+            return self._on_new_stack(self._entered, bounds, expr, input, environment)
+        return self._entered(bounds, expr, input, environment)
+
+    def _on_new_stack(self, function: Any, *arguments: Any) -> Any:
+        """Return what a function does, in a thread: it nests there as deeply as the host's recursion limit allows."""
+        bounds, current, reach = _running.bounds, library.Jsonata.CURRENT.jsonata, _running.bounds.reach
+
+        def evaluate() -> Any:
+            _running.bounds, library.Jsonata.CURRENT.jsonata = bounds, current
+            if not bounds.reaches():
+                raise RecursionError
+            return function(*arguments)
+
+        try:
+            return on_new_stack(evaluate)
+        finally:
+            bounds.reach = reach
+
+    def _entered(self, bounds: Any, expr: Any, input: Any, environment: Any) -> Any:
         read = expr.direct if hasattr(expr, "direct") else self._plan(expr)
         result = UNDECIDED
         if read is not None:
@@ -168,7 +186,7 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
     def evaluate_call(self, expr: Any, input: Any, environment: Any) -> Any:
         """Return the result of a call."""
         function = None if expr.callee is None else environment.lookup(expr.callee)
-        if not isinstance(function, engine.Jsonata.JFunction):
+        if not isinstance(function, library.Jsonata.JFunction):
             return self.evaluate_function(expr, input, environment, Utils.NONE)
         # As the library does with every callee, without asking again and again which kind of callee it is.
         _running.bounds.enter()
@@ -303,8 +321,15 @@ class Jsonata(engine.Jsonata):  # type: ignore[misc]  # the library has no types
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Return a function's result; its arguments cost steps, for the library may loop over them in Python."""
         self.bounds.charge(args)
-        if isinstance(proc, engine.Jsonata.JFunction):
-            return proc.call(input, self.validate_arguments(proc, args, input))
+        if isinstance(proc, library.Jsonata.JFunction):
+            bounds, checked = self.bounds, self.validate_arguments(proc, args, input)
+            bounds.enter_function()
+            if bounds.depth + bounds.nested > bounds.reach and not bounds.reaches():
+                result = self._on_new_stack(proc.call, input, checked)
+            else:
+                result = proc.call(input, checked)
+            bounds.nested -= 1
+            return result
         if not (Functions.is_lambda(proc) or Utils.is_function(proc) or Functions.is_regex(proc)):
             raise JException("T1006", -1)
         if Functions.is_regex(proc):

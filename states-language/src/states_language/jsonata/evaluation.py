@@ -11,29 +11,34 @@ that needs more begins again in a process of its own, within WHOLE.
 import functools
 import math
 import re
-import sys
 from dataclasses import dataclass
 from typing import Any
-
-from jsonata.utils import Utils
 
 from states_language.context import Environment
 from states_language.definition.fields import DefinitionError
 from states_language.failures import QueryFailure
 from states_language.jsonata.engine import Jsonata
+from states_language.jsonata.library import Utils
 from states_language.jsonata.numbers import NAMES, plain
 from states_language.jsonata.patterns import pattern
+from states_language.jsonata.stack import free_frames, on_new_stack
 from states_language.jsonata.syntax import direct, fault, message, nodes, reads_error_output, top_level
 from states_language.scheduling.lanes import Costly, Job, Lane, here
 from states_language.values import MISSING, exceeds, joined, parts, weight, well_formed
 
-sys.setrecursionlimit(3_000)
-"""The library sets 10,000 when it is imported; so deep a recursion may overflow the C stack first."""
-
 NULL = Utils.NULL_VALUE
+
+_FIRST = 8
+"""So many nested evaluations begin before the stack is measured."""
+_FRAMES = 16
+"""Frames of the stack that a nested evaluation takes at most, or a $map with the function that it calls."""
+_SPARE = 200
+"""Frames of the stack that a function needs which calls no expression."""
 
 DEEPEST = 100
 """Nested evaluations; AWS stops between 99 and 101 (measured by others)."""
+DEEPEST_FUNCTIONS = 250
+"""Nested calls of built-in functions, such as a $map within the function of a $map; what AWS does is not known."""
 MOST_STEPS = 700_000
 """Evaluations of one expression, about a second's work. AWS bounds the time and does not document it; a $map over
 200,000 numbers, three evaluations each, is allowed (measured by others)."""
@@ -227,7 +232,10 @@ def compile_query(text: str, pointer: str, *, caught: bool = False) -> Query:
 def _compiled(inner: str, caught: bool) -> Query | str:
     """Return the expression, or the rule that it breaks; a long one takes minutes, so the latest are kept."""
     try:
-        machine = Jsonata(inner, pattern)
+        try:
+            machine = Jsonata(inner, pattern)
+        except RecursionError:
+            machine = on_new_stack(lambda: Jsonata(inner, pattern))
         if machine.errors:
             raise ValueError(str(machine.errors[0]))
     except RecursionError:
@@ -278,7 +286,9 @@ def to_library(value: Any) -> Any:
     if isinstance(value, list):
         if not any(element is None or isinstance(element, _NESTED) for element in value):
             return value
-        elements = [to_library(element) for element in value]
+        elements = []
+        for element in value:
+            elements.append(to_library(element))
         return elements if any(new is not old for new, old in zip(elements, value, strict=True)) else value
     return value
 
@@ -295,11 +305,17 @@ def from_library(value: Any) -> Any:
         # JSON has no Infinity and no NaN; AWS returns JavaScript's names for them.
         return plain(value) if math.isfinite(value) else NAMES[str(value)]
     if isinstance(value, dict):
-        return {well_formed(key): from_library(member) for key, member in value.items()}
+        members = {}
+        for key, member in value.items():
+            members[well_formed(key)] = from_library(member)
+        return members
     if isinstance(value, Utils.RangeList):
         return list(value)
     if isinstance(value, list):
-        return [from_library(element) for element in value]
+        elements = []
+        for element in value:
+            elements.append(from_library(element))
+        return elements
     raise Unsupported
 
 
@@ -311,12 +327,14 @@ _SIZED = (str, list)
 class _Bounds:
     """How many steps, what depth and how much search time one evaluation has used."""
 
-    __slots__ = ("_most", "depth", "limits", "searched_s", "steps")
+    __slots__ = ("_most", "depth", "limits", "nested", "reach", "searched_s", "steps")
 
     def __init__(self, limits: Limits, steps: int = 0) -> None:
         self.limits = limits
         self._most = limits.steps
         self.depth = 0
+        self.nested = 0
+        self.reach = _FIRST  # so deep may evaluations and functions nest on this stack, as far as is known
         self.steps = steps
         self.searched_s = 0.0  # by regular expressions
 
@@ -331,6 +349,18 @@ class _Bounds:
             raise self.exceeded(TOO_LONG)
         if self.depth > DEEPEST:
             raise Exceeded(TOO_DEEP)
+
+    def enter_function(self) -> None:
+        """Count a call of a built-in function, within which others may be called."""
+        self.nested += 1
+        if self.nested > DEEPEST_FUNCTIONS:
+            raise Exceeded(TOO_DEEP)
+
+    def reaches(self) -> bool:
+        """Return whether the stack has room for what nests now, and note for how much more."""
+        deep = self.depth + self.nested
+        self.reach = deep + (free_frames() - _SPARE) // _FRAMES
+        return deep < self.reach
 
     def spend(self, steps: int) -> None:
         """Count steps; raises Exceeded or Costly."""

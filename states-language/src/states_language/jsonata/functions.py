@@ -11,15 +11,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from jsonata import jsonata as library
-from jsonata.functions import Functions
-from jsonata.jexception import JException
-from jsonata.utils import Utils
-
 from states_language.clock import uuid4
-from states_language.jsonata import dates, numbers, pictures, texts
+from states_language.jsonata import dates, library, numbers, pictures, texts
 from states_language.jsonata.engine import Jsonata, bounds
 from states_language.jsonata.evaluation import to_library
+from states_language.jsonata.library import Functions, JException, Utils
 from states_language.jsonata.patterns import Matcher
 from states_language.jsonpath.intrinsic_functions import ALGORITHMS, scrambled
 from states_language.values import parse_json, parts, units

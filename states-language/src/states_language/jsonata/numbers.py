@@ -5,16 +5,13 @@ Source: the JSONata documentation, "Numeric functions".
 """
 
 import decimal
-import functools
 import json
 import math
 import re
 import sys
 from typing import Any
 
-from jsonata.functions import Functions
-from jsonata.jexception import JException
-from jsonata.utils import Utils
+from states_language.jsonata.library import Functions, JException, Utils
 
 NAMES = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 """The names that JavaScript and AWS have for the numbers that JSON does not have."""
@@ -84,13 +81,16 @@ def json_text(value: Any, indent: str = "", *, pretty: bool = False, within: boo
             raise JException("D1001", -1, value) if within else JException("D3001", -1)
         return number_text(value)
     colon = ": " if pretty else ":"
-    written = functools.partial(json_text, indent=indent + "  ", pretty=pretty, within=True)
+    inner: list[str] = []
     if isinstance(value, dict):
-        inner = [f"{json.dumps(str(key), ensure_ascii=False)}{colon}{written(part)}" for key, part in value.items()]
+        for key, part in value.items():
+            text = json_text(part, indent + "  ", pretty=pretty, within=True)
+            inner.append(f"{json.dumps(str(key), ensure_ascii=False)}{colon}{text}")
         return _enclosed("{}", inner, indent, pretty)
     if isinstance(value, list):
-        elements = Utils.RangeList.__iter__(value) if isinstance(value, Utils.RangeList) else value
-        return _enclosed("[]", [written(each) for each in elements], indent, pretty)
+        for each in Utils.RangeList.__iter__(value) if isinstance(value, Utils.RangeList) else value:
+            inner.append(json_text(each, indent + "  ", pretty=pretty, within=True))
+        return _enclosed("[]", inner, indent, pretty)
     return '""'
 
 

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import regex
-from jsonata.functions import Functions
-from jsonata.jexception import JException
-from jsonata.jsonata import Jsonata
 
 from states_language.clock import worked_s
 from states_language.jsonata.ecmascript import translated
+from states_language.jsonata.library import Functions, JException, Jsonata
 from states_language.values import joined, units
 
 

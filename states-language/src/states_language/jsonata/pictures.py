@@ -11,8 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from jsonata.jexception import JException
-
+from states_language.jsonata.library import JException
 from states_language.jsonata.numbers import NAMES, number_text, round_half_even
 
 _SIGNS = {

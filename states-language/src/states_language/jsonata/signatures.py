@@ -8,9 +8,7 @@ import functools
 import re
 from typing import Any
 
-from jsonata.functions import Functions
-from jsonata.jexception import JException
-from jsonata.utils import Utils
+from states_language.jsonata.library import Functions, JException, Utils
 
 
 def check_arguments(signature: Any, arguments: list[Any], context: Any) -> list[Any]:

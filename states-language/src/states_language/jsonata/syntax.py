@@ -13,11 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from jsonata.jexception import JException
-from jsonata.parser import Parser
-from jsonata.tokenizer import Tokenizer
-from jsonata.utils import Utils
-
+from states_language.jsonata.library import JException, Parser, Tokenizer, Utils
 from states_language.jsonata.numbers import NAMES, json_text
 
 _BEHIND = " " * 8

@@ -10,10 +10,8 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jsonata.functions import Functions
-from jsonata.jexception import JException
-
 from states_language.jsonata.engine import bounds
+from states_language.jsonata.library import Functions, JException
 from states_language.values import joined, units
 
 _RESERVED = ";/?:@&=+$,#"

@@ -12,8 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jsonata.jexception import JException
-
+from states_language.jsonata.library import JException
 from states_language.jsonata.numbers import NAMES, number_text
 
 _SMALL = (

@@ -56,13 +56,18 @@ _MEDIA_TYPE = "application/x-amz-json-1.0"
 
 
 def settle() -> None:
-    """Reads what the first request would wait for; garbage is collected from then on, but for what is there now."""
+    """Prepares this process for serving, for a host that does nothing else: it changes what holds for all its threads.
+
+    It reads what the first request would wait for; garbage is collected from then on, but for what is there now.
+    """
     model()
     prefix({})
     # Else each full collection walks through all modules again, some 30 ms in which nobody is answered.
     gc.collect()
     gc.freeze()
     gc.enable()
+    # The event loop waits so long for a thread that reads definitions.
+    sys.setswitchinterval(0.001)
     # JSON has no cycles. The young are collected when there are a few thousand, the others hundred times less often.
     gc.set_threshold(5_000, 10, 100)
 
@@ -88,8 +93,6 @@ class StepFunctions:
         self.tokens = Tokens()
         self._express = Express(executions, clock)
         self._reader = Reader()
-        # The event loop waits so long for a thread that reads definitions.
-        sys.setswitchinterval(0.001)
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),
             **MachineActions(machines, executions, activities).actions(),

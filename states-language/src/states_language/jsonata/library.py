@@ -1,0 +1,77 @@
+"""Loads a copy of jsonata-python that belongs to this package alone, so that its mends change nobody else's.
+
+Its modules are executed a second time, in namespaces whose import statements find the copy. `jsonata` itself is not
+imported. Invariant: neither the host's `jsonata` nor its recursion limit changes.
+"""
+
+import builtins
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+_NAME = "jsonata"
+
+
+class _System:
+    """The module `sys` as the copy sees it: its recursion limit stays the host's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+    def setrecursionlimit(self, _limit: int) -> None:
+        """Do nothing; the library sets 10,000 when it is imported."""
+
+
+_made: dict[str, ModuleType] = {}
+
+
+def _import(
+    name: str,
+    globals: Mapping[str, Any] | None = None,
+    locals: Mapping[str, Any] | None = None,
+    fromlist: Sequence[str] = (),
+    level: int = 0,
+) -> Any:
+    """Return what an import statement of the copy finds."""
+    if name == "sys":
+        return _System()
+    if name.partition(".")[0] != _NAME:
+        return builtins.__import__(name, globals, locals, fromlist, level)
+    module = _module(name)
+    for member in fromlist or ():
+        if not hasattr(module, member):
+            setattr(module, member, _module(f"{name}.{member}"))
+    return module
+
+
+_BUILTINS = {**vars(builtins), "__import__": _import}
+
+
+def _module(name: str) -> ModuleType:
+    """Return a module of the copy, which is executed once."""
+    if name not in _made:
+        module = _made[name] = ModuleType(f"{__name__}.{name}")
+        vars(module)["__builtins__"] = _BUILTINS
+        if name != _NAME:
+            loader: Any = _spec(PathFinder.find_spec(name, _FOLDERS)).loader
+            exec(loader.get_code(name), vars(module))
+    return _made[name]
+
+
+def _spec(found: ModuleSpec | None) -> ModuleSpec:
+    if found is None:
+        raise ModuleNotFoundError(f"states-language needs jsonata-python, and finds no package '{_NAME}'")
+    return found
+
+
+_FOLDERS = _spec(find_spec(_NAME)).submodule_search_locations
+_library = _module(f"{_NAME}.jsonata")
+Jsonata: Any = _library.Jsonata
+Functions: Any = _module(f"{_NAME}.functions").Functions
+JException: Any = _module(f"{_NAME}.jexception").JException
+Parser: Any = _module(f"{_NAME}.parser").Parser
+Tokenizer: Any = _module(f"{_NAME}.tokenizer").Tokenizer
+Utils: Any = _module(f"{_NAME}.utils").Utils
