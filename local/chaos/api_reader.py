@@ -179,7 +179,7 @@ class ApiReader:
         known = {typed_values.count(row, "fence") for row in ledger_rows(self._world)}
         over: set[int] = set()
         for slot in self._world.slots:
-            own = sorted(slot.links_by_fence.keys() & known)
+            own = sorted(slot.fences & known)
             over.update(own[:-1])
         for record in ledger(self._world):
             is_over = record.closed_ms is None and record.fence in over

@@ -148,11 +148,12 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
 def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool:
     """Whether a connection that is open has not lasted, until it was heard last, for as long as it takes at most.
 
-    The one with that fencing token, where it is not 0.
+    The one with that fencing token, where it is not 0; it may have ended, if nobody came after it.
     """
+    newest = [link for link in world.upstream.links if link.opened_ms is not None][-1:] if fence else []
     return any(
         min(_end_ms(world, records, link), link.last_byte_ms) - (link.opened_ms or 0) <= _takes_ms(world, records, link)
-        for link in world.upstream.open_links
+        for link in [*newest, *world.upstream.open_links]
         if link.asks and fence in (0, link.fence)
     )
 
@@ -177,7 +178,10 @@ def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
         return link.opened_ms
     newest = before[-1]
     assert newest.opened_ms is not None
-    asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest))
+    # Of one that left no end, nobody knew how far it had come but by what it wrote down last.
+    has_end = any(record.fence == newest.fence and record.closed_ms is not None for record in records)
+    late_ms = 0 if has_end else _asked_before_ms(world)
+    asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest) - late_ms)
     # What came in a silence before that one's end is sent as well: its peer may have been dead.
     end_ms = min(link.opened_ms, _end_ms(world, records, newest), newest.last_byte_ms)
     return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))

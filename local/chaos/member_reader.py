@@ -55,13 +55,17 @@ class MemberReader(ApiReader):
         """Longer where a store refused the release.
 
         The function's own heartbeats go on saying so, and it releases with the first of them that the store answers.
+        One that was killed before has said so with its last.
         """
         opened = [link for link in self._member.upstream.links if link.opened_ms is not None]
-        if not opened or not opened[-1].function.is_alive:
+        if not opened:
             return until_ms
+        function, released_ms = opened[-1].function, until_ms
         for fault in sorted(self._member.schedule.faults, key=lambda fault: fault.at_ms):
             from_ms = self._member.origin_ms + fault.at_ms
-            if fault.kind in UNSETTLING and from_ms <= until_ms:
+            if fault.kind in UNSETTLING and from_ms <= released_ms:
                 over_ms = from_ms + fault.for_ms + UNSETTLING[fault.kind]
-                until_ms = max(until_ms, over_ms + self._dead_after_ms + SLACK_MS)
-        return until_ms
+                released_ms = max(released_ms, over_ms + self._dead_after_ms + SLACK_MS)
+        if function.died_ms is None:
+            return released_ms
+        return max(until_ms, min(released_ms, function.died_ms + self._dead_after_ms + SLACK_MS))

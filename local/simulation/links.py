@@ -99,7 +99,7 @@ class Link:
 class NotedSlot(Slot):
     """One stream in one function, whose openings are noted; between any two steps the function may be killed.
 
-    `links_by_fence` are its openings by their fencing tokens.
+    `fences` are the tokens of its claims, `links_by_fence` those of its openings.
     """
 
     def __init__(self, clock: Clock, function: VirtualFunction, invocation: Invocation, upstream: Upstream) -> None:
@@ -115,6 +115,7 @@ class NotedSlot(Slot):
         self._again: Again | None = None
         self._begins_anew = False  # the function has rested since, as the machine rests between two functions
         self._link: Link | None = None
+        self.fences: set[int] = set()
         self.links_by_fence: dict[int, Link] = {}
 
     def filtered(self, steps: Steps[T]) -> Steps[T]:
@@ -152,6 +153,7 @@ class NotedSlot(Slot):
             self.links_by_fence[step.fence].written += len(step.events)
         if isinstance(value, Claimed):
             self._fence = value.lease.fence
+            self.fences.add(self._fence)
         elif isinstance(step, MarkConnected) and self._link is not None:
             self._link.marked_ms = self._clock.now_ms()
 

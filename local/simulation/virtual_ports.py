@@ -128,6 +128,7 @@ class VirtualReader:
     def get(self, wait_s: float) -> Arrival | None:  # noqa: ARG002  # it never waits
         """What arrived next, or None."""
         if not self._inbox:
+            self.taken_s = 0.0
             return CLOSED_HERE if self._is_closed else None
         arrival, at_ms = self._inbox.popleft()
         self.taken_s = (self._now_ms() - at_ms) / 1000

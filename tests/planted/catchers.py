@@ -41,6 +41,7 @@ def _found(catcher: Catcher) -> set[str]:
 
 def _by_a_schedule(catcher: Catcher) -> set[str]:
     from local.chaos import simulate
+    from local.chaos.group_schedule import generate_groups
     from local.chaos.invariants import violations
     from local.chaos.schedule import generate
     from tests.planted.schedules import NAMED
@@ -50,7 +51,7 @@ def _by_a_schedule(catcher: Catcher) -> set[str]:
         like = NAMED[catcher["like"]]
         schedule = replace(like, seed=seed, group=tuple(replace(one, seed=seed) for one in like.group))
     else:
-        schedule = generate(seed)
+        schedule = generate_groups(seed) if catcher.get("groups") else generate(seed)
     return {violation.kind for violation in violations(simulate.run_world(schedule, more_ms=catcher.get("more_ms", 0)))}
 
 

@@ -190,11 +190,6 @@ NAMED = {
         CALM,
     ),
     # Cut, its connection of the newer function counts as behind for long; soon the older one's successor follows.
-    "behind beside a hot one": group(
-        stream("tolerates", Fault(20_000, "stall"), resumes=False, memory=Memory(keeps=6)),
-        stream("tolerates", hot=True),
-        faults=(Fault(40_300, "kill"),),
-    ),
     "aborted and killed": group(stream("tolerates"), CALM, faults=(ABORT, Fault(14_000, "kill"))),
     "aborted": group(stream("tolerates"), STOPPED, faults=(ABORT,)),
 }

@@ -5,6 +5,7 @@ file has exactly once, and the `new` one. `caught_by` names catchers, each of wh
 
     {test = "tests/…::test_…"}                                 the test fails on what it asserts
     {seed = 6, breaks = "lost"}                                that schedule of chaos breaks this rule
+    {seed = 6, groups = true, breaks = "lost"}                 the same of the schedule of groups
     {seed = 6, like = "two outages", breaks = "lost"}          the same of a schedule of `schedules.py`, by this seed
     {model = "evicts", faults = {drop = 1}, breaks = "…"}      the exploration names this invariant, or one of a list
     {group_model = "evicts evicts", faults = {join = 1}, …}    the same of a group's protocol
