@@ -5,7 +5,7 @@ Each says by which input it is answered; most are answered by nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from handlers.connection.backoff import RestChange
 from handlers.connection.quiet import Silence
@@ -46,6 +46,14 @@ class Open:
     """
 
     cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message on the upstream's socket, in one wire frame with this opcode; it may hold a secret."""
+
+    opcode: int
+    payload: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +251,7 @@ class RecordLoss:
 Effect = (
     Claim
     | Open
+    | Send
     | TakeTurn
     | RenewTurn
     | MarkConnected

@@ -7,6 +7,7 @@ connects again at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from handlers.connection.backoff import Refusal
 from handlers.connection.effects import Outcome
@@ -23,6 +24,20 @@ ENDED = Outcome("", "ended", "the upstream ended the stream")
 STOPPED = Outcome("", "stopped", "the stream is to be stopped")
 SUPERSEDED = Outcome("", "superseded", "another execution keeps the stream connected")
 NOT_DRAINED = Outcome("StoreUnavailable", "", "what was read was not all stored at the deadline")
+
+
+class End(NamedTuple):
+    """What ends a connection: its outcome, the ledger's word for it, and whether the lease may explain it otherwise.
+
+    `refused_ms` is for how long a refusal of the upstream's may pass before it is final, None where it is none.
+    `is_expired` is whether the upstream has forgotten what came after the cursor.
+    """
+
+    outcome: Outcome
+    ended_by: str
+    asks_lease: bool = False
+    refused_ms: int | None = None
+    is_expired: bool = False
 
 
 def refused(lease: Lease) -> Outcome:

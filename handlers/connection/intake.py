@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from handlers.connection import ends
 from handlers.connection.effects import Effect, Open, Outcome, Write
+from handlers.connection.ends import End
 from handlers.connection.inputs import Opened
 from handlers.connection.judging import is_confirmed, is_expired, judge, refused_as
 from handlers.connection.ledger import CURSOR_EXPIRED
@@ -23,8 +24,13 @@ from handlers.framing.marks import Kind
 from handlers.framing.oversize import BufferBudget, Oversize
 from handlers.profile.behaviour import Profile
 
+if TYPE_CHECKING:
+    from handlers.connection.conversation import Conversation
+    from handlers.connection.numbers import Numbers
+    from handlers.profile.secret_references import Secrets
+
 # An end and a loss are events as well: what the upstream said is stored. A comment never is.
-_STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS})
+_STORED = frozenset({Kind.EVENT, Kind.END, Kind.LOSS, Kind.SNAPSHOT})
 _STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
 # They are not events, and may say how far the stream has come.
 _BESIDE = frozenset({Kind.HEARTBEAT, Kind.DISCONNECT})
@@ -49,12 +55,20 @@ class Reading:
 
 
 def read(
-    profile: Profile, frames: Decoded, last_id: str | None, now_ms: int, place: str, first: int, *, is_resumed: bool
+    profile: Profile,
+    frames: Decoded,
+    last_id: str | None,
+    now_ms: int,
+    place: str,
+    first: int,
+    *,
+    is_resumed: bool,
+    numbers: Numbers | None = None,
 ) -> Reading:
     """What `frames` are to `profile`; `place` and `first`, its number, name an event where nothing else does.
 
     `last_id` is the last event ID behind them, as the decoder has it. `is_resumed` is whether the connection asked for
-    what came after a cursor.
+    what came after a cursor. What is missing in `numbers` is a loss, announced by the event behind it.
     """
     events: list[StreamEvent] = []
     cursor: str | None = None
@@ -73,6 +87,11 @@ def read(
         count += not frame.is_comment
         if kind is Kind.LOSS:
             losses.append(profile.marks.lost(frame))
+        if numbers is not None and kind in _STORED:
+            if missing := numbers.missing(frame, begins=kind is Kind.SNAPSHOT):
+                losses.append(missing)
+        if kind is Kind.SNAPSHOT and frame.name is None:
+            frame = frame._replace(name=kind.value)
         if profile.keep and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):
             left_out += 1
             after = cursor_after(frame, profile.cursor)
@@ -115,14 +134,6 @@ def taken_apart(profile: Profile, frame: Frame, now_ms: int) -> tuple[Kind, Sequ
 MOST_EVENTS = 250
 
 
-class End(NamedTuple):
-    """What ends a connection: its outcome, the ledger's word for it, and whether the lease may explain it otherwise."""
-
-    outcome: Outcome
-    ended_by: str
-    asks_lease: bool = False
-
-
 class Intake:
     """Of one connection; it is fed what the upstream sent, in order."""
 
@@ -134,7 +145,31 @@ class Intake:
         self._discards = False
         self._told_unfinished = False
         self._waiting: Waiting | None = None  # None where each event is an item
-        self.due_ms: int | None = None  # when what waits is to be written; None where nothing waits
+        self._due_ms: int | None = None  # when what waits is to be written; None where nothing waits
+        self._talk: Conversation | None = None
+        self._numbers: Numbers | None = None
+        self._afresh: str | None = None  # where it asked to begin, where the upstream refused the cursor
+
+    def speaks(self, stream_id: str, secrets: Secrets) -> None:
+        """From the answer on the connection talks for this stream."""
+        # Few do, and what is imported lengthens each cold start.
+        from handlers.connection.conversation import Conversation, Speaker
+
+        self._talk = Conversation(Speaker(self._profile, stream_id, secrets))
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `flush` or `passes` is to be called; None for never."""
+        talk_ms = None if self._talk is None else self._talk.due_ms
+        return min((ms for ms in (self._due_ms, talk_ms) if ms is not None), default=None)
+
+    def passes(self, now_ms: int) -> tuple[list[Effect], End | None]:
+        """Returns what is said on the socket because the time has come, and what ends the connection."""
+        return ([], None) if self._talk is None else self._talk.passes(now_ms)
+
+    def leaves(self) -> list[Effect]:
+        """Returns the last words on the socket: once."""
+        return [] if self._talk is None else self._talk.leaves()
 
     def answer(self, now_ms: int, opened: Opened, record: Record) -> tuple[list[Effect], End | None]:
         """Returns what follows from the answer, and why it is not a connection; where it is one, `record` says so."""
@@ -146,11 +181,18 @@ class Intake:
         if refusal is not None:
             self._discards = True
             return [], End(refusal, refused_as(refusal))
+        asked = record.pending.asked_from if self._afresh is None else self._afresh
+        if self._profile.sequence is not None:
+            self._numbers = _numbers(self._profile, asked if record.resumed else None)
+        self._decoder.opens(opened.headers)
+        said: list[Effect] = [] if self._talk is None else self._talk.begins(now_ms, asked)
+        if self._talk is not None and not self._talk.is_complete:
+            return said, None
         record.opened(now_ms)
         if not record.resumed or is_confirmed(self._profile, opened, record.pending.asked_from or ""):
-            return [], None
+            return said, None
         record.cursor_unknown(now_ms)
-        return [], None
+        return said, None
 
     def afresh(self, now_ms: int, status: int, record: Record) -> list[Effect]:
         """Returns the question for what happens from now on, where the answer refuses the cursor; else nothing."""
@@ -158,6 +200,7 @@ class Intake:
         if resume is None or not record.resumed or not is_expired(self._profile, status):
             return []
         record.cursor_unknown(now_ms)
+        self._afresh = resume.fallback
         return [Open(resume.fallback)]
 
     def chunk(self, now_ms: int, data: bytes, record: Record) -> tuple[list[Effect], End | None]:
@@ -165,10 +208,28 @@ class Intake:
         if self._discards:
             return [], None
         frames, failure = self._decoded(data)
+        said: list[Effect] = []
+        end: End | None = None
+        if self._talk is not None:
+            said, frames, end = self._talk.takes(now_ms, frames, self._decoder, failure)
+            if not self._talk.is_connected:
+                self._discards = end is not None
+                return said, end
+            if record.opened_ms is None:
+                record.opened(now_ms)
         last_id, is_inside = self._decoder.last_event_id, self._decoder.is_inside_frame
         place = f"{record.fence:012d}"
-        reading = read(self._profile, frames, last_id, now_ms, place, record.events, is_resumed=record.resumed)
-        goes_on = reading.stop is None and failure is None
+        reading = read(
+            self._profile,
+            frames,
+            last_id,
+            now_ms,
+            place,
+            record.events,
+            is_resumed=record.resumed,
+            numbers=self._numbers,
+        )
+        goes_on = reading.stop is None and failure is None and end is None
         is_inside = goes_on and is_inside
         # An upstream that sends what nobody keeps is not idle: more of what it kept may follow.
         is_idle = not (is_inside or reading.events or reading.losses or reading.left_out)
@@ -184,9 +245,13 @@ class Intake:
         # A loss is recorded before the events beside it are stored: the cursor may pass it with any of them.
         losses: list[Effect] = [record.lost(now_ms, before_ms, count) for count in reading.losses]
         if goes_on:
-            return losses + writes, None
+            return said + losses + writes, None
         self._discards = True
-        return losses + writes, self._stopped(now_ms, reading, failure, record, before_ms)
+        if end is None or reading.stop is not None:
+            end = self._stopped(now_ms, reading, failure, record, before_ms)
+        elif end.is_expired:
+            end = self._cursor_expired(now_ms, record, before_ms, None)
+        return said + losses + writes, end
 
     def _decoded(self, data: bytes) -> tuple[Decoded, FramingError | None]:
         """Returns the frames that the bytes complete, as far as there is room for them, and why no more can follow."""
@@ -226,7 +291,7 @@ class Intake:
         is_crowded = self._budget is not None and self._unstored_bytes >= self._budget.sure_bytes // 2
         if not (is_leaving or is_crowded or waiting.is_due(now_ms)):
             return []
-        self.due_ms = None
+        self._due_ms = None
         return [Write(record.fence, waiting.first, waiting.take())]
 
     def _writes(self, now_ms: int, read_events: tuple[StreamEvent, ...], record: Record) -> list[Effect]:
@@ -237,7 +302,7 @@ class Intake:
                 record.joins(len(read_events), cursor)
             else:
                 record.sent(len(read_events), cursor)
-            self.due_ms = self._waiting.due_ms
+            self._due_ms = self._waiting.due_ms
             return self.flush(now_ms, record, is_leaving=False)
         writes: list[Effect] = []
         for first in range(0, len(read_events), MOST_EVENTS):
@@ -297,6 +362,13 @@ class Intake:
             return End(ends.FORGOTTEN, "disconnected_by_upstream", asks_lease=True)
         record.cursor_expired(now_ms, cursor, heard_ms)
         return End(ends.EXPIRED_CURSOR if oldest is None else ends.PARTLY_FORGOTTEN, CURSOR_EXPIRED)
+
+
+def _numbers(profile: Profile, after: str | None) -> Numbers:
+    from handlers.connection.numbers import Numbers
+
+    assert profile.sequence is not None
+    return Numbers(profile.sequence, after if profile.cursor == profile.sequence.path else None)
 
 
 class Waiting:

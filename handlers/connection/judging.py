@@ -31,6 +31,8 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
         return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
     wait_s = _retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
     if meaning == "success":
+        if profile.is_socket:
+            return None  # the head of a handshake is the reader's to check
         if what := refuses(profile.framing, opened.headers.get("content-type")):
             return _unreadable(f"the upstream answered with {what}", wait_s)
         try:

@@ -33,6 +33,7 @@ from handlers.connection.inputs import Claimed, LeaseRead, Opened, RestOwed, Sto
 from handlers.connection.manager import Manager
 from handlers.connection.steps import Answer, Await, Invocation, Report, Steps
 from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
 
 
 class RestChanges:
@@ -101,13 +102,15 @@ def connect(
     after_fence: int = 0,
     rest: Rest = NO_REST,
     has_rested: bool = False,
+    secrets: Secrets | None = None,
 ) -> Steps[tuple[Report, RestChanges] | RestOwed]:
     """Returns how the connection ended, and what became of the rest; RestOwed where another rest is written down.
 
     `after_fence` is the fencing token of the invocation's connection before. `rest` is what is written down as far as
-    the invocation knows, `has_rested` whether it waited for it. Once the upstream has answered, others may try as well.
+    the invocation knows, `has_rested` whether it waited for it. `secrets` are the values that its messages hold. Once
+    the upstream has answered, others may try as well.
     """
-    manager = Manager(profile, invocation, after_fence, rest, has_rested=has_rested)
+    manager = Manager(profile, invocation, after_fence, rest, has_rested=has_rested, secrets=secrets)
     rests = RestChanges(rest)
     waiting: deque[Effect] = deque(manager.start(now_ms))
     asked_ms, connect_ms, answer = now_ms, None, Answer(now_ms)

@@ -7,7 +7,7 @@ A connection goes through *phases* (`lifetime.py`):
                       the claim is refused                          FINISHED
     AWAITING_RELEASE  the turn is this connection's                 OPENING
                       a stop, a newer claim, the deadline           DRAINING
-    OPENING           the upstream answers with a stream            CONNECTED
+    OPENING           the upstream answers with a stream            CONNECTED, once its first messages are answered
                       it refuses the cursor, another is connected   OPENING, without a cursor
                       another answer, a close, a stop, the deadline DRAINING
     CONNECTED         a newer connection is connected               OVERLAPPING
@@ -49,7 +49,7 @@ from handlers.connection.effects import (
     SaveRecord,
     TakeTurn,
 )
-from handlers.connection.ends import Draining
+from handlers.connection.ends import Draining, End
 from handlers.connection.inputs import (
     LOG,
     Chunk,
@@ -70,6 +70,7 @@ from handlers.connection.lifetime import HAS_ASKED, LIVE, Lifetime, Phase, Proto
 from handlers.connection.record import Record
 from handlers.connection.steps import Invocation
 from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
 
 RELEASE_POLL_MS = 200
 WATCH_POLL_MS = 100
@@ -81,7 +82,7 @@ class Manager:
     """The decisions of one connection of `invocation`.
 
     `after_fence` is the token of the invocation's connection before, 0 for none. `rest` is what was known of the
-    upstream's failures before, `has_rested` whether it was waited for.
+    upstream's failures before, `has_rested` whether it was waited for. `secrets` are the values that its messages hold.
     """
 
     def __init__(
@@ -92,15 +93,19 @@ class Manager:
         rest: Rest = NO_REST,
         *,
         has_rested: bool = False,
+        secrets: Secrets | None = None,
     ) -> None:
         self._profile, self._invocation = profile, invocation
         self._after_fence, self._rest, self._has_rested = after_fence, rest, has_rested
         self.lease_ttl_ms = LEASE_TTL_READS * max(invocation.lease_every_ms, invocation.progress_every_ms)
         self._lifetime = Lifetime(profile, invocation, self.lease_ttl_ms)
         self._intake = Intake(profile, invocation.budget)
+        if profile.is_socket:
+            self._intake.speaks(invocation.stream_id, secrets or {})
         self._record = Record(invocation.deadline_ms, profile.expect_ms)
-        # A successor that waits for the release needs a connect more.
-        self._draining = Draining(ends.WATCH_MS + (profile.connect_timeout_ms if profile.overlap == "forbids" else 0))
+        # A successor that waits for the release needs a connect more, and one that talks first the time for that.
+        connect_ms = profile.connect_timeout_ms if profile.overlap == "forbids" else 0
+        self._draining = Draining(ends.WATCH_MS + connect_ms + profile.longest_talk_ms)
         # About when the successor's lane has waited: from here on the lease is read between two heartbeats.
         self._watches_from_ms = (
             invocation.deadline_ms - invocation.overlap_max_ms - 2 * invocation.margin_ms - invocation.lease_every_ms
@@ -249,12 +254,18 @@ class Manager:
                 is_final = self._profile.meaning(opened.status) == "rejected"
                 outcome = self._refused(now_ms, outcome, 0 if is_final else self._profile.reject_after_ms)
             return [*effects, *self._leave(now_ms, outcome, end.ended_by, ask_lease=end.asks_lease)]
+        if self._record.opened_ms is None:
+            return effects  # its first messages are on their way; it is connected once they are answered
+        return [self._marks(now_ms), *effects]
+
+    def _marks(self, now_ms: int) -> Effect:
+        """Returns the mark that it is connected."""
         # Claim, open, mark: an older connection that the upstream ends meanwhile reads in the lease that it was
         # relieved, and does not come back to evict this one.
         self.phase = Phase.CONNECTED
         progress = self._record.save(now_ms, is_open=True)
         self.lease_due_ms = self._next_look_ms(now_ms)
-        return [MarkConnected(self.fence, self.expires_at_ms(now_ms), progress), *effects]
+        return MarkConnected(self.fence, self.expires_at_ms(now_ms), progress)
 
     def _refused(self, now_ms: int, outcome: Outcome, limit_ms: int) -> Outcome:
         """Returns the end of one that the upstream refused, or for which no request can be made: final or not yet."""
@@ -266,10 +277,19 @@ class Manager:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _chunk(self, now_ms: int, chunk: Chunk) -> list[Effect]:
+        if self.phase is Phase.DRAINING and self._record.opened_ms is None:
+            return []  # it left before its first messages were answered
         effects, end = self._intake.chunk(now_ms, chunk.data, self._record)
-        if end is not None:
-            effects += self._leave(now_ms, end.outcome, end.ended_by, ask_lease=end.asks_lease)
-        return effects
+        if self.phase is Phase.OPENING and self._record.opened_ms is not None:
+            effects = [self._marks(now_ms), *effects]
+        return effects if end is None else effects + self._ends(now_ms, end)
+
+    def _ends(self, now_ms: int, end: End) -> list[Effect]:
+        """Returns what follows from an end that stood in what the upstream sent, or in its silence."""
+        outcome = end.outcome
+        if end.refused_ms is not None:
+            outcome = self._refused(now_ms, outcome, end.refused_ms)
+        return self._leave(now_ms, outcome, end.ended_by, ask_lease=end.asks_lease)
 
     def _written(self, now_ms: int, written: Written) -> list[Effect]:
         self._record.stored(written)
@@ -354,7 +374,10 @@ class Manager:
         return self.phase is Phase.OVERLAPPING
 
     def _woken(self, now_ms: int, _woken: Woken) -> list[Effect]:
-        return [*self._intake.flush(now_ms, self._record, is_leaving=False), *self._time_passed(now_ms)]
+        said, end = self._intake.passes(now_ms)
+        if end is not None:
+            return said + self._ends(now_ms, end)
+        return [*said, *self._intake.flush(now_ms, self._record, is_leaving=False), *self._time_passed(now_ms)]
 
     def _time_passed(self, now_ms: int) -> list[Effect]:
         if self.phase is Phase.DRAINING:
@@ -393,7 +416,9 @@ class Manager:
         draining.until_ms = self._lifetime.drains_until_ms(now_ms)
         draining.is_closed = draining.is_closed or not has_asked
         self._record.closes(ended_by, own)
-        return ([CloseUpstream()] if has_asked else []) + self._drained(now_ms)
+        last_words = self._intake.leaves()
+        says = last_words if has_asked and not draining.is_closed else []
+        return [*says, *([CloseUpstream()] if has_asked else []), *self._drained(now_ms)]
 
     def _drained(self, now_ms: int) -> list[Effect]:
         """Returns what follows once all that was read is stored; nothing before.
@@ -462,7 +487,7 @@ class Manager:
         Claimed: (frozenset({Phase.CLAIMING}), _claimed),
         ClaimRefused: (frozenset({Phase.CLAIMING}), _claim_refused),
         Opened: (frozenset({Phase.OPENING}), _opened),
-        Chunk: (LIVE | {Phase.DRAINING}, _chunk),
+        Chunk: (HAS_ASKED | {Phase.DRAINING}, _chunk),
         Closed: (HAS_ASKED | {Phase.DRAINING}, _closed),
         Written: (LIVE | {Phase.DRAINING}, _written),
         LeaseRead: (_ANY - {Phase.CLAIMING}, _lease_read),

@@ -141,6 +141,7 @@ class _Attempts:
                 after_fence=self._fence,
                 rest=self._rest,
                 has_rested=self._has_rested,
+                secrets=values,
             )
             if isinstance(connected, RestOwed):
                 self._rest = connected.rest

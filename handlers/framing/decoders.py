@@ -8,8 +8,9 @@ from handlers.framing.json_seq import JsonSeqDecoder
 from handlers.framing.length_and_raw import LengthDecoder, RawDecoder
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
+from handlers.framing.websocket import WebSocketDecoder
 
-Framing = Literal["sse", "ndjson", "json-seq", "length", "raw"]
+Framing = Literal["sse", "ndjson", "json-seq", "length", "raw", "websocket"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ FRAMINGS: dict[Framing, FramingSpec] = {
     "json-seq": FramingSpec(JsonSeqDecoder, "application/json-seq"),
     "length": FramingSpec(LengthDecoder, "application/json, */*;q=0.1"),
     "raw": FramingSpec(RawDecoder, "*/*"),
+    "websocket": FramingSpec(WebSocketDecoder, "*/*"),
 }
 # An answer of these types is a page for people: a login, an error, a notice of maintenance.
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})

@@ -6,7 +6,7 @@ one unfinished frame is kept, of `max_frame_bytes` at most. A decoder that `skip
 body of a longer one; another fails there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import ClassVar, NamedTuple, cast
 
@@ -124,6 +124,9 @@ class Decoder:
             self._free_bytes += most_bytes - self._max_frame_bytes
         self._max_frame_bytes, self._is_crowded = most_bytes, budget_bytes < self._own_bytes
         self._head_bytes = max(LEAST_HEAD_BYTES, min(HEAD_BYTES, budget_bytes // 2))
+
+    def opens(self, headers: Mapping[str, str]) -> None:
+        """Takes what the head of the answer says of the framing, names in lower case, before anything is fed."""
 
     def feed(self, data: bytes) -> Decoded:
         """The frames that `data` completes, in order; raises FramingError, and then again at every later call.

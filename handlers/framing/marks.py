@@ -30,6 +30,8 @@ class Kind(enum.Enum):
     LOSS = "loss"
     DISCONNECT = "disconnect"
     EXPIRED = "expired"
+    ANSWER = "answer"
+    SNAPSHOT = "snapshot"
     # There is one of each: which it is says all, and takes a fifth of the time that its name's hash does.
     __hash__ = object.__hash__
 

@@ -134,7 +134,7 @@ def expand(address: str, variables: Mapping[str, str]) -> str:
 
 
 def check_address(address: str) -> str:
-    """`address` itself; raises ProfileError where it is not an http or https address or holds what it may not.
+    """`address` itself; raises ProfileError where it is of no scheme that is read or holds what it may not.
 
     The sentence never repeats the address: its query may hold a secret.
     """
@@ -144,8 +144,8 @@ def check_address(address: str) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ProfileError("is not a valid address") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ProfileError("must begin with http:// or https:// and a host")
+    if parts.scheme not in ("http", "https", "ws", "wss") or not host:
+        raise ProfileError("must begin with http://, https://, ws:// or wss:// and a host")
     if "@" in parts.netloc:
         raise ProfileError("must not hold a user or a password")
     if parts.fragment or address.endswith("#"):

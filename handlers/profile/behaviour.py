@@ -6,6 +6,7 @@ For example `profile.request("prices:EUR", cursor, secrets)` is the request that
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -28,13 +29,14 @@ from handlers.profile import addresses
 from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, quoted, with_query
 from handlers.profile.checked_fields import EXPECTED, FIELD_VALUE, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
-from handlers.profile.secret_references import Reference, Secrets, filled, references
+from handlers.profile.secret_references import Reference, Secrets, filled, filled_beside, references
 from handlers.profile.sections import Meaning
 
 if TYPE_CHECKING:
     from handlers.framing.selection import Keep
     from handlers.framing.splitting import Split
     from handlers.profile.deliver_field import Target
+    from handlers.profile.messages import CloseMeaning, Exchange, Numbering
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
@@ -53,7 +55,8 @@ def _said(form: Form, default: Any = None) -> dict[str, Any]:
 class UpstreamRequest:
     """One opening of a stream, ready to be sent; header values are bytes, for a cursor may be any text.
 
-    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may.
+    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may. One that
+    `upgrades` is the handshake of a WebSocket, without its key.
     """
 
     method: str
@@ -63,6 +66,7 @@ class UpstreamRequest:
     allow_private: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
     portable: frozenset[str] = frozenset()
+    upgrades: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,11 @@ class Profile:
     on_conflict: OnConflict = field(metadata=_said(choice(get_args(OnConflict)), "first"))
     deliver: "tuple[Target, ...]" = ()
     keep: "tuple[Keep, ...]" = ()
+    subscribe: "tuple[Exchange, ...]" = ()
+    ping: "Exchange | None" = None
+    leave: "Exchange | None" = None
+    close_codes: "tuple[tuple[int, CloseMeaning], ...]" = ()
+    sequence: "Numbering | None" = None
 
     @property
     def connect_timeout_ms(self) -> int:
@@ -157,7 +166,23 @@ class Profile:
     def secrets(self) -> list[Reference]:
         """The secrets that a request needs."""
         texts = [self.address.partition("?")[2], *(value for _, value in self.headers), self.body or ""]
+        texts += [one.text for one in self.exchanges]
         return sorted({reference for text in texts for reference in references(text)})
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether the stream is a WebSocket's."""
+        return self.framing == "websocket"
+
+    @property
+    def exchanges(self) -> "list[Exchange]":
+        """All that is said on the socket."""
+        return [*self.subscribe, *(one for one in (self.ping, self.leave) if one is not None)]
+
+    @property
+    def longest_talk_ms(self) -> int:
+        """How long the upstream may take to answer what is said first."""
+        return sum(one.within_ms for one in self.subscribe if one.expect)
 
     def pace(self, kind: FailureKind) -> Pace | None:
         """How long to wait after a failure of this kind; None where the profile does not say."""
@@ -251,6 +276,8 @@ class Profile:
         named = dict(self.statuses).get(status)
         if named is not None:
             return named
+        if self.is_socket and status < 300:  # RFC 6455, section 4.1: any other than 101 is no connection
+            return "success" if status == 101 else "refused"
         if status == 204:  # WHATWG, "processing model": 204 tells the client to stop reconnecting
             return "ended"
         if 200 <= status < 300:
@@ -269,7 +296,8 @@ class Profile:
         name = check_stream_id(stream_id)
         if name != self.name:
             raise ProfileError(f"the stream id {stream_id!r} belongs to the profile {name!r}, not to {self.name!r}")
-        need_name(self.body or "", stream_id)
+        for text in (self.body or "", *(one.text for one in self.exchanges)):
+            need_name(text, stream_id)
         return fill(self.address, stream_id)
 
     def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
@@ -281,6 +309,8 @@ class Profile:
         asked = self.resume.spelled(cursor) if self.resume is not None and cursor else None
         # References are filled first: what the cursor or the id spells is never taken for one.
         address = filled(self.address_for(stream_id), secrets, quoted)
+        if self.is_socket:  # RFC 6455, section 3: ws and wss are asked for as http and https are
+            address = re.sub(r"^ws", "http", address)
         headers = self._headers(secrets)
         portable = frozenset[str]()
         if asked is not None and self.resume is not None and self.resume.place == "query":
@@ -291,7 +321,24 @@ class Profile:
             portable = frozenset({self.resume.name.lower()})
         body = None if self.body is None else self._body(self.body, stream_id, asked, secrets)
         held = tuple(secrets[reference] for reference in self.secrets)
-        return UpstreamRequest(self.method, address, headers, body, self.allow_private, held, portable)
+        return UpstreamRequest(
+            self.method, address, headers, body, self.allow_private, held, portable, upgrades=self.is_socket
+        )
+
+    def message(self, send: Any, stream_id: str, cursor: str | None, secrets: Secrets) -> bytes:
+        """What is sent on the socket for `send` behind `cursor`; None and "" name no particular place."""
+        from handlers.profile import messages
+
+        by_message = self.resume is not None and self.resume.place == "message"
+        asked = self.resume.spelled(cursor) if by_message and self.resume is not None and cursor else cursor
+        return messages.spelled(send, asked, lambda text: _filled_in(text, stream_id, secrets))
+
+    def close_meaning(self, code: int) -> "CloseMeaning":
+        """What follows where the upstream closes the socket with this code: the profile's word, or the RFC's."""
+        from handlers.profile import messages
+
+        named = dict(self.close_codes).get(code)
+        return messages.CLOSE_CODES.get(code, "retried") if named is None else named
 
     def _headers(self, secrets: Secrets) -> dict[str, bytes]:
         # Identity unless the profile wants it: compression makes many upstreams hold events back until a block is full.
@@ -300,6 +347,12 @@ class Profile:
         # What browsers send for an EventSource: no cache on the way may answer with what it has (RFC 9111, 5.2.1.4).
         headers["cache-control"] = "no-cache"
         headers["user-agent"] = "streamkeeper"
+        if self.is_socket:
+            # RFC 6455, section 4.1; the key belongs to one connection, and the reader adds it.
+            headers = {"user-agent": "streamkeeper", "upgrade": "websocket", "connection": "Upgrade"}
+            headers["sec-websocket-version"] = "13"
+            if self.compression:
+                headers["sec-websocket-extensions"] = "permessage-deflate"
         if self.body is not None:
             headers["content-type"] = "application/json"
         for name, text in self.headers:
@@ -315,7 +368,7 @@ class Profile:
                 return {name: spelled(inner) for name, inner in value.items()}
             if isinstance(value, list):
                 return [spelled(inner) for inner in value]
-            return filled(addresses.fill_in(value, stream_id), secrets) if isinstance(value, str) else value
+            return _filled_in(value, stream_id, secrets) if isinstance(value, str) else value
 
         whole = spelled(json.loads(text))
         if asked is not None and self.resume is not None and self.resume.place == "body":
@@ -327,6 +380,11 @@ class Profile:
             is_number = isinstance(inner.get(last), int) and asked.isascii() and asked.isdigit()
             inner[last] = int(asked) if is_number else asked
         return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
+    # What the id spells is no reference, and what a secret holds no placeholder.
+    return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id))
 
 
 def _is_line(text: str) -> bool:

@@ -17,7 +17,10 @@ from handlers.profile.addresses import ProfileError
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 FIELD_VALUE = re.compile(r"[\t\x20-\x7e]*")
 # These are the client's own to write: a second one, or another length, would begin another request.
-_RESERVED = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
+_RESERVED = frozenset(
+    {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+    | {f"sec-websocket-{name}" for name in ("accept", "extensions", "key", "version")}
+)
 
 
 def is_header(name: str) -> bool:

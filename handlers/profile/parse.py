@@ -14,7 +14,7 @@ from handlers.profile import mark_fields, sections
 from handlers.profile.addresses import check_address, expand
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile, Fields
-from handlers.profile.resume import LAST_EVENT_ID
+from handlers.profile.resume import BY_MESSAGE, LAST_EVENT_ID
 from handlers.profile.resume import resume as parse_resume
 from handlers.profile.secret_references import references, without
 
@@ -22,8 +22,18 @@ if TYPE_CHECKING:
     from handlers.framing.selection import Keep
     from handlers.framing.splitting import Split
     from handlers.profile.deliver_field import Target
+    from handlers.profile.message_fields import Conversation
+    from handlers.profile.messages import Numbering
 
-_MARKS = {"disconnect": Kind.DISCONNECT, "end": Kind.END, "loss": Kind.LOSS, "heartbeat": Kind.HEARTBEAT}
+# What a profile says only of a socket, or of a feed that counts.
+_OF_SOCKETS = ("subscribe", "ping", "leave", "close_codes")
+_MARKS = {
+    "disconnect": Kind.DISCONNECT,
+    "end": Kind.END,
+    "loss": Kind.LOSS,
+    "heartbeat": Kind.HEARTBEAT,
+    "snapshot": Kind.SNAPSHOT,
+}
 
 
 def parse(name: str, table: Mapping[str, Any], variables: Mapping[str, str], *, keep_days: int = 0) -> Profile:
@@ -57,8 +67,10 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     has_ids = FRAMINGS[said["framing"]].has_ids
     split = _split(fields, table)
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
-    resume, expired = parse_resume(fields, LAST_EVENT_ID if cursor == "id" else None)
-    marked = [*expired, *_marks(fields)]
+    talk = _conversation(fields, table)
+    by_message = talk is not None and talk.holds_cursor
+    resume, expired = parse_resume(fields, BY_MESSAGE if by_message else LAST_EVENT_ID if cursor == "id" else None)
+    marked = [*(talk.marks() if talk is not None else []), *expired, *_marks(fields)]
     profile = Profile(
         name=name,
         address=fields.checked("address", check),
@@ -73,12 +85,15 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         cursor=cursor,
         deliver=_deliver(fields, table),
         keep=_keep(fields, table, split, has_ids),
+        sequence=_sequence(fields, table),
+        **({} if talk is None else talk.fields()),
         **said,
     )
     sections.query(fields, profile.address)
     _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
+    _check_socket(fields, profile, table)
     if "retry_max_s" in table and profile.framing != "sse":
         fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     return profile
@@ -114,6 +129,39 @@ def _deliver(fields: Fields, table: Mapping[str, Any]) -> "tuple[Target, ...]":
     from handlers.profile import deliver_field
 
     return deliver_field.targets(fields)
+
+
+def _conversation(fields: Fields, table: Mapping[str, Any]) -> "Conversation | None":
+    """What is said on a socket. Few profiles do that, and what is imported lengthens each cold start."""
+    if not any(name in table for name in _OF_SOCKETS):
+        return None
+    from handlers.profile import message_fields
+
+    return message_fields.conversation(fields)
+
+
+def _sequence(fields: Fields, table: Mapping[str, Any]) -> "Numbering | None":
+    if "sequence" not in table:
+        return None
+    from handlers.profile import message_fields
+
+    return message_fields.numbering(fields)
+
+
+def _check_socket(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:
+    """Notes what fits a socket alone, or anything but one."""
+    is_of_socket = profile.address.partition(":")[0] in ("ws", "wss")
+    if not profile.is_socket:
+        for name in (*_OF_SOCKETS, "snapshot"):
+            if name in table:
+                fields.wrong(name, 'is for framing = "websocket": over HTTP nobody talks while the stream is read')
+        if is_of_socket:
+            fields.wrong("framing", 'must be "websocket" where the address begins with ws:// or wss://')
+        return
+    if profile.method != "GET":
+        fields.wrong("method", 'must be "GET" where framing is "websocket": its handshake is a GET without a body')
+    if profile.resume is not None and profile.resume.place == "body":
+        fields.wrong("resume.body", 'cannot be where framing is "websocket": put "{cursor}" into subscribe')
 
 
 def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> None:

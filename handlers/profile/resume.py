@@ -22,6 +22,8 @@ _POINTER = re.compile(r"(?:/[A-Za-z0-9_.-]+)+")
 class Resume:
     """How to request what came after the cursor: in the header, the query parameter or the body's place `name`.
 
+    Or in a message, which says by {cursor} where.
+
     `pattern` holds {cursor}, or is a text that asks by itself; `add` is added to a cursor that is a number; `back_s` is
     taken from one that is an instant; `fallback` is requested when the upstream no longer knows the cursor.
     `reach_s` is how far back the upstream goes without saying where it stops, 0 where it says so or forgets nothing.
@@ -30,7 +32,7 @@ class Resume:
     `is_default` is true where the profile says nothing: nobody knows whether this upstream keeps what it has sent.
     """
 
-    place: Literal["header", "query", "body"]
+    place: Literal["header", "query", "body", "message"]
     name: str
     pattern: str = "{cursor}"
     add: int = 0
@@ -102,10 +104,15 @@ def _is_later(place: Any, than: Any) -> bool:
         return True
 
 
+# Where a message on the socket holds {cursor}.
+BY_MESSAGE = Resume("message", "")
+
+
 def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[tuple[Kind, Mark]]]:
     """How to go on from a cursor, and the marks of an answer that says that the cursor is too old.
 
-    `default` is what holds where the profile does not say; None, as for "none", is no way to go on.
+    `default` is what holds where the profile does not say; None, as for "none", is no way to go on. Where it is
+    BY_MESSAGE, the table needs no place.
     """
     value = fields.take("resume")
     if value is None or value == "none":
@@ -115,7 +122,11 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
         return default, []
     inner = fields.inside("resume", value)
     places = {place: value for place in ("header", "query", "body") if (value := inner.take(place)) is not None}
-    if len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
+    if default is BY_MESSAGE:
+        if places:
+            inner.wrong(next(iter(places)), 'cannot be where a message holds "{cursor}": that asks already')
+        places = {"message": ""}
+    elif len(places) != 1 or not all(isinstance(value, str) and value for value in places.values()):
         inner.wrong("", f'must be {_SHAPE}, or "none"')
         places = {"query": "x"}
     ((place, name),) = places.items()
@@ -124,7 +135,7 @@ def resume(fields: Fields, default: Resume | None) -> tuple[Resume | None, list[
     if place == "body" and not _POINTER.fullmatch(name):
         inner.wrong("body", 'must be a place in the body such as "/create_request/start_revision"')
     parsed = Resume(
-        cast(Literal["header", "query", "body"], place),
+        cast(Literal["header", "query", "body", "message"], place),
         name,
         pattern=inner.read("pattern", TEXT, "{cursor}"),
         add=inner.read("add", whole(1_000_000, least=0), 0),

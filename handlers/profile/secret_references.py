@@ -73,6 +73,15 @@ def filled(text: str, secrets: Secrets, spell: Callable[[str], str] = str) -> st
     return _REFERENCE.sub(lambda match: spell(secrets[_reference(match)]), text)
 
 
+def filled_beside(text: str, secrets: Secrets, rest: Callable[[str], str]) -> str:
+    """`text` with every reference replaced by its value, and what stands between them by what `rest` makes of it."""
+    filled, at = [], 0
+    for match in _REFERENCE.finditer(text):
+        filled += [rest(text[at : match.start()]), secrets[_reference(match)]]
+        at = match.end()
+    return "".join([*filled, rest(text[at:])])
+
+
 def without(text: str) -> str:
     """`text` with an "x" in place of every reference."""
     return _REFERENCE.sub("x", text)

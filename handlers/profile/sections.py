@@ -107,6 +107,12 @@ def body(fields: Fields, method: str, resumes: Resume | None) -> str | None:
     return value
 
 
+def check_message(fields: Fields, field: str, message: Any) -> None:
+    """Notes references in a message that cannot be read, and a secret that stands there in plain text."""
+    _check_references(fields, field, json.dumps(message))
+    _check_bare(fields, field, _texts(message))
+
+
 def query(fields: Fields, address: str) -> None:
     """Notes a secret that stands in plain text in the query of the address."""
     _check_bare(fields, "address", parse_qsl(address.partition("?")[2]))

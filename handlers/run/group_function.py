@@ -155,7 +155,13 @@ class _Function:
         """Returns as what it has ended, once none of its streams runs any more, or no time is left."""
         ports = self._ports
         of_streams = Ports(
-            ports.clock, ports.bell, ports.pool(THREADS, STORE), ports.open_upstream, ports.secrets, self._log
+            ports.clock,
+            ports.bell,
+            ports.pool(THREADS, STORE),
+            ports.open_upstream,
+            ports.secrets,
+            self._log,
+            ports.mask,
         )
         self._performer = performer = Performer[Kept](of_streams, self._roster.__len__)
         self._pool = ports.pool(1, GROUP_TASK)

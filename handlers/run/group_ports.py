@@ -17,7 +17,7 @@ from handlers.connection.steps import Invocation, Steps
 from handlers.group.keeping import Keeps, Kept
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
-from handlers.run.ports import Clock, LogReport, OpenUpstream, Threads
+from handlers.run.ports import Clock, LogReport, Mask, OpenUpstream, Threads, random_mask
 from handlers.run.threads import Bell
 from handlers.store.group_store import GroupStore
 from handlers.store.grouped_store import GroupedStore
@@ -88,6 +88,7 @@ class GroupPorts:
     profiles: ReadProfiles
     log_report: LogReport
     reports: Reports
+    mask: Mask = random_mask
 
 
 def reports_to(sqs: Callable[[], Any], queue_url: str) -> Reports:

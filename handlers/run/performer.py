@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from handlers.aws.secret_values import SecretValues
-from handlers.connection.effects import CloseUpstream, MarkConnected, Open
+from handlers.connection.effects import CloseUpstream, MarkConnected, Open, Send
 from handlers.connection.inputs import Closed, LeaseRead, StoreFailed
 from handlers.connection.lease import Lease
 from handlers.connection.steps import Answer, Await, Ended, Invocation, Pause, ReadSecrets, Step, Steps
 from handlers.errors import StoreUnavailable, StreamRejected
+from handlers.framing.websocket import encoded_frame
 from handlers.profile.addresses import ProfileError
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
@@ -71,6 +72,7 @@ class Performer(Generic[T]):
 
     def __init__(self, ports: Ports, most: Callable[[], int] | None = None) -> None:
         self._clock, self._bell, self._pool = ports.clock, ports.bell, ports.pool
+        self._mask = ports.mask
         self._open_upstream, self._secrets, self._log_report = ports.open_upstream, ports.secrets, ports.log_report
         self._most = most
         self._streams: dict[str, _Stream[T]] = {}
@@ -249,6 +251,9 @@ class Performer(Generic[T]):
                     return
                 case Open(cursor):
                     self._open(stream, one, cursor)
+                case Send(opcode, payload):
+                    if one.upstream is not None:
+                        one.upstream.send(encoded_frame(opcode, payload, self._mask()))
                 case CloseUpstream():
                     if one.upstream is not None:
                         one.upstream.close(0 if self._most else JOIN_S)

@@ -6,6 +6,8 @@ the performer (`performer.py`) reaches the world through its ports alone.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -51,6 +53,9 @@ class Reader(Protocol):
     def get(self, wait_s: float) -> Arrival | None:
         """What arrived next, or None."""
 
+    def send(self, frame: bytes) -> None:
+        """Sends a wire frame on its socket, soon; nothing where that is not open any more."""
+
     def close(self, join_s: float) -> None:
         """Closes it; what was read before can still be taken."""
 
@@ -68,6 +73,9 @@ class Threads(Protocol):
         """Lets each thread end after what it does now."""
 
 
+# Makes the four bytes with which a frame is masked that is sent on a socket: nobody may foresee them.
+Mask = Callable[[], bytes]
+random_mask: Mask = functools.partial(os.urandom, 4)
 # Opens a stream's upstream from a cursor, and reads no more of it at once than its share.
 OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 
@@ -82,6 +90,7 @@ class Ports:
     open_upstream: OpenUpstream
     secrets: SecretValues
     log_report: LogReport
+    mask: Mask = random_mask
 
 
 def open_upstream(

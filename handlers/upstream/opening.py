@@ -6,6 +6,7 @@ profile's own origin and to no other; https is never left for http.
 """
 
 import contextlib
+import re
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,7 +28,10 @@ MAX_REDIRECTS = 5
 MOST_ADDRESSES = 4
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What every request may carry to any host; the cursor's own header goes along by its name.
-_SAFE = frozenset({"accept", "accept-encoding", "cache-control", "content-type", "user-agent"})
+_SAFE = frozenset(
+    {"accept", "accept-encoding", "cache-control", "connection", "content-type", "upgrade", "user-agent"}
+    | {f"sec-websocket-{name}" for name in ("extensions", "key", "protocol", "version")}
+)
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -35,6 +39,8 @@ class RedirectRefused(Exception):
     """The upstream sent the request where it must not go; the message is a phrase that holds no address."""
 
 
+ResponseClass = Callable[..., StrictResponse]
+"""Makes the answer from its socket."""
 Watch = Callable[[socket.socket], None]
 """Is shown each socket when it is connected, before the request is sent on it; what it raises ends the connection."""
 
@@ -44,7 +50,7 @@ def opened(
     request: UpstreamRequest,
     timeout: urllib3.Timeout,
     watch: Watch,
-    response_class: type[StrictResponse],
+    response_class: ResponseClass,
     *,
     most_redirects: int = MAX_REDIRECTS,
 ) -> Iterator[urllib3.BaseHTTPResponse]:
@@ -66,6 +72,8 @@ def redirected(request: UpstreamRequest, status: int, location: str) -> Upstream
     """The request that follows a redirect; raises RedirectRefused where none may."""
     try:
         address = urljoin(request.address, location).partition("#")[0]
+        if request.upgrades:  # RFC 6455, section 3: ws and wss are asked for as http and https are
+            address = re.sub("^ws", "http", address, flags=re.IGNORECASE)
         netloc = urlsplit(address).netloc
         before, after = _origin(request.address), _origin(address)
     except ValueError:
@@ -102,7 +110,7 @@ def _origin(address: str) -> tuple[str, str, int]:
 
 @contextlib.contextmanager
 def _answer(
-    request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: type[StrictResponse]
+    request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: ResponseClass
 ) -> Iterator[urllib3.BaseHTTPResponse]:
     # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
     trusted = tls() if _origin(request.address)[0] == "https" else None
@@ -126,13 +134,13 @@ def _answer(
             response.close()
 
 
-def _checked(connection_class: Any, answer_class: type[StrictResponse], allow_private: bool, watch: Watch) -> Any:
+def _checked(connection_class: Any, answer_class: ResponseClass, allow_private: bool, watch: Watch) -> Any:
     """The class whose sockets go only where they may, and are shown to `watch` before the request."""
 
     class Checked(connection_class):  # type: ignore[misc]
         _dns_host: str
         timeout: float
-        response_class = answer_class
+        response_class = staticmethod(answer_class)
 
         def _new_conn(self) -> socket.socket:
             name = self._dns_host

@@ -6,13 +6,14 @@ holds an address, a header or anything the upstream sent, for any of them may ho
 
 import contextlib
 import errno
+import functools
 import http.client
 import select
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import urllib3
 from urllib3 import exceptions
@@ -22,7 +23,8 @@ from handlers.framing import content_codings
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.inbox import Inbox
-from handlers.upstream.opening import RedirectRefused, opened
+from handlers.upstream.opening import RedirectRefused, ResponseClass, opened
+from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s
 from handlers.upstream.strict_response import BadAnswer, JoiningResponse, StrictResponse, TooSlow
 
@@ -85,7 +87,11 @@ class Upstream:
         share = shares or ALONE
         self._chunk_bytes = share.chunk_bytes
         self._most_bytes = share.chunk_bytes if joins else 0
-        self._response_class = JoiningResponse if joins else StrictResponse
+        self._outbox = Outbox() if request.upgrades else None
+        self._response_class: ResponseClass = JoiningResponse if joins else StrictResponse
+        if self._outbox is not None:
+            self._response_class = functools.partial(SocketResponse, outbox=self._outbox)
+            self._request = replace(request, headers={**request.headers, "sec-websocket-key": new_key()})
         self._timeout = urllib3.Timeout(connect=connect_timeout_s, read=stall_after_s)
         self._stall_after_s = stall_after_s
         self._rest_s = rest_s
@@ -129,13 +135,20 @@ class Upstream:
             return arrivals[0]
         return Chunk(b"".join([arrival.data for arrival in arrivals if isinstance(arrival, Chunk)]))
 
+    def send(self, frame: bytes) -> None:
+        """Sends a wire frame soon, where this is a socket that is open."""
+        if self._outbox is not None:
+            self._outbox.put(frame)
+
     def close(self, join_s: float = JOIN_S) -> None:
         """Closes the connection, whatever it is doing; what was read before can still be taken."""
         # First the inbox: over TLS, what is read after the shutdown may be ciphertext.
         self._inbox.close(self._waits_s())
         with self._lock:
             self._closed = True
-            if self._socket is not None:
+            # On a socket the last words are sent first, by the thread that reads it.
+            is_left_to_reader = self._outbox is not None and self._outbox.close()
+            if self._socket is not None and not is_left_to_reader:
                 # Closing a socket does not wake a thread that reads it; shutting it down does.
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
@@ -203,6 +216,10 @@ class Upstream:
                 if codings := response.headers.get("content-encoding"):
                     # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
                     headers["content-encoding"] = codings
+                if self._outbox is not None and response.status == SWITCHED:
+                    check_switch(self._request.headers, response.headers, response.version)
+                    response.length_remaining = None
+                    headers.pop("content-encoding", None)
                 self._inbox.put(Opened(response.status, headers))
                 coding = content_codings.coding(headers.get("content-encoding"))
                 body = content_codings.BodyDecoder(coding, self._chunk_bytes)
@@ -211,6 +228,7 @@ class Upstream:
                     came_s = self._came_s()
                     for piece in body.pieces(data):
                         if not self._inbox.put(Chunk(piece), len(piece), came_s):
+                            self._flush()
                             return
                     if self._rest_s and len(data) < LITTLE_BYTES:
                         self._inbox.rest(self._rest_s)
@@ -223,6 +241,13 @@ class Upstream:
         finally:
             with self._lock:
                 self._socket = None
+            if self._outbox is not None:
+                self._outbox.end()
+
+    def _flush(self) -> None:
+        """Sends the last words of one that was closed here while it waited for room."""
+        if self._outbox is not None and self._socket is not None:
+            self._outbox.flush(self._socket)
 
     def _connected(self, connected: socket.socket) -> None:
         """Records the socket for `close`; raises where that was called already, so that nothing is sent."""

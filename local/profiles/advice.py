@@ -11,7 +11,7 @@ from typing import Any
 from handlers.profile.behaviour import Profile
 
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
-_MARKS = frozenset({"heartbeat", "end", "loss", "disconnect"})
+_MARKS = frozenset({"heartbeat", "end", "loss", "disconnect", "snapshot"})
 _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
 # What a table has of its own under the name of a field of the profile.
 _OWN = {
@@ -28,6 +28,8 @@ def resumption(profile: Profile) -> str:
     if resume is None:
         return "does not resume: what comes while it is not connected is lost"
     asked = resume.pattern.replace("{cursor}", _cursor(profile))
+    if resume.place == "message":
+        return f"resumes with {asked} in a message (subscribe)"
     default = " (the default of server-sent events)" if resume.is_default else ""
     return f"resumes with {asked} {_PLACES[resume.place].format(resume.name)}{default}"
 

@@ -13,6 +13,7 @@ from typing import Any
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
 from handlers.profile.deliver_field import MORE, MOST_TARGETS, NAMES
 from handlers.profile.keep_field import MOST_VALUES
+from handlers.profile.messages import CLOSE_MEANINGS
 from handlers.profile.parse import read
 from handlers.profile.sections import MEANINGS
 
@@ -66,6 +67,21 @@ def _keep() -> Schema:
     return {"anyOf": [rule, {"type": "array", "items": rule, "minItems": 1}]}
 
 
+_ANSWER: Schema = _several(
+    {"anyOf": [_TEXT, {"type": "object", "patternProperties": {r"^\$": _VALUE}, "minProperties": 1}]}
+)
+_SEND: Schema = {"type": ["string", "object", "array"], "description": "a text, or what is sent as JSON"}
+_WITHIN: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 60, "default": 10}
+_EVERY: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
+
+
+def _said(required: list[str], **more: Schema) -> Schema:
+    """What is said on a socket."""
+    properties = {"send": _SEND, **more}
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_NUMBERING = {"path": _PATH, "by": _PATH}
 # What the parser takes whole, by the field's place.
 _WHOLE: dict[str, Schema] = {
     "body": {"type": "string", "description": "the text of a JSON object"},
@@ -74,6 +90,16 @@ _WHOLE: dict[str, Schema] = {
     "disconnect": _mark("cursor"),
     "end": _mark(),
     "loss": _mark("count"),
+    "snapshot": _mark(),
+    "subscribe": _several(_said(["send"], expect=_ANSWER, refuse=_ANSWER, reason=_PATH, within_s=_WITHIN)),
+    "ping": _said(["every_s"], every_s=_EVERY, answer=_ANSWER, within_s=_WITHIN),
+    "leave": _said(["send"]),
+    "sequence": {
+        "anyOf": [
+            _PATH,
+            {"type": "object", "properties": _NUMBERING, "required": ["path"], "additionalProperties": False},
+        ]
+    },
     "heartbeat": _mark("cursor", "first_cursor"),
     "resume.expired": _mark(),
     "resume.header": _TEXT,
@@ -94,6 +120,11 @@ _OPEN: dict[str, Schema] = {
     "statuses": {
         "type": "object",
         "patternProperties": {"^[2-5][0-9][0-9]$": {"enum": list(MEANINGS)}},
+        "additionalProperties": False,
+    },
+    "close_codes": {
+        "type": "object",
+        "patternProperties": {"^[134][0-9][0-9][0-9]$": {"enum": list(CLOSE_MEANINGS)}},
         "additionalProperties": False,
     },
 }
@@ -152,7 +183,8 @@ def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
     # The parser reads these only where they are there.
-    read(fields, "schema", {"split": {}, "deliver": [], "keep": []}, {}, 0)
+    table: Schema = {"split": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": ""}
+    read(fields, "schema", table, {}, 0)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A stream profile of Streamkeeper",

@@ -58,9 +58,14 @@ class Slot:
 
     def open(self, cursor: str | None, heard: Callable[[], None]) -> VirtualReader:
         """Opens the stream's upstream."""
-        self._reader = reader = VirtualReader(self.function.now_ms, self.function.ran_ms, heard, self._closed)
+        self._reader = reader = VirtualReader(
+            self.function.now_ms, self.function.ran_ms, heard, self._closed, self.said
+        )
         reader.link = self.upstream.open(self, cursor)
         return reader
+
+    def said(self, link: Any, frame: bytes) -> None:
+        """Takes what is sent on a socket; an upstream that plays none hears nothing."""
 
     def close(self) -> None:
         """Closes its socket, as the function's end does."""
@@ -121,7 +126,8 @@ def stream_needs(
         assert share.heard is not None
         return slot.open(cursor, share.heard)
 
-    ports = Ports(function, function.bell, pool, opens, SecretValues(no_client, ""), log_report or not_logged)
+    secrets = SecretValues(no_client, "")
+    ports = Ports(function, function.bell, pool, opens, secrets, log_report or not_logged, function.mask)
     performer: Performer[Report] = Performer(ports)
     slot.tell = functools.partial(performer.tell, invocation.stream_id)
     steps = slot.filtered(attempts(profile, invocation, function.now_ms(), slot.draw))
@@ -175,6 +181,7 @@ def group_needs(
         profiles=profiles,
         log_report=log_report or not_logged,
         reports=reports or not_reported,
+        mask=function.mask,
     )
     return group_steps(function.task.invocation, tables, delays, ports)
 

@@ -129,6 +129,10 @@ class VirtualFunction:
         """The execution that it runs for."""
         return self.task.invocation.execution
 
+    def mask(self) -> bytes:
+        """Four bytes by chance."""
+        return self.draws.randbytes(4)
+
     def start(self, needs: Needs) -> None:
         """Begins with what it needs first; every further step comes from the clock and the upstreams."""
         self._waits = self._perform(needs)

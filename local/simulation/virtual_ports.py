@@ -93,7 +93,8 @@ class PromptPool(Answers):
 
 
 class VirtualReader:
-    """One opening: what has come and was not taken. `heard` is called when something comes, `close` once it is left.
+    """One opening: what has come and was not taken. `heard` is called when something comes, `close` once it is left,
+    `say` with what is sent on its socket.
 
     What opens it sets `link`. `ran_ms` is when the function last ran, which is now unless it stands still.
     """
@@ -104,10 +105,11 @@ class VirtualReader:
         ran_ms: Callable[[], int],
         heard: Callable[[], None],
         close: Callable[[Any], None],
+        say: Callable[[Any, bytes], None] | None = None,
     ) -> None:
         self._now_ms, self._ran_ms = now_ms, ran_ms
         self._heard = heard
-        self._close = close
+        self._close, self._say = close, say
         self._inbox: deque[tuple[Arrival, int]] = deque()
         self._is_closed = False
         self.link: Any = None
@@ -133,6 +135,11 @@ class VirtualReader:
         arrival, at_ms = self._inbox.popleft()
         self.taken_s = (self._now_ms() - at_ms) / 1000
         return arrival
+
+    def send(self, frame: bytes) -> None:
+        """Sends a wire frame to the upstream."""
+        if self._say is not None and self.link is not None and not self._is_closed:
+            self._say(self.link, frame)
 
     def close(self, join_s: float) -> None:  # noqa: ARG002  # there is no thread to wait for
         """Closes it; what came before can still be taken."""

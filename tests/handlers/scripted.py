@@ -61,6 +61,9 @@ class Reader:
         self.taken_s = (self._world.now_ms - at_ms) / 1000
         return arrival
 
+    def send(self, _frame: bytes) -> None:
+        """Sends nothing."""
+
     def close(self, _join_s: float) -> None:
         """Only what has come can still be taken, then Closed."""
         now_ms = self._world.now_ms

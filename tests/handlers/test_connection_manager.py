@@ -323,7 +323,7 @@ NUMBERS = "cycles, renew_after, wait_s and limit_s in the event must be whole nu
         (an_event("nobody:x"), "there is no stream 'nobody:x': no profile is named 'nobody'"),
         (an_event("broken"), "the profile 'broken' is not valid TOML"),
         (an_event("binary"), "the profile 'binary' is not valid TOML"),
-        (an_event("wrong"), "the profile 'wrong': framing must be one of sse, ndjson, json-seq, length, raw"),
+        (an_event("wrong"), "the profile 'wrong': framing must be one of sse, ndjson, json-seq, length, raw, websocket"),
         (an_event("demo"), "the profile 'demo': address needs the variable UPSTREAM_TEST, which is not set"),
         (an_event("named"), "the stream id 'named' needs a name after a colon, as in 'named:orders'"),
     ],

@@ -18,6 +18,7 @@ CUT_ANYWHERE: list[Framing] = [framing for framing in ALL if framing != "raw"]
 PIECES = [
     *(b"data", b"data: ", b"id: 1", b"event:x", b"retry: 7", b":", b" ", b"\t", b"abcdefgh", b"5", b"12", b"0", b"<a"),
     *(b"{", b"}", b"[1]", b'"', b"\\", b"true", b'{"a":1}', b"\n", b"\r", b"\r\n", b"\n\n", b"\x1e"),
+    *(b"\x81\x05", b"\x01\x02", b"\x80\x01", b"\x82\x00", b"\x89\x01", b"\x88\x02\x03\xe8", b"\x81\x7e\x00\x80"),
     *(b"\0", b"\xef\xbb\xbf", b"\xef\xbb", b"\xff", "é".encode(), b"\xc3"),
 ]
 PLACES = st.lists(st.integers(0, 160), max_size=12)
@@ -52,6 +53,7 @@ def test_any_wire_cut_anywhere_says_the_same(
         ("ndjson", (b"{}\n", b"{}\n \r", b"\n", b" ")),
         ("json-seq", (b"\x1e{}\n", b"\x1e", b"\x1e1\n \n")),
         ("length", (b"2\n{}", b"\r\n", b"0\n", b"2\n{}\r")),
+        ("websocket", (b"\x81\x00", b"\x89", b"\x89\x05", b"\x89\x05123", b"\x8a\x00", b"\x88\x02\x03\xe8")),
         ("raw", (b"{", b"")),
     ],
 )
@@ -67,13 +69,15 @@ def test_between_two_frames_none_has_begun(framing: Framing, wires: tuple[bytes,
         ("ndjson", (b"{", b"{}", b"{}\n{")),
         ("json-seq", (b"\x1e{", b"\x1e{}", b"\x1e{\n")),
         ("length", (b"2", b"2\n", b"2\n{", b"0\n1")),
+        ("websocket", (b"\x81", b"\x81\x02", b"\x81\x02{", b"\x01\x02{}", b"\x01\x00\x89\x00", b"\x81\x00\x82")),
     ],
 )
 def test_inside_a_frame_its_end_is_missing(framing: Framing, wires: tuple[bytes, ...]) -> None:
     """From its first byte on; of one that is skipped something is told in any case."""
     assert [says(framing, [wire]).is_inside for wire in wires] == [True] * len(wires)
     # A number alone is not the beginning of what is skipped.
-    long = {"sse": b"data: 123456789", "length": b"12\n1"}.get(framing, b"\x1e123456789")
+    begins = {"sse": b"data: 123456789", "length": b"12\n1", "websocket": b"\x81\x0c123456789"}
+    long = begins.get(framing, b"\x1e123456789")
     assert not says(framing, [long], most=8, skips=True).is_inside
 
 
@@ -90,7 +94,8 @@ def test_no_bytes_crash_a_decoder(framing: Framing, chunks: list[bytes], most: i
 def test_an_error_comes_back_at_every_later_call(framing: Framing) -> None:
     """A stream that cannot be framed any further does not begin anew with the next chunk."""
     made = decoder(framing, 4)
-    for data in (b"\x1e12345678\n\n" if framing == "json-seq" else b"5\n345678\n\n", b"\x1e1\n\n"):
+    long = {"json-seq": b"\x1e12345678\n\n", "websocket": b"\x81\x0512345"}.get(framing, b"5\n345678\n\n")
+    for data in (long, b"\x1e1\n\n"):
         with pytest.raises(FrameTooLong, match=r"^a frame is longer than max_frame_bytes \(4\)$") as caught:
             made.feed(data)
         assert as_frames(caught.value.frames) in ([], [Frame("5")])
@@ -191,7 +196,8 @@ def test_time_is_linear_in_what_comes(framing: Framing) -> None:
 
     def cost_of_bytes_s(size: int) -> float:
         made = decoder(framing, 1 << 20)
-        made.feed(b"\x1e" if framing == "json-seq" else b"999999\n" if framing == "length" else b"")
+        begins = {"json-seq": b"\x1e", "length": b"999999\n", "websocket": b"\x81\x7f" + (999_999).to_bytes(8, "big")}
+        made.feed(begins.get(framing, b""))
         since = time.process_time()
         for _ in range(size):
             made.feed(b"x")
@@ -200,7 +206,7 @@ def test_time_is_linear_in_what_comes(framing: Framing) -> None:
     def cost_of_quotes_s(size: int) -> float:
         wire = b"\x1e[" + b'\\"' * size + b'"' + b'\\"' * size + b"\n\x1e"
         since = time.process_time()
-        if framing != "length":
+        if framing not in ("length", "websocket"):
             says(framing, [wire] if framing == "json-seq" else [wire[1:]], most=1 << 22)
         return time.process_time() - since
 

@@ -46,7 +46,7 @@ DURATION = 'must be a number of seconds from 0 to 86400, or such a time as "90s"
 NO_SECRET = (
     "holds ${...} that is not a reference to a secret; write ${secret:name}, ${secret:name:field} or ${ssm:name}"
 )
-FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw"
+FRAMING = "framing must be one of sse, ndjson, json-seq, length, raw, websocket"
 SSE_ALONE = 'is for framing = "sse", where alone an upstream can ask for a reconnection time'
 NO_FIELD = "is not a field of a profile; docs/profiles.md lists those there are"
 UNKNOWN_OF_RESUME = f"is not a field of {RESUME_FIELDS}"
@@ -133,8 +133,8 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
     [
         ({"address": None}, "address is missing"),
         ({"address": 7}, "address must be a text"),
-        ({"address": "ftp://example.org/"}, "address must begin with http:// or https:// and a host"),
-        ({"address": "https:///x"}, "address must begin with http:// or https:// and a host"),
+        ({"address": "ftp://example.org/"}, "address must begin with http://, https://, ws:// or wss:// and a host"),
+        ({"address": "https:///x"}, "address must begin with http://, https://, ws:// or wss:// and a host"),
         ({"address": "https://example.org:port/"}, "address is not a valid address"),
         ({"address": "https://[::1/"}, "address is not a valid address"),
         ({"address": "https://user:secret@example.org/"}, "address must not hold a user or a password"),
@@ -152,7 +152,7 @@ def test_an_event_stream_resumes_unless_its_profile_says_otherwise() -> None:
         ({"framing": "SSE"}, f"{FRAMING}; did you mean sse?"),
         ({"framing": "jsonl"}, f"{FRAMING}; did you mean ndjson?"),
         ({"overlap": "tolerate"}, "overlap must be one of evicts, tolerates, forbids; did you mean tolerates?"),
-        ({"framing": ["sse"]}, "framing must be one of sse, ndjson, json-seq, length, raw"),
+        ({"framing": ["sse"]}, "framing must be one of sse, ndjson, json-seq, length, raw, websocket"),
         ({"method": "PUT"}, "method must be one of GET, POST"),
         ({"connect_timeout_s": 0}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),
         ({"connect_timeout_s": True}, "connect_timeout_s must be a number of seconds above 0 and at most 60"),

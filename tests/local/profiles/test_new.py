@@ -150,7 +150,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     file = tmp_path / "there.toml"
     file.write_text("mine")
     for arguments, said in (
-        (["nonsense"], "must begin with http:// or https://"),
+        (["nonsense"], "must begin with http://, https://"),
         (["http://[::1"], "not a valid address"),
         (["http://u:p4ss@127.0.0.1/"], "must not hold a user or a password"),
         (["http://127.0.0.1/?token=p4ss"], "holds 'token' in plain text"),

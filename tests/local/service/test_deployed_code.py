@@ -11,7 +11,7 @@ from tests import shipped
 
 SOUND = 'framing = "sse"\naddress = "https://example.org/"\n'
 BROKEN = SOUND.replace("sse", "csv")
-REASON = "the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw"
+REASON = "the profile 'one': framing must be one of sse, ndjson, json-seq, length, raw, websocket"
 HANDOVER = "a stream has it from its next handover on"
 
 

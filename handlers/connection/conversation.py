@@ -1,0 +1,236 @@
+"""Decides what one connection says on its socket, and what the answers come to: subscriptions, pings, the last words.
+
+    Opened(101)                Send subscribe[0]          it is not connected yet
+    {"op": "subscribed"}       Send subscribe[1]
+    {"op": "subscribed"}       connected; every 20 s      Send ping
+    a close by this side       Send leave, Send close
+
+It knows no socket and no clock: `now_ms` comes with each call. Invariants: a message is sent once what came before is
+answered; nobody waits for an answer for longer than the profile says; no secret stands in what it says of a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from handlers.connection.effects import Effect, Outcome, Send, bounded
+from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End
+from handlers.connection.ledger import CURSOR_EXPIRED
+from handlers.framing.events import parse_json, text_at
+from handlers.framing.frames import Decoded, Decoder, Frame, FramingError, as_frames
+from handlers.framing.marks import Kind, Mark
+from handlers.framing.oversize import Oversize
+from handlers.framing.websocket import (
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    TOO_BIG,
+    BadMessage,
+    Ended,
+    WebSocketDecoder,
+    close_payload,
+)
+from handlers.profile.behaviour import Profile
+from handlers.profile.messages import Exchange
+from handlers.profile.secret_references import Secrets
+
+NORMAL = 1000
+_HIDDEN = "…"
+# What may come before the last answer and is kept until then; an upstream that sends more has begun.
+EARLY_BYTES = 64 * 1024
+_STOPS = frozenset({Kind.END, Kind.DISCONNECT, Kind.EXPIRED})
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Whose connection it is, and the values of the secrets that its messages hold."""
+
+    profile: Profile
+    stream_id: str
+    secrets: Secrets
+
+    def says(self, exchange: Exchange, cursor: str | None) -> Effect:
+        """Returns the message."""
+        if exchange.send is None:
+            return Send(PING, b"")
+        return Send(TEXT, self.profile.message(exchange.send, self.stream_id, cursor, self.secrets))
+
+    def shown(self, text: str) -> str:
+        """Returns what the upstream said, as it may be shown."""
+        for secret in sorted(self.secrets.values(), key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN) if secret else text
+        return bounded(text)
+
+
+class Conversation:
+    """Of one connection, from the answer on; `begins` is called for each."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self._left: list[Exchange] = []  # the first is sent and not answered yet
+        self._cursor: str | None = None
+        self._answer_by_ms: int | None = None
+        self._ping_ms: int | None = None
+        self._awaits_pong = False
+        self._is_over = False
+        self._is_connected = False
+        self._early: list[Frame] = []  # what came before it was connected
+        self._early_bytes = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was to be said first is said and answered."""
+        return not self._left
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether events count: it is complete, or more has come than is kept until it is."""
+        return self._is_connected
+
+    @property
+    def due_ms(self) -> int | None:
+        """When `passes` is to be called; None for never."""
+        instants = [ms for ms in (self._answer_by_ms, self._ping_ms) if ms is not None]
+        return None if self._is_over or not instants else min(instants)
+
+    def begins(self, now_ms: int, cursor: str | None) -> list[Effect]:
+        """Returns what is said first, to go on behind the cursor."""
+        self._left, self._cursor = list(self._speaker.profile.subscribe), cursor
+        said = self._next(now_ms, is_sent=False)
+        self._is_connected = self.is_complete
+        return said
+
+    def takes(
+        self, now_ms: int, decoded: Decoded, decoder: Decoder, failure: FramingError | None
+    ) -> tuple[list[Effect], Decoded, End | None]:
+        """Returns what is said next, what has come that counts by now, and what ends the connection.
+
+        `decoder` has decoded it, and `failure` is why no more can follow.
+        """
+        said, end = self._hears(now_ms, as_frames(decoded)) if self._answer_by_ms is not None else ([], None)
+        if not self._is_connected:
+            decoded = self._keeps(as_frames(decoded))
+        if isinstance(decoder, WebSocketDecoder):
+            # Section 5.5.2: "Upon receipt of a Ping frame, an endpoint MUST send a Pong frame in response".
+            said += [] if self._is_over else [Send(PONG, payload) for payload in decoder.pings]
+            decoder.pings.clear()
+            if decoder.ended is not None and end is None:
+                # Section 5.5.1: an endpoint that has not sent one "MUST send a Close frame in response".
+                said += self.leaves(decoder.ended.code)
+                end = self._closed(decoder.ended)
+        if failure is not None:
+            said += self.leaves(failure.code if isinstance(failure, BadMessage) else TOO_BIG)
+            if not self._is_connected:
+                end = end or End(Outcome("StreamDropped", "", str(failure)), failure.reason)
+        return said, decoded, end
+
+    def _keeps(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Returns all that has come, once events count; before, nothing, and keeps it."""
+        kind = self._speaker.profile.marks.kind
+        self._early += frames
+        self._early_bytes += sum(len(one.data) for one in frames if not isinstance(one.data, Oversize))
+        has_stopped = any(kind(frame) in _STOPS for frame in frames)
+        if not (self.is_complete or has_stopped or self._early_bytes > EARLY_BYTES):
+            return ()
+        self._is_connected = True
+        early, self._early = self._early, []
+        return early
+
+    def _closed(self, ended: Ended) -> End:
+        """Returns what a close by the upstream comes to."""
+        profile, code = self._speaker.profile, ended.code
+        reason = f": {self._speaker.shown(ended.reason)}" if ended.reason else ""
+        message = f"the upstream closed the socket with {code}{reason}"
+        match profile.close_meaning(code):
+            case "ended":
+                return End(ENDED, "ended")
+            case "expired":
+                return End(EXPIRED_CURSOR, CURSOR_EXPIRED, is_expired=True)
+            case "throttled":
+                return End(Outcome("StreamThrottled", "", message), "refused")
+            case "rejected":
+                is_final = dict(profile.close_codes).get(code) == "rejected"
+                limit_ms = 0 if is_final else profile.reject_after_ms
+                return End(Outcome("StreamRejected", "", message), "refused", refused_ms=limit_ms)
+        return End(Outcome("StreamDropped", "", message), "ended_by_upstream", asks_lease=True)
+
+    def _next(self, now_ms: int, *, is_sent: bool) -> list[Effect]:
+        """Returns the messages that are left, or those behind the first of them, up to one that is to be answered."""
+        self._answer_by_ms = None
+        effects: list[Effect] = []
+        if is_sent:
+            del self._left[0]
+        while self._left:
+            exchange = self._left[0]
+            effects.append(self._speaker.says(exchange, self._cursor))
+            if exchange.expect:
+                self._answer_by_ms = now_ms + exchange.within_ms
+                return effects
+            del self._left[0]
+        ping = self._speaker.profile.ping
+        self._ping_ms = None if ping is None else now_ms + ping.every_ms
+        return effects
+
+    def _hears(self, now_ms: int, frames: Sequence[Frame]) -> tuple[list[Effect], End | None]:
+        """Returns what is said next once `frames` hold an answer, and why it ends where they hold a refusal."""
+        effects: list[Effect] = []
+        for frame in frames:
+            if self._answer_by_ms is None:
+                break
+            if self._awaits_pong:
+                ping = self._speaker.profile.ping
+                if ping is not None and _fits(ping.expect, frame):
+                    self._awaits_pong, self._answer_by_ms = False, None
+                continue
+            exchange = self._left[0]
+            if _fits(exchange.expect, frame):
+                effects += self._next(now_ms, is_sent=True)
+            elif _fits(exchange.refuse, frame):
+                return effects, self._refused(exchange, frame)
+        return effects, None
+
+    def _refused(self, exchange: Exchange, frame: Frame) -> End:
+        said = None if exchange.reason is None else text_at(parse_json(frame.data), exchange.reason)
+        said = said if said is not None else frame.data if isinstance(frame.data, str) else "no text"
+        message = f"the upstream refused {self._name_of_first}: {self._speaker.shown(said)}"
+        limit_ms = self._speaker.profile.reject_after_ms
+        return End(Outcome("StreamRejected", "", message), "refused", refused_ms=limit_ms)
+
+    def passes(self, now_ms: int) -> tuple[list[Effect], End | None]:
+        """Returns what is said because the time has come, and why it ends where an answer has not come in time."""
+        if self._is_over:
+            return [], None
+        if self._answer_by_ms is not None and now_ms >= self._answer_by_ms:
+            what = "ping" if self._awaits_pong else self._name_of_first
+            outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what} in time")
+            return [], End(outcome, "stalled", asks_lease=True)
+        ping = self._speaker.profile.ping
+        if ping is None or self._ping_ms is None or now_ms < self._ping_ms:
+            return [], None
+        self._ping_ms = now_ms + ping.every_ms
+        if ping.expect and self._answer_by_ms is None:
+            self._awaits_pong, self._answer_by_ms = True, now_ms + ping.within_ms
+        return [self._speaker.says(ping, self._cursor)], None
+
+    @property
+    def _name_of_first(self) -> str:
+        subscribe = self._speaker.profile.subscribe
+        return f"subscribe[{len(subscribe) - len(self._left)}]"
+
+    def leaves(self, code: int = NORMAL) -> list[Effect]:
+        """Returns the last words: the profile's own, and the close with this code; once, and nothing after."""
+        was_over, self._is_over = self._is_over, True
+        if was_over:
+            return []
+        leave = self._speaker.profile.leave
+        words = [] if leave is None or code != NORMAL else [self._speaker.says(leave, self._cursor)]
+        return [*words, Send(CLOSE, close_payload(code))]
+
+
+def _fits(marks: Sequence[Mark], frame: Frame) -> bool:
+    if not marks:
+        return False
+    body = parse_json(frame.data) if any(mark.reads_json for mark in marks) else None
+    return any(mark.fits(frame, body) for mark in marks)

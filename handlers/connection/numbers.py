@@ -1,0 +1,47 @@
+"""Finds the holes in the numbers of events: what a feed that counts has not delivered.
+
+    41, 42, 45      2 are missing before 45
+    45, 43, 44, 45  nothing: a number that is not larger begins the row again, as after a restart or in a repetition
+
+Each value at the profile's `by` has a row of its own. Invariant: no more than `MOST_ROWS` rows are kept; one that was
+forgotten begins anew.
+"""
+
+from handlers.framing.events import at, parse_json
+from handlers.framing.frames import Frame
+from handlers.profile.messages import Numbering
+
+MOST_ROWS = 10_000
+# A number of more digits is a name.
+_MOST_DIGITS = 18
+
+
+class Numbers:
+    """The rows of one connection; the only row goes on behind `after`, where that is a number."""
+
+    def __init__(self, numbering: Numbering, after: str | None = None) -> None:
+        self._numbering = numbering
+        self._last: dict[object, int] = {}
+        if after is not None and numbering.by is None and (number := _number(after)) is not None:
+            self._last[None] = number
+
+    def missing(self, frame: Frame, *, begins: bool) -> int:
+        """Returns how many events are missing before that of `frame`; none where it `begins` its row, as a snapshot."""
+        body = parse_json(frame.data)
+        number = _number(at(body, self._numbering.path)[1])
+        if number is None:
+            return 0
+        by = self._numbering.by
+        row = None if by is None else str(at(body, by)[1])
+        last = self._last.pop(row, None)
+        self._last[row] = number
+        if len(self._last) > MOST_ROWS:
+            del self._last[next(iter(self._last))]
+        return 0 if begins or last is None or number <= last else number - last - 1
+
+
+def _number(value: object) -> int | None:
+    if type(value) is int:
+        return value
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    return int(str(value)) if is_number else None

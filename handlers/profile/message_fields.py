@@ -1,0 +1,186 @@
+"""Parses what a profile says of a socket, `subscribe`, `ping`, `leave`, `close_codes`, and of numbers, `sequence`.
+
+Invariant: what is returned without a note in `Fields` is sound.
+"""
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, cast
+
+from handlers.framing.events import parse_path
+from handlers.framing.marks import Kind, Mark
+from handlers.profile import addresses, sections
+from handlers.profile.addresses import ProfileError
+from handlers.profile.checked_fields import A_PATH, PATH, Fields, did_you_mean, number
+from handlers.profile.mark_fields import mark
+from handlers.profile.messages import CLOSE_MEANINGS, CloseMeaning, Exchange, Numbering, asks_by_message
+
+_CODE = re.compile(r"1[0-9]{3}|[34][0-9]{3}")
+_ANSWER = '{ "$.op" = "subscribed" }, a text, or a list of such'
+_SHAPES = {
+    "subscribe": '[{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]',
+    "ping": '{ send = { op = "ping" }, every_s = 20 }',
+    "leave": '{ send = { op = "unsubscribe" } }',
+}
+_MOST_MESSAGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What the fields say together."""
+
+    subscribe: tuple[Exchange, ...]
+    ping: Exchange | None
+    leave: Exchange | None
+    close_codes: tuple[tuple[int, CloseMeaning], ...]
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """All of them."""
+        return (*self.subscribe, *(one for one in (self.ping, self.leave) if one is not None))
+
+    @property
+    def holds_cursor(self) -> bool:
+        """Whether a message that is said first carries the cursor."""
+        return asks_by_message(self.subscribe)
+
+    def fields(self) -> dict[str, Any]:
+        """What the profile has of it, by name."""
+        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+
+    def marks(self) -> list[tuple[Kind, Mark]]:
+        """The messages that are answers, and so no events."""
+        return [(Kind.ANSWER, mark) for one in self.exchanges for mark in one.expect]
+
+
+def conversation(fields: Fields) -> Conversation:
+    """What is said on the socket."""
+    return Conversation(_subscribe(fields), _ping(fields), _leave(fields), _close_codes(fields))
+
+
+def numbering(fields: Fields) -> Numbering | None:
+    """Where events are numbered: a path, or { path = "$.seq", by = "$.product" }."""
+    value = fields.take("sequence")
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        inner = fields.inside("sequence", value)
+        path, by = inner.read("path", A_PATH), inner.read("by", A_PATH)
+        inner.refuse_the_rest("sequence: path, by")
+        if path is None:
+            inner.wrong("path", f"must be {PATH}, where an event has its number")
+        return None if path is None else Numbering(path, by)
+    path = parse_path(value) if isinstance(value, str) else None
+    if path is None:
+        fields.wrong("sequence", f'must be {PATH}, or {{ path = "$.seq", by = "$.product" }}')
+    return None if path is None else Numbering(path)
+
+
+def _subscribe(fields: Fields) -> tuple[Exchange, ...]:
+    value = fields.take("subscribe")
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    if len(listed) > _MOST_MESSAGES or (value is not None and not listed):
+        fields.wrong("subscribe", f"must have from 1 to {_MOST_MESSAGES} messages")
+    exchanges = []
+    for at, one in enumerate(listed[:_MOST_MESSAGES]):
+        where = f"subscribe[{at}]" if isinstance(value, list) else "subscribe"
+        if not isinstance(one, dict):
+            fields.wrong(where, f"must be {_SHAPES['subscribe']}")
+            continue
+        inner = fields.inside(where, one)
+        exchange = _exchange(inner, "expect", needs_message=True)
+        inner.refuse_the_rest("subscribe: send, expect, refuse, reason, within_s")
+        exchanges.append(exchange)
+    return tuple(exchanges)
+
+
+def _ping(fields: Fields) -> Exchange | None:
+    inner = _table(fields, "ping")
+    if inner is None:
+        return None
+    every_s = inner.read("every_s", number(above=0, most=3600))
+    if every_s is None:
+        inner.wrong("every_s", "must say how often it is sent: a number of seconds above 0 and at most 3600")
+    exchange = _exchange(inner, "answer", needs_message=False)
+    if exchange.send is None and exchange.expect:
+        inner.wrong("answer", "needs send: a ping of the protocol, without one, is answered by the protocol's pong")
+    inner.refuse_the_rest("ping: send, every_s, answer, within_s")
+    return dataclasses.replace(exchange, every_ms=round((every_s or 20) * 1000))
+
+
+def _leave(fields: Fields) -> Exchange | None:
+    inner = _table(fields, "leave")
+    if inner is None:
+        return None
+    send = _message(inner, is_needed=True)
+    inner.refuse_the_rest("leave: send")
+    return Exchange(send)
+
+
+def _table(fields: Fields, field: str) -> Fields | None:
+    value = fields.take(field)
+    if value is None or isinstance(value, dict):
+        return None if value is None else fields.inside(field, value)
+    fields.wrong(field, f"must be {_SHAPES[field]}")
+    return None
+
+
+def _exchange(inner: Fields, answer: str, *, needs_message: bool) -> Exchange:
+    send = _message(inner, is_needed=needs_message)
+    expect = _answers(inner, answer)
+    within_s = inner.read("within_s", number(above=0, most=60), 10)
+    if answer != "expect":
+        return Exchange(send, expect, within_ms=round(within_s * 1000))
+    refuse, reason = _answers(inner, "refuse"), inner.read("reason", A_PATH)
+    if refuse and not expect:
+        inner.wrong("refuse", "needs expect: without one nobody waits for an answer")
+    if reason is not None and not refuse:
+        inner.wrong("reason", "needs refuse, the marks of the message in which it stands")
+    return Exchange(send, expect, refuse, reason, round(within_s * 1000))
+
+
+def _message(inner: Fields, *, is_needed: bool) -> Any:
+    """What is sent, its references and placeholders as they stand."""
+    value = inner.take("send")
+    if value is None:
+        if is_needed:
+            inner.wrong("send", "is missing: a text, or a table that is sent as JSON")
+        return None
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        text = ""
+    if not text or not isinstance(value, str | dict | list):
+        inner.wrong("send", "must be a text, or a table or list that JSON can spell: no dates, no infinite numbers")
+        return None
+    if misspelt := addresses.misspelt(text):
+        inner.wrong("send", f"holds {misspelt}, which is not known; there are {addresses.KNOWN}, and {{cursor}}")
+    sections.check_message(inner, "send", value)
+    return value
+
+
+def _answers(inner: Fields, field: str) -> tuple[Mark, ...]:
+    value = inner.take(field)
+    marks: list[Mark] = []
+    for one in value if isinstance(value, list) else [] if value is None else [value]:
+        try:
+            # A table of paths is short for a mark of JSON.
+            is_short = isinstance(one, dict) and bool(one) and all(str(name).startswith("$") for name in one)
+            marks.append(mark({"data": one} if isinstance(one, str) else {"json": one} if is_short else one))
+        except ProfileError as error:
+            inner.wrong(field, f"{error}; or {_ANSWER}")
+    return tuple(marks)
+
+
+def _close_codes(fields: Fields) -> tuple[tuple[int, CloseMeaning], ...]:
+    inner = fields.table("close_codes", 'a table such as { 4001 = "rejected" }')
+    meanings: list[tuple[int, CloseMeaning]] = []
+    for code, meaning in (inner.rest() if inner is not None else {}).items():
+        if not _CODE.fullmatch(str(code)) or meaning not in CLOSE_MEANINGS:
+            known = f"{', '.join(CLOSE_MEANINGS)}{did_you_mean(meaning, CLOSE_MEANINGS)}"
+            fields.wrong(f"close_codes.{code}", f"must be a close code from 1000 to 4999 with one of {known}")
+        else:
+            meanings.append((int(code), cast(CloseMeaning, meaning)))
+    return tuple(meanings)

@@ -1,0 +1,303 @@
+"""The messages of a socket: the case list of the Autobahn test-suite, compressed messages, bombs, and what is sent.
+
+The suite's own server is not run here: its list, sections 1 to 7, 9, 10 and 12, is rebuilt as a table of wires, each
+with what a client makes of it. Each wire is read in one piece, a byte at a time, and where it is long in its pieces.
+"""
+
+import json
+import random
+import zlib
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.framing.frames import FrameTooLong, FramingError, as_frames
+from handlers.framing.oversize import Oversize
+from handlers.framing.websocket import (
+    BINARY,
+    CLOSE,
+    PING,
+    TEXT,
+    BadMessage,
+    Ended,
+    WebSocketDecoder,
+    close_payload,
+    encoded_frame,
+)
+from tests.handlers.connection.wires import cut, one_by_one
+
+MOST = 16 * 1024 * 1024
+
+
+def wire_frame(first: int, payload: bytes = b"") -> bytes:
+    """A wire frame whose first byte is this one."""
+    return bytes([first]) + encoded_frame(TEXT, payload)[1:]
+
+
+class Said(NamedTuple):
+    """What a client makes of a wire; `code` is what it closes with, 0 where nothing is wrong."""
+
+    messages: list[str | bytes | Oversize] = []  # noqa: RUF012
+    pings: list[bytes] = []  # noqa: RUF012
+    ended: Ended | None = None
+    code: int = 0
+
+
+def read(chunks: list[bytes], *, most: int = MOST, skips: bool = True, extension: str = "") -> Said:
+    made = WebSocketDecoder(most, skips=skips)
+    made.opens({"sec-websocket-extensions": extension} if extension else {})
+    messages: list[str | bytes | Oversize] = []
+    pings: list[bytes] = []
+    code = 0
+    for chunk in chunks:
+        try:
+            messages += [frame.data for frame in as_frames(made.feed(chunk))]
+        except FramingError as failure:
+            messages += [frame.data for frame in as_frames(failure.frames)]
+            code = failure.code if isinstance(failure, BadMessage) else 1009
+        pings += made.pings
+        made.pings.clear()
+    return Said(messages, pings, made.ended, code)
+
+
+ONE, FIRST, NEXT, LAST, PINGED, PONGED, CLOSED = 0x81, 0x01, 0x00, 0x80, 0x89, 0x8A, 0x88
+GREEK = "Hello-µ@ßöäüàá-UTF-8!!"
+COSMOS = "κόσμε".encode()
+NORMAL = wire_frame(CLOSED, b"\x03\xe8")
+BAD, UTF8 = Said(code=1002), Said(code=1007)
+HI = wire_frame(ONE, b"hi")
+
+
+def fragments(payload: bytes, size: int, first: int = FIRST) -> bytes:
+    pieces = [payload[at : at + size] for at in range(0, len(payload), size)]
+    heads = [first & 0x7F, *[NEXT] * (len(pieces) - 1)]
+    heads[-1] |= 0x80
+    return b"".join(map(wire_frame, heads, pieces))
+
+
+def closing(payload: bytes, code: int, reason: str = "") -> tuple[bytes, Said]:
+    return wire_frame(CLOSED, payload), Said(ended=Ended(code, reason))
+
+
+SIZES = (0, 125, 126, 127, 128, 65_535, 65_536)
+CASES: dict[str, tuple[bytes, Said]] = {
+    **{f"1.1.{at}": (wire_frame(ONE, b"*" * size), Said(["*" * size])) for at, size in enumerate(SIZES, 1)},
+    **{f"1.2.{at}": (wire_frame(0x82, b"\xfe" * n), Said([b"\xfe" * n or ""])) for at, n in enumerate(SIZES, 1)},
+    "2.1": (wire_frame(PINGED), Said(pings=[b""])),
+    "2.2": (wire_frame(PINGED, b"Hello, world!"), Said(pings=[b"Hello, world!"])),
+    "2.3": (wire_frame(PINGED, b"\x00\xff\xfe\xfd"), Said(pings=[b"\x00\xff\xfe\xfd"])),
+    "2.4": (wire_frame(PINGED, b"\xfe" * 125), Said(pings=[b"\xfe" * 125])),
+    "2.5": (wire_frame(PINGED, b"\xfe" * 126), BAD),
+    "2.7": (wire_frame(PONGED), Said()),
+    "2.8": (wire_frame(PONGED, b"unsolicited"), Said()),
+    "2.9": (wire_frame(PONGED, b"unsolicited") + wire_frame(PINGED, b"p"), Said(pings=[b"p"])),
+    "2.10": (b"".join(wire_frame(PINGED, b"p%d" % n) for n in range(10)), Said(pings=[b"p%d" % n for n in range(10)])),
+    "3.1": (wire_frame(ONE | 0x10, b"a"), BAD),
+    "3.2": (HI + wire_frame(ONE | 0x20, b"a"), Said(["hi"], code=1002)),
+    "3.3": (HI + wire_frame(ONE | 0x30, b"a"), Said(["hi"], code=1002)),
+    "3.4": (HI + wire_frame(ONE | 0x40, b"a") + wire_frame(PINGED), Said(["hi"], code=1002)),
+    "3.5": (wire_frame(0x82 | 0x50, b"a"), BAD),
+    "3.6": (wire_frame(PINGED | 0x60, b"a"), BAD),
+    "3.7": (wire_frame(CLOSED | 0x70), BAD),
+    **{f"4.1.{code - 2}": (HI + wire_frame(0x80 | code, b"a"), Said(["hi"], code=1002)) for code in range(3, 8)},
+    **{f"4.2.{code - 10}": (HI + wire_frame(0x80 | code, b"a"), Said(["hi"], code=1002)) for code in range(11, 16)},
+    "5.1": (wire_frame(0x09, b"a") + wire_frame(LAST, b"b"), BAD),
+    "5.2": (wire_frame(0x0A, b"a") + wire_frame(LAST, b"b"), BAD),
+    "5.3": (fragments(b"fragment1fragment2", 9), Said(["fragment1fragment2"])),
+    "5.6": (
+        wire_frame(FIRST, b"a") + wire_frame(PINGED, b"p") + wire_frame(LAST, b"b"),
+        Said(["ab"], [b"p"]),
+    ),
+    "5.9": (wire_frame(LAST, b"none") + HI, BAD),
+    "5.12": (wire_frame(NEXT, b"none") + HI, BAD),
+    "5.15": (fragments(b"abcd", 2) + wire_frame(NEXT, b"e") + HI, Said(["abcd"], code=1002)),
+    "5.16": ((wire_frame(NEXT, b"a") + fragments(b"bc", 1)) * 2, BAD),
+    "5.17": ((wire_frame(LAST, b"a") + fragments(b"bc", 1)) * 2, BAD),
+    "5.18": (wire_frame(FIRST, b"a") + wire_frame(ONE, b"b"), BAD),
+    "5.19": (
+        wire_frame(FIRST, b"1") + wire_frame(NEXT, b"2") + wire_frame(PINGED, b"p1") + wire_frame(NEXT, b"3")
+        + wire_frame(NEXT, b"4") + wire_frame(PINGED, b"p2") + wire_frame(LAST, b"5"),
+        Said(["12345"], [b"p1", b"p2"]),
+    ),
+    "6.1.1": (wire_frame(ONE), Said([""])),
+    "6.1.2": (wire_frame(FIRST) + wire_frame(NEXT) + wire_frame(LAST), Said([""])),
+    "6.1.3": (wire_frame(FIRST) + wire_frame(NEXT, b"middle") + wire_frame(LAST), Said(["middle"])),
+    "6.2.1": (wire_frame(ONE, GREEK.encode()), Said([GREEK])),
+    "6.2.3": (fragments(GREEK.encode(), 1), Said([GREEK])),
+    "6.3.1": (wire_frame(ONE, COSMOS + b"\xed\xa0\x80edited"), UTF8),
+    "6.3.2": (fragments(COSMOS + b"\xed\xa0\x80edited", 1), UTF8),
+    "6.4.1": (wire_frame(FIRST, COSMOS) + wire_frame(NEXT, b"\xf4\x90\x80\x80") + wire_frame(LAST, b"edited"), UTF8),
+    # 6.5 to 6.23: what is UTF-8, and what is none, each by itself.
+    **{f"6.good {good!r}": (wire_frame(ONE, good.encode()), Said([good])) for good in (
+        "κ", "κόσμε", "\0", "\x80", "\u0800", "\U00010000", "\x7f", "\u07ff", "\uffff", "\U0010ffff", "\ud7ff",
+        "\ue000", "\ufffd", "\ufffe", "\U0001fffe",
+    )},
+    **{f"6.bad {bad!r}": (wire_frame(ONE, bad), UTF8) for bad in (
+        b"\xce", b"\xce\xba\xe1", b"\xf8\x88\x80\x80\x80", b"\xfc\x84\x80\x80\x80\x80", b"\xf7\xbf\xbf\xbf",
+        b"\xfb\xbf\xbf\xbf\xbf", b"\x80", b"\xbf", b"\x80\xbf", b"\xc0 ", b"\xe0 ", b"\xf0 ", b"\xf8 ", b"\xc0\xaf",
+        b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xed\xa0\x80",
+        b"\xed\xaf\xbf", b"\xed\xb0\x80", b"\xed\xbf\xbf", b"\xed\xa0\x80\xed\xb0\x80", b"\xfe", b"\xff",
+    )},
+    "7.1.1": (HI + NORMAL, Said(["hi"], ended=Ended(1000, ""))),
+    "7.1.2": (NORMAL * 2, Said(ended=Ended(1000, ""))),
+    "7.1.3": (NORMAL + wire_frame(PINGED), Said(ended=Ended(1000, ""))),
+    "7.1.4": (NORMAL + HI, Said(ended=Ended(1000, ""))),
+    "7.1.5": (wire_frame(FIRST, b"a") + NORMAL + wire_frame(LAST, b"b"), Said(ended=Ended(1000, ""))),
+    "7.1.6": (
+        wire_frame(ONE, b"B" * 262_144) + NORMAL + wire_frame(PINGED),
+        Said(["B" * 262_144], ended=Ended(1000, "")),
+    ),
+    "7.3.1": closing(b"", 1005),
+    "7.3.2": (wire_frame(CLOSED, b"\x03"), BAD),
+    "7.3.3": closing(b"\x03\xe8", 1000),
+    "7.3.4": closing(b"\x03\xe8Hello World!", 1000, "Hello World!"),
+    "7.3.5": closing(b"\x03\xe8" + b"*" * 123, 1000, "*" * 123),
+    "7.3.6": (wire_frame(CLOSED, b"\x03\xe8" + b"*" * 124), BAD),
+    "7.5.1": (wire_frame(CLOSED, b"\x03\xe8" + COSMOS + b"\xed\xa0\x80edited"), UTF8),
+    **{
+        f"7.7 {code}": closing(code.to_bytes(2, "big"), code)
+        for code in (*range(1000, 1004), *range(1007, 1015), 3000, 3999, 4000, 4999)
+    },
+    **{
+        f"7.9 {code}": (wire_frame(CLOSED, code.to_bytes(2, "big")), BAD)
+        for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535)
+    },
+    # What the suite does not send to clients: a mask, a length that is longer than it need be.
+    "masked": (encoded_frame(TEXT, b"a", b"1234"), BAD),
+    "long for short": (b"\x81\x7e\x00\x01a", BAD),
+    "longer for long": (b"\x81\x7f" + (65_535).to_bytes(8, "big"), BAD),
+    "negative": (b"\x81\x7f\xff" + b"\0" * 7, BAD),
+}  # fmt: skip
+
+
+def test_each_case_of_the_list_is_read_as_it_must_be() -> None:
+    """However its bytes come: 1.x.8, 2.6, 2.11, 5.4 and their like are the others, chopped."""
+    wrong = []
+    for name, (wire, said) in CASES.items():
+        ways = [[wire], one_by_one(wire) if len(wire) < 2000 else cut(wire, range(0, len(wire), 997))]
+        wrong += [name for chunks in ways if read(chunks) != said]
+    assert not wrong
+
+
+@pytest.mark.parametrize("size", [65_536, 4 * 1024 * 1024, 16 * 1024 * 1024])
+def test_large_messages_come_whole(size: int) -> None:
+    """Sections 9 and 10: up to 16 MB in one frame or in fragments, in chops; the bytes are those that were sent."""
+    data = random.Random(size).randbytes(1 << 16) * (size >> 16)
+    for wire in (wire_frame(0x82, data), fragments(data, max(1300, size // 64), 0x02)):
+        assert read(cut(wire, range(0, len(wire), 65_536))).messages == [data]
+
+
+# --- compressed -------------------------------------------------------------------------------------------------------
+
+
+def packed(texts: list[bytes], *, window: int = 15, forgets: bool = False, ends: bool = False) -> list[bytes]:
+    """Each text as a server packs it: with what came before, unless it `forgets`; `ends` ends each deflate stream."""
+    out: list[bytes] = []
+    made = zlib.compressobj(wbits=-window)
+    for text in texts:
+        if ends:
+            whole = zlib.compressobj(wbits=-window)
+            # RFC 7692, section 7.2.3.4: an octet of zeros stands behind a block that says that it is the last.
+            out.append(whole.compress(text) + whole.flush() + b"\x00")
+            continue
+        out.append((made.compress(text) + made.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\x00\x00\xff\xff"))
+        if forgets:
+            made = zlib.compressobj(wbits=-window)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("extension", "way"),
+    [
+        ("permessage-deflate", {}),
+        ("permessage-deflate; server_max_window_bits=9", {"window": 9}),
+        ("permessage-deflate; server_no_context_takeover", {"forgets": True}),
+        ("permessage-deflate; server_no_context_takeover", {"ends": True}),
+    ],
+)
+@given(
+    texts=st.lists(st.text(max_size=40) | st.just("abc" * 5000), max_size=5),
+    size=st.integers(1, 900),
+    places=st.lists(st.integers(0, 400)),
+)
+def test_compressed_messages_come_as_they_were(
+    extension: str, way: dict[str, int], texts: list[str], size: int, places: list[int]
+) -> None:
+    """Section 12: in one frame or in fragments, cut anywhere, with and without what came before; plain ones between."""
+    bodies = packed([text.encode() for text in texts], **way)  # type: ignore[arg-type]
+    wire = b"".join(HI + (fragments(body, size, 0x41) if body else wire_frame(0xC1)) for body in bodies)
+    expected: list[str] = [one for text in texts for one in ("hi", text)]
+    for chunks in (cut(wire, places), one_by_one(wire)):
+        assert read(chunks, extension=extension) == Said(list(expected))
+
+
+def test_a_bomb_is_refused_by_name() -> None:
+    """What is beyond the bound and packed to less than a hundredth; never with a memory that grows with it."""
+    (one,) = packed([b"\0" * 1_000_000])
+    bomb, larger = (b"\x00\x00\xff\xff".join([one] * count) for count in (4, 70))
+    made = WebSocketDecoder(1 << 20, skips=True)
+    made.opens({"sec-websocket-extensions": "permessage-deflate"})
+    with pytest.raises(BadMessage, match=r"^a decompression bomb: .* more than 100 times its size$") as caught:
+        made.feed(wire_frame(0xC1, bomb))
+    assert caught.value.code == 1009
+    made = WebSocketDecoder(1 << 20, skips=True)
+    made.opens({"sec-websocket-extensions": "permessage-deflate"})
+    with pytest.raises(BadMessage, match=r"^a decompression bomb: a message unpacks to more than 67108864 bytes$"):
+        made.feed(wire_frame(0x41, larger))
+
+
+def test_a_compressed_message_that_is_too_long_is_skipped() -> None:
+    """One that is no bomb is what is left of any other; what comes behind it is read with what it has left behind."""
+    drawn = random.Random(1)
+    texts = [json.dumps([drawn.random() for _ in range(3000)]).encode(), b"after"]
+    bodies = packed(texts)
+    wire = b"".join(wire_frame(0xC1, body) for body in bodies)
+    said = read(one_by_one(wire), most=1000, extension="permessage-deflate")
+    (left, after) = said.messages
+    assert isinstance(left, Oversize)
+    assert (left.size_bytes, left.head, after) == (len(texts[0]), texts[0][:65_536], "after")
+    assert read([wire], most=1000, skips=False, extension="permessage-deflate").code == 1009
+
+
+def test_damage_is_an_error_and_an_extension_must_be_agreed_upon() -> None:
+    """Bytes that are not packed as they say end it; a packed message where nothing was agreed upon too."""
+    assert read([wire_frame(0xC1, b"\xff\xff")], extension="permessage-deflate").code == 1002
+    assert read([wire_frame(0xC1, b"\x4a\x04\x00")]).code == 1002
+    for later in (
+        HI + wire_frame(0xC0, b"a"),
+        wire_frame(0x41, b"\x4a") + wire_frame(0xC0, b"\x04\x00"),
+        wire_frame(0xC9),
+    ):
+        assert read([later], extension="permessage-deflate").code == 1002
+
+
+def test_without_skipping_a_long_message_ends_the_stream() -> None:
+    """As in every framing; from its first fragment on that makes it too long."""
+    made = WebSocketDecoder(4)
+    assert made.feed(wire_frame(FIRST, b"abc")) == []
+    with pytest.raises(FrameTooLong, match=r"max_frame_bytes \(4\)"):
+        made.feed(wire_frame(NEXT, b"de"))
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300) | st.just(b"x" * 70_000), st.binary(min_size=4, max_size=4))
+def test_what_is_sent_is_masked(payload: bytes, mask: bytes) -> None:
+    """Section 5.3, by its own words: each octet with that of the mask at its place modulo 4."""
+    sent = encoded_frame(BINARY, payload, mask)
+    head = sent[: len(sent) - len(payload)]
+    assert head[-4:] == mask
+    assert head[1] & 0x80
+    assert bytes(octet ^ mask[at % 4] for at, octet in enumerate(sent[len(head) :])) == payload
+    plain = encoded_frame(BINARY, payload)
+    assert head[:-4] == bytes([plain[0], plain[1] | 0x80, *plain[2 : len(head) - 4]])
+
+
+def test_a_close_is_answered_with_its_code() -> None:
+    """One without a code with none."""
+    assert [close_payload(code) for code in (1000, 1005, 4999)] == [b"\x03\xe8", b"", b"\x13\x87"]
+    assert encoded_frame(CLOSE, b"\x03\xe8", b"\0\0\0\0") == b"\x88\x82\0\0\0\0\x03\xe8"
+    assert encoded_frame(PING, b"") == b"\x89\x00"
