@@ -88,8 +88,7 @@ def read(
         if kind is Kind.LOSS:
             losses.append(profile.marks.lost(frame))
         if numbers is not None and kind in _STORED:
-            if missing := numbers.missing(frame, begins=kind is Kind.SNAPSHOT):
-                losses.append(missing)
+            losses += numbers.missing(frame, begins=kind is Kind.SNAPSHOT)
         if kind is Kind.SNAPSHOT and frame.name is None:
             frame = frame._replace(name=kind.value)
         if profile.keep and kind is Kind.EVENT and not batch and not frame.is_comment and not profile.keeps(frame):

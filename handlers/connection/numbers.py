@@ -25,19 +25,22 @@ class Numbers:
         if after is not None and numbering.by is None and (number := _number(after)) is not None:
             self._last[None] = number
 
-    def missing(self, frame: Frame, *, begins: bool) -> int:
-        """Returns how many events are missing before that of `frame`; none where it `begins` its row, as a snapshot."""
+    def missing(self, frame: Frame, *, begins: bool) -> list[int]:
+        """Returns the hole before the event of `frame`: how many are missing, or nothing where none are.
+
+        None are where it `begins` its row, as a snapshot does.
+        """
         body = parse_json(frame.data)
         number = _number(at(body, self._numbering.path)[1])
         if number is None:
-            return 0
+            return []
         by = self._numbering.by
         row = None if by is None else str(at(body, by)[1])
         last = self._last.pop(row, None)
         self._last[row] = number
         if len(self._last) > MOST_ROWS:
             del self._last[next(iter(self._last))]
-        return 0 if begins or last is None or number <= last else number - last - 1
+        return [number - last - 1] if not begins and last is not None and number > last + 1 else []
 
 
 def _number(value: object) -> int | None:

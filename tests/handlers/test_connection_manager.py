@@ -15,6 +15,7 @@ import pytest
 
 from handlers import errors
 from handlers.connection.steps import Invocation
+from handlers.framing.decoders import FRAMINGS
 from handlers.run import stream_invocation
 from handlers.settings import Settings
 from local.costs import stage_costs
@@ -323,7 +324,7 @@ NUMBERS = "cycles, renew_after, wait_s and limit_s in the event must be whole nu
         (an_event("nobody:x"), "there is no stream 'nobody:x': no profile is named 'nobody'"),
         (an_event("broken"), "the profile 'broken' is not valid TOML"),
         (an_event("binary"), "the profile 'binary' is not valid TOML"),
-        (an_event("wrong"), "the profile 'wrong': framing must be one of sse, ndjson, json-seq, length, raw, websocket"),
+        (an_event("wrong"), f"the profile 'wrong': framing must be one of {', '.join(FRAMINGS)}"),
         (an_event("demo"), "the profile 'demo': address needs the variable UPSTREAM_TEST, which is not set"),
         (an_event("named"), "the stream id 'named' needs a name after a colon, as in 'named:orders'"),
     ],

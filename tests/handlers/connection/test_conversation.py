@@ -1,0 +1,289 @@
+"""What a connection says on its socket, when it counts as connected, and how it ends there."""
+
+import json
+from typing import Any
+
+import pytest
+
+from handlers.connection.conversation import EARLY_BYTES
+from handlers.connection.effects import (
+    CloseUpstream,
+    Effect,
+    MarkConnected,
+    Open,
+    Outcome,
+    RecordLoss,
+    Send,
+    Write,
+)
+from handlers.connection.inputs import Chunk, Claimed, Closed, Opened, Resumption, Woken
+from handlers.connection.lifetime import Phase
+from handlers.connection.manager import Manager
+from handlers.connection.steps import Invocation
+from handlers.framing.websocket import CLOSE, PING, PONG, TEXT, encoded_frame
+from handlers.profile.parse import parse
+from handlers.profile.secret_references import Reference
+from tests.handlers.connection.managers import DEADLINE_MS, MARGIN_MS, MINE
+
+SUBSCRIBED = {"op": "subscribed"}
+SUBSCRIBE = {
+    "send": {"op": "subscribe", "channel": "{name}", "since": "{cursor}", "key": "${secret:key}"},
+    "expect": {"$.op": "subscribed"},
+    "refuse": {"$.op": "error"},
+    "reason": "$.text",
+}
+SECRET = Reference("secret", "key")
+NOWHERE = Resumption(None)
+
+
+def talking(at: Resumption = NOWHERE, **more: Any) -> Manager:
+    """A manager whose upstream has switched to WebSocket at 30 ms; its first message is not answered."""
+    table = {
+        "address": "wss://feed.example/{name}", "framing": "websocket", "key": "$.n", "cursor": "$.n",
+        "subscribe": [SUBSCRIBE], **more,
+    }  # fmt: skip
+    profile = parse("feed", {name: value for name, value in table.items() if value is not None}, {})
+    invocation = Invocation("feed:EUR", "A", "mine", "r1", DEADLINE_MS, MARGIN_MS, 1_000, 5_000, 10_000)
+    manager = Manager(profile, invocation, secrets={SECRET: "s3cret"})
+    manager.start(0)
+    assert manager.handle(20, Claimed(MINE, at)) == [Open(at.cursor)]
+    return manager
+
+
+def connected(at: Resumption = NOWHERE, **more: Any) -> Manager:
+    """The same, once its first message is answered at 40 ms."""
+    manager = talking(at, **more)
+    manager.handle(30, Opened(101))
+    manager.handle(40, says(SUBSCRIBED))
+    assert manager.phase is Phase.CONNECTED
+    return manager
+
+
+def says(*messages: Any) -> Chunk:
+    """What the upstream sends: texts of JSON, or wire frames as they are."""
+    return Chunk(b"".join(one if isinstance(one, bytes) else framed(one) for one in messages))
+
+
+def framed(message: Any) -> bytes:
+    return encoded_frame(TEXT, json.dumps(message).encode())
+
+
+def closing(code: int, reason: str = "") -> bytes:
+    return encoded_frame(CLOSE, code.to_bytes(2, "big") + reason.encode())
+
+
+def sent(effects: list[Effect]) -> list[Any]:
+    """What is sent, by its opcode where it is no text."""
+    return [
+        json.loads(one.payload) if one.opcode == TEXT else (one.opcode, one.payload)
+        for one in effects
+        if isinstance(one, Send)
+    ]
+
+
+def stored(effects: list[Effect]) -> list[str]:
+    """The keys of what is written."""
+    return [event.key for effect in effects if isinstance(effect, Write) for event in effect.events]
+
+
+FIRST = {"op": "subscribe", "channel": "EUR", "key": "s3cret"}
+
+
+def test_it_is_connected_once_its_first_message_is_answered() -> None:
+    """Not when the socket is open; the answer is no event, and what came before it counts from then on."""
+    manager = talking()
+    assert sent(manager.handle(30, Opened(101))) == [FIRST]
+    assert manager.phase is Phase.OPENING
+    assert manager.handle(31, says({"n": 1})) == []
+    effects = manager.handle(40, says({"n": 2}, SUBSCRIBED, {"n": 3}))
+    assert isinstance(effects[0], MarkConnected)
+    assert (effects[0].progress.opened_ms, stored(effects), manager.phase) == (40, ["1", "2", "3"], Phase.CONNECTED)
+    assert stored(manager.handle(50, says(SUBSCRIBED, {"n": 4}))) == ["4"]
+
+
+def test_it_goes_on_behind_the_cursor() -> None:
+    """A whole number is sent as one; any other cursor as a text; and `resume` may add what it adds anywhere."""
+    for cursor, since, more in (
+        ("41", 41, {}),
+        ("a1", "a1", {}),
+        ("041", "041", {}),
+        ("41", 42, {"resume": {"add": 1}}),
+    ):
+        manager = talking(Resumption(cursor), **more)
+        assert sent(manager.handle(30, Opened(101))) == [FIRST | {"since": since}]
+        effects = manager.handle(40, says(SUBSCRIBED))
+        assert isinstance(effects[0], MarkConnected)
+        assert effects[0].progress.resumed
+
+
+def test_the_next_message_is_sent_once_the_first_is_answered() -> None:
+    """One without `expect` is answered by nothing; the profile's own ping begins after the last."""
+    second = {"send": "PLAIN {name}"}
+    third = {"send": ["x", "{cursor}", {"y": "{cursor|text}"}], "expect": "OK"}
+    manager = talking(
+        Resumption("7"), subscribe=[SUBSCRIBE, second, third], ping={"send": {"op": "ping"}, "every_s": 5}
+    )
+    assert sent(manager.handle(30, Opened(101))) == [FIRST | {"since": 7}]
+    effects = manager.handle(40, says(SUBSCRIBED))
+    assert [one.payload for one in effects if isinstance(one, Send)] == [b"PLAIN EUR", b'["x",7,{"y":"7"}]']
+    assert manager.phase is Phase.OPENING
+    assert isinstance(manager.handle(50, says(encoded_frame(TEXT, b"OK")))[0], MarkConnected)
+    assert manager.wake_at_ms == 5_050
+    assert sent(manager.handle(5_050, Woken())) == [{"op": "ping"}]
+    assert manager.wake_at_ms == 10_050
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_answer_that_does_not_come_is_a_drop(is_first: bool) -> None:
+    """After `within_s`, of the first message as of a ping, by name; the socket is closed with its last words."""
+    if is_first:
+        manager = talking(subscribe=[SUBSCRIBE | {"within_s": 3}])
+        manager.handle(30, Opened(101))
+        due_ms, what = 3_030, "subscribe[0]"
+    else:
+        manager = connected(ping={"send": {"op": "ping"}, "answer": {"$.op": "pong"}, "every_s": 1, "within_s": 3})
+        manager.handle(1_040, Woken())
+        assert manager.handle(1_100, says({"op": "pong"})) == []
+        manager.handle(2_040, Woken())
+        manager.handle(3_040, Woken())
+        manager.handle(4_040, Woken())
+        due_ms, what = 5_040, "ping"
+    assert manager.wake_at_ms == due_ms
+    effects = manager.handle(due_ms, Woken())
+    assert sent(effects) == [(CLOSE, b"\x03\xe8")]
+    assert CloseUpstream() in effects
+    assert manager.ending == Outcome("StreamDropped", "", f"the upstream did not answer {what} in time")
+    assert manager.progress.opened_ms == (None if is_first else 40)
+
+
+def test_a_refusal_says_why_and_no_secret() -> None:
+    """It may pass, as any refusal; what the upstream repeats of a secret is left out."""
+    manager = talking()
+    manager.handle(30, Opened(101))
+    effects = manager.handle(40, says({"op": "error", "text": "no such key: s3cret"}))
+    assert CloseUpstream() in effects
+    assert manager.ending.error == "StreamDropped"
+    assert manager.ending.message == "the upstream refused subscribe[0]: no such key: …: final if it goes on for 300 s"
+    assert manager.refusal is not None
+    assert "s3cret" not in repr(effects)
+
+
+def test_what_floods_before_the_answer_has_begun() -> None:
+    """More than is kept until then makes it connected, and the answer is waited for all the same."""
+    manager = talking()
+    manager.handle(30, Opened(101))
+    long = {"n": 1, "text": "x" * (EARLY_BYTES // 2)}
+    assert manager.handle(40, says(long)) == []
+    effects = manager.handle(50, says(long | {"n": 2}))
+    assert isinstance(effects[0], MarkConnected)
+    assert stored(effects) == ["1", "2"]
+    assert manager.wake_at_ms == 10_030
+
+
+def test_pings_are_answered_and_a_close_is_returned() -> None:
+    """With what they hold; before, while and after it is connected, and not once it has said its last words."""
+    manager = talking()
+    manager.handle(30, Opened(101))
+    ping = encoded_frame(PING, b"x")
+    assert sent(manager.handle(35, says(ping))) == [(PONG, b"x")]
+    manager.handle(40, says(SUBSCRIBED))
+    assert sent(manager.handle(45, says(ping, {"n": 1}, ping))) == [(PONG, b"x")] * 2
+    effects = manager.handle(50, says({"n": 2}, closing(1001, "going away")))
+    assert (sent(effects), stored(effects)) == ([(CLOSE, b"\x03\xe9")], ["2"])
+    assert manager.handle(55, says(ping, {"n": 3})) == []
+    assert manager.ending.message == "the upstream closed the socket with 1001: going away"
+
+
+@pytest.mark.parametrize(
+    ("code", "codes", "error", "is_final"),
+    [
+        *((code, {}, "StreamDropped", None) for code in (1000, 1001, 1002, 1011, 1012, 1014, 3008, 4000)),
+        *((code, {}, "StreamDropped", False) for code in (1003, 1007, 1008, 1009, 1010, 3000, 3003)),
+        (1013, {}, "StreamThrottled", None),
+        (4029, {"4029": "throttled"}, "StreamThrottled", None),
+        (4003, {"4003": "rejected"}, "StreamRejected", True),
+        (1008, {"1008": "retried"}, "StreamDropped", None),
+        (1000, {"1000": "ended"}, "", None),
+    ],
+)
+def test_the_close_code_decides(code: int, codes: dict[str, str], error: str, is_final: bool | None) -> None:
+    """By the RFC, or by the profile's table; a refusal by the RFC's words may pass."""
+    manager = connected(close_codes=codes)
+    manager.handle(50, says(closing(code)))
+    assert (manager.ending.error, manager.refusal is not None) == (error, is_final is not None)
+
+
+def test_a_close_may_say_that_the_cursor_is_too_old() -> None:
+    """Then the next connection asks for no place, as after a frame that says so."""
+    manager = connected(Resumption("7"), close_codes={"4010": "expired"})
+    manager.handle(50, says(closing(4010)))
+    assert manager.progress.forgot_ms == 50
+    assert manager.ending.error == "StreamDropped"
+
+
+@pytest.mark.parametrize(
+    ("wire", "code"), [(b"\x81\x81abcdx", 1002), (encoded_frame(TEXT, b"\xff"), 1007), (b"\x83\x00", 1002)]
+)
+def test_what_breaks_the_protocol_is_closed_with_its_code(wire: bytes, code: int) -> None:
+    """Before it is connected and after; the events before it are stored."""
+    manager = connected()
+    effects = manager.handle(50, says({"n": 1}, wire))
+    assert (sent(effects), stored(effects)) == ([(CLOSE, code.to_bytes(2, "big"))], ["1"])
+    early = talking()
+    early.handle(30, Opened(101))
+    assert sent(early.handle(40, says(wire))) == [(CLOSE, code.to_bytes(2, "big"))]
+    assert (early.ending.error, early.progress.opened_ms) == ("StreamDropped", None)
+
+
+def test_the_last_words_are_said_once() -> None:
+    """Where this side closes: the profile's own, then the close; none where the upstream is gone."""
+    manager = connected(leave={"send": {"op": "bye", "channel": "{name}"}})
+    effects = manager.handle(DEADLINE_MS - MARGIN_MS // 2, Woken())
+    effects += manager.handle(DEADLINE_MS - MARGIN_MS // 2 + 1, Woken())
+    said = [one for one in effects if isinstance(one, Send | CloseUpstream)]
+    assert (sent(effects), said[-1]) == ([{"op": "bye", "channel": "EUR"}, (CLOSE, b"\x03\xe8")], CloseUpstream())
+    gone = connected(leave={"send": "bye"})
+    assert sent(gone.handle(50, Closed("reset"))) == []
+
+
+def test_a_hole_in_the_numbers_is_a_loss_of_so_many() -> None:
+    """Behind the cursor too; a repetition or a restart is none, and a snapshot begins its row."""
+    manager = connected(Resumption("7"), sequence="$.n", snapshot={"json": {"$.type": "all"}})
+
+    def lost(*numbers: int, **more: Any) -> list[int | None]:
+        effects = manager.handle(100, says(*({"n": number, **more} for number in numbers)))
+        return [effect.count for effect in effects if isinstance(effect, RecordLoss)]
+
+    assert lost(8) == []
+    assert lost(9, 12) == [2]
+    assert lost(10, 11, 12, 13) == []
+    assert lost(1, 2, 5) == [2]
+    assert lost(99, type="all") == []
+    assert lost(100, 100, 102) == [1]
+    first = connected(Resumption("7"), sequence="$.n")
+    assert [one.count for one in first.handle(50, says({"n": 10})) if isinstance(one, RecordLoss)] == [2]
+
+
+def test_each_product_has_numbers_of_its_own() -> None:
+    """Where the profile says so; an event without a number, or with one that is none, makes no hole."""
+    manager = connected(sequence={"path": "$.seq", "by": "$.product"})
+    messages = [("a", 1), ("b", 7), ("a", 2), ("b", "9"), ("a", None), ("a", "x"), ("a", 4)]
+    effects = manager.handle(
+        50, says(*({"n": at, "product": one, "seq": seq} for at, (one, seq) in enumerate(messages)))
+    )
+    assert [one.count for one in effects if isinstance(one, RecordLoss)] == [1, 1]
+
+
+def test_a_snapshot_is_stored_under_its_name() -> None:
+    """So whoever reads the table can tell a state from a change."""
+    manager = connected(snapshot={"json": {"$.type": "all"}})
+    effects = manager.handle(50, says({"n": 1, "type": "all"}, {"n": 2}))
+    assert [event.name for one in effects if isinstance(one, Write) for event in one.events] == ["snapshot", None]
+
+
+def test_an_answer_that_is_no_switch_is_a_refusal() -> None:
+    """200 among them; nothing is sent, and nothing that follows is read."""
+    for status in (200, 204, 302, 404):
+        manager = talking()
+        effects = manager.handle(30, Opened(status))
+        assert (sent(effects)[:-1], manager.ending.error, manager.ending.http_status) == ([], "StreamDropped", status)

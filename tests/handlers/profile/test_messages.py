@@ -1,0 +1,167 @@
+"""What a profile says of a socket: what is refused by name, the handshake, and how a message is spelled."""
+
+from typing import Any
+
+import pytest
+
+from handlers.framing.events import parse_path
+from handlers.profile.behaviour import Profile
+from handlers.profile.checked_fields import BadProfile
+from handlers.profile.messages import Numbering
+from handlers.profile.parse import parse
+from handlers.profile.resume import BY_MESSAGE
+from handlers.profile.secret_references import Reference
+
+SUBSCRIBE = {"send": {"op": "subscribe", "since": "{cursor}"}, "expect": {"$.op": "subscribed"}}
+
+
+def profile(**fields: Any) -> Profile:
+    table = {"address": "wss://feed.example/{name}?v=1", "framing": "websocket", **fields}
+    return parse("feed", {name: value for name, value in table.items() if value is not None}, {})
+
+
+PATH = 'must be a JSON path such as "$.meta.id" or "$.items[0]"'
+ALONE = 'is for framing = "websocket": over HTTP nobody talks while the stream is read'
+CODE = "must be a close code from 1000 to 4999 with one of retried, throttled, rejected, ended, expired"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"framing": "sse"}, 'framing must be "websocket" where the address begins with ws:// or wss://'),
+        *(
+            ({"address": "https://a.example/", "framing": "ndjson", **more}, f"{next(iter(more))} {ALONE}")
+            for more in (
+                {"subscribe": [SUBSCRIBE]},
+                {"ping": {"every_s": 20}},
+                {"leave": {"send": "bye"}},
+                {"close_codes": {"4000": "retried"}},
+                {"snapshot": {"json": {"$.a": 1}}},
+            )
+        ),
+        (
+            {"method": "POST"},
+            'method must be "GET" where framing is "websocket": its handshake is a GET without a body',
+        ),
+        ({"resume": {"body": "/a"}}, "resume.body needs a body to stand in"),
+        (
+            {"headers": {"Sec-WebSocket-Key": "a"}},
+            "headers.Sec-WebSocket-Key is not the name of an HTTP header that may be set",
+        ),
+        ({"subscribe": []}, "subscribe must have from 1 to 100 messages"),
+        (
+            {"subscribe": ["a"]},
+            'subscribe[0] must be [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]',
+        ),
+        ({"subscribe": [{}]}, "subscribe[0].send is missing: a text, or a table that is sent as JSON"),
+        (
+            {"subscribe": {"send": 7}},
+            "subscribe.send must be a text, or a table or list that JSON can spell: no dates, no infinite numbers",
+        ),
+        (
+            {"subscribe": {"send": "a", "expcet": "b"}},
+            "subscribe.expcet is not a field of subscribe: send, expect, refuse, reason, within_s; did you mean "
+            "expect?",
+        ),
+        (
+            {"subscribe": {"send": "a", "refuse": "b"}},
+            "subscribe.refuse needs expect: without one nobody waits for an answer",
+        ),
+        (
+            {"subscribe": {"send": "a", "expect": "b", "reason": "$.a"}},
+            "subscribe.reason needs refuse, the marks of the message in which it stands",
+        ),
+        (
+            {"subscribe": {"send": {"token": "abc"}}},
+            "subscribe.send holds 'token' in plain text; put the secret into Secrets Manager and refer to it, "
+            "${secret:name}",
+        ),
+        (
+            {"subscribe": {"send": "${env:x}"}},
+            "subscribe.send holds ${...} that is not a reference to a secret; write ${secret:name}, "
+            "${secret:name:field} or ${ssm:name}",
+        ),
+        (
+            {"subscribe": {"send": "a", "expect": "b", "within_s": 0}},
+            "subscribe.within_s must be a number of seconds above 0 and at most 60",
+        ),
+        ({"ping": "ping"}, 'ping must be { send = { op = "ping" }, every_s = 20 }'),
+        (
+            {"ping": {"send": "a"}},
+            "ping.every_s must say how often it is sent: a number of seconds above 0 and at most 3600",
+        ),
+        ({"ping": {"every_s": 0}}, "ping.every_s must be a number of seconds above 0 and at most 3600"),
+        (
+            {"ping": {"every_s": 1, "answer": "b"}},
+            "ping.answer needs send: a ping of the protocol, without one, is answered by the protocol's pong",
+        ),
+        ({"leave": {}}, "leave.send is missing: a text, or a table that is sent as JSON"),
+        ({"close_codes": {"999": "retried"}}, f"close_codes.999 {CODE}"),
+        ({"close_codes": {"4000": "reject"}}, f"close_codes.4000 {CODE}; did you mean rejected?"),
+        ({"sequence": "seq"}, f'sequence {PATH}, or {{ path = "$.seq", by = "$.product" }}'),
+        ({"sequence": {"by": "$.a"}}, f"sequence.path {PATH}, where an event has its number"),
+        (
+            {"subscribe": [SUBSCRIBE], "cursor": "$.n", "resume": {"query": "a"}},
+            'resume.query cannot be where a message holds "{cursor}": that asks already',
+        ),
+        (
+            {"subscribe": [SUBSCRIBE]},
+            'resume needs cursor = "$...", the place to go on from, where framing is not "sse"',
+        ),
+    ],
+)
+def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], sentence: str) -> None:
+    """With what would be right."""
+    with pytest.raises(BadProfile) as caught:
+        profile(**fields)
+    assert f"the profile 'feed': {sentence}" in caught.value.problems
+
+
+def test_the_handshake_is_a_request() -> None:
+    """As RFC 6455 says, but for the key, which belongs to one connection; headers and secrets as in any other."""
+    said = profile(headers={"Authorization": "Bearer ${secret:key}"}, compression=True)
+    request = said.request("feed:EUR/USD", None, {Reference("secret", "key"): "s3cret"})
+    assert (request.method, request.address, request.upgrades) == ("GET", "https://feed.example/EUR%2FUSD?v=1", True)
+    assert request.headers == {
+        "user-agent": b"streamkeeper",
+        "upgrade": b"websocket",
+        "connection": b"Upgrade",
+        "sec-websocket-version": b"13",
+        "sec-websocket-extensions": b"permessage-deflate",
+        "authorization": b"Bearer s3cret",
+    }
+    assert not profile(address="ws://a.example/", compression=None).request("feed", None).address.startswith("https")
+
+
+def test_the_cursor_may_stand_in_the_address_or_a_message() -> None:
+    """`resume` names a place of the handshake; where a message holds the cursor, that is the place."""
+    by_query = profile(cursor="$.n", resume={"query": "cursor"})
+    assert by_query.request("feed:a", "7").address == "https://feed.example/a?v=1&cursor=7"
+    by_message = profile(cursor="$.n", subscribe=[SUBSCRIBE])
+    assert by_message.resume == BY_MESSAGE
+    assert by_message.asks("7")
+    assert by_message.request("feed:a", "7").address == "https://feed.example/a?v=1"
+    assert profile(cursor="$.n").resume is None
+
+
+def test_a_value_is_filled_in_once() -> None:
+    """What a secret, a stream's name or a cursor spells stands there as it is, whatever it looks like."""
+    said = profile(
+        cursor="$.n", subscribe=[{"send": {"a": "${secret:key}|{name}|{cursor|text}", "b": [1, True, None]}}]
+    )
+    spelled = said.message(
+        said.subscribe[0].send, "feed:${secret:key}{cursor}", "{name}", {Reference("secret", "key"): "{name}"}
+    )
+    assert spelled == b'{"a":"{name}|${secret:key}{cursor}|{name}","b":[1,true,null]}'
+    assert said.message("GO {cursor}|{name}", "feed:x", None, {}) == b"GO |x"
+    assert [one.kept_in for one in said.secrets] == ["secret"]
+    assert said.address_for("feed:x")
+
+
+def test_numbers_may_be_counted_by_product() -> None:
+    """A path alone has one row."""
+    path, by = parse_path("$.seq"), parse_path("$.product")
+    assert path is not None
+    assert profile(sequence="$.seq").sequence == Numbering(path)
+    assert profile(sequence={"path": "$.seq", "by": "$.product"}).sequence == Numbering(path, by)
+    assert parse("feed", {"address": "https://a.example/", "framing": "ndjson", "sequence": "$.seq"}, {}).sequence
