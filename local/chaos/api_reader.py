@@ -20,6 +20,7 @@ from handlers.connection.manager import LEASE_TTL_READS
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
+from local.chaos.figure_rules import wrong_shares
 from local.chaos.invariants import end_word, over_as
 from local.chaos.losses import ledger, ledger_rows
 from local.chaos.schedule import REFUSALS, SLOW_MS, requests
@@ -137,6 +138,7 @@ class ApiReader:
             *self._wrong_counts(said, known),
             *self._wrong_word(said["status"]),
             *self._wrong_gaps(said["coverage"]),
+            *self._wrong_figures(said["coverage"]),
         )
         for text in wrong:
             world.blame("wrong-status", text)
@@ -173,6 +175,12 @@ class ApiReader:
         shown = sorted((gap["from_at"], gap["to_at"], gap["state"]) for gap in ended)
         if shown != expected:
             yield f"the gaps {shown} are shown, and there are {expected}"
+
+    def _wrong_figures(self, coverage: dict[str, Any] | None) -> Iterator[str]:
+        """Figures that are not what was true; nothing where the stream may have been started again."""
+        if coverage is not None and coverage["reaches_start"] and len(requests(self._world.schedule)) == 1:
+            span = typed_values.instant_ms(coverage["since"]) or 0, typed_values.instant_ms(coverage["to_at"]) or 0
+            yield from wrong_shares(self._world, coverage, span, self._dead_after_ms)
 
     def _records_with_ends(self) -> Iterator[Record]:
         """The ledger's records; one without an end ended when it was seen last where its function has another since."""

@@ -141,7 +141,7 @@ def _stayed(world: World, records: list[Record], link: Link, gap: Gap) -> bool:
     assert link.opened_ms is not None
     if link.opened_ms < gap.from_ms:
         return False
-    end_ms = min(_end_ms(world, records, link), gap.to_ms)
+    end_ms = min(last_good_ms(world, records, link), gap.to_ms)
     return end_ms - link.opened_ms > _takes_ms(world, records, link, gap.from_ms)
 
 
@@ -152,7 +152,8 @@ def _is_catching_up(world: World, records: list[Record], fence: int = 0) -> bool
     """
     newest = [link for link in world.upstream.links if link.opened_ms is not None][-1:] if fence else []
     return any(
-        min(_end_ms(world, records, link), link.last_byte_ms) - (link.opened_ms or 0) <= _takes_ms(world, records, link)
+        min(last_good_ms(world, records, link), link.last_byte_ms) - (link.opened_ms or 0)
+        <= _takes_ms(world, records, link)
         for link in [*newest, *world.upstream.open_links]
         if link.asks and fence in (0, link.fence)
     )
@@ -183,14 +184,17 @@ def _cursor_ms(world: World, records: list[Record], link: Link) -> int:
     late_ms = 0 if has_end else _asked_before_ms(world)
     asked_ms = min(newest.opened_ms, _cursor_ms(world, records, newest) - late_ms)
     # What came in a silence before that one's end is sent as well: its peer may have been dead.
-    end_ms = min(link.opened_ms, _end_ms(world, records, newest), newest.last_byte_ms)
+    end_ms = min(link.opened_ms, last_good_ms(world, records, newest), newest.last_byte_ms)
     return min(end_ms, asked_ms + SPEED * (end_ms - newest.opened_ms))
 
 
 def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> list[tuple[int, int]]:
     """The intervals in which no connection was known to be good."""
     return uncovered(
-        world, from_ms, to_ms, span=lambda link, opened_ms: (_heard_ms(world, opened_ms), _end_ms(world, records, link))
+        world,
+        from_ms,
+        to_ms,
+        span=lambda link, opened_ms: (_heard_ms(world, opened_ms), last_good_ms(world, records, link)),
     )
 
 
@@ -208,7 +212,7 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
     for link in world.upstream.links:
         if link.opened_ms is None or not link.asks or link.opened_ms > to_ms:
             continue
-        end_ms = _end_ms(world, records, link)
+        end_ms = last_good_ms(world, records, link)
         behind_ms = max(0, link.opened_ms - _cursor_ms(world, records, link))
         is_short = end_ms - link.opened_ms <= behind_ms + ASKED_BEFORE_MS
         if end_ms >= from_ms and (is_short or (from_ms <= link.opened_ms and end_ms <= to_ms)):
@@ -216,7 +220,7 @@ def _broke_off(world: World, records: list[Record], from_ms: int, to_ms: int) ->
     return False
 
 
-def _end_ms(world: World, records: list[Record], link: Link) -> int:
+def last_good_ms(world: World, records: list[Record], link: Link) -> int:
     """Until when a connection was good, as far as anybody can know.
 
     It is the record's word where it was killed or could not write its end, and where it broke: then it is good until it

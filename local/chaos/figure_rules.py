@@ -1,0 +1,51 @@
+"""Compares the figures of a status with what was true in the world: for how long it was connected, and is complete.
+
+Each gap that is shown has been compared with the world (`gap_rules.py`, `losses.py`): what is not complete is the time
+in those that are open or lost. A connection was good until its socket closed or its function died, and may be told so
+only until somebody could know that last. Each of its ends is by one function's clock, and one that was killed counts as
+open until it counts as dead. Invariant: the bounds follow from the links alone, but for until when one without an end
+was known good.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from handlers.api.figures import length_ms
+from handlers.connection.ledger import LOST, OPEN, Interval
+from handlers.store.typed_values import instant_ms
+from local.chaos.gap_rules import last_good_ms
+from local.chaos.losses import ledger
+from local.chaos.world import World
+from local.simulation.chaotic_upstream import LATE_MS
+from local.simulation.links import Link
+
+
+def wrong_shares(world: World, coverage: dict[str, Any], span: Interval, dead_after_ms: int) -> Iterator[str]:
+    """What is wrong with the share of `span` that a status shows as connected."""
+    records, (since_ms, to_ms) = ledger(world), span
+    links = [link for link in world.upstream.links if link.opened_ms is not None]
+    ended = {record.fence for record in records if record.closed_ms is not None}
+
+    def until_ms(link: Link) -> int:
+        # Until its function counts as dead nobody knows that one was killed.
+        over_ms = link.over_ms or to_ms
+        return over_ms if link.fence in ended else over_ms + dead_after_ms
+
+    least = [(link.opened_ms or 0, min(last_good_ms(world, records, link), to_ms)) for link in links]
+    most = [(max(link.opened_ms or 0, since_ms), min(until_ms(link), to_ms)) for link in links]
+    slack_ms = len(links) * (2 * world.schedule.skew_ms + LATE_MS)
+    shown_ms = round(coverage["connected_percent"] * max(1, to_ms - since_ms) / 100)
+    if not length_ms(least) - slack_ms <= shown_ms <= length_ms(most) + slack_ms:
+        truth = f"{length_ms(least)} to {length_ms(most)} were"
+        yield f"{shown_ms} ms of {to_ms - since_ms} are shown as connected, and {truth}"
+    lacking = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in (OPEN, LOST)]
+    shown_ms = round(coverage["complete_percent"] * max(1, to_ms - since_ms) / 100)
+    if abs(shown_ms - (to_ms - since_ms - length_ms(lacking))) > 1 or coverage["missing"]["intervals"] != len(lacking):
+        yield f"{shown_ms} ms of {to_ms - since_ms} are shown as complete, and {length_ms(lacking)} are in gaps"
+
+
+def _span(gap: dict[str, Any], span: Interval) -> Interval:
+    """From when to when it counts: for a millisecond at least, and within the time that is shown."""
+    from_ms, to_ms = (instant_ms(gap[name]) for name in ("from_at", "to_at"))
+    from_ms = max(from_ms or 0, span[0])
+    return from_ms, max(from_ms + 1, span[1] if to_ms is None else min(to_ms, span[1]))
