@@ -228,7 +228,7 @@ def _gaps(stream_id: str, profile: str, request: PageRequest) -> Answer:
     connections = Connections(records, _now_ms(), DEAD_AFTER_MS)
     written = store.gaps(stream_id, gaps.sort_key(request.after), request.limit + 1)
     word = status_words.status(connections)
-    return said(200, gaps.gap_page(stream_id, word, connections, written, request))
+    return said(200, gaps.gap_page(stream_id, word, connections, written, records.repairs, request))
 
 
 def _delete(stream_id: str, profile: str) -> Answer:

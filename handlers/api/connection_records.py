@@ -23,6 +23,7 @@ from handlers.connection.effects import Progress
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED, Gap
+from handlers.connection.repairs import Repair
 
 # Nobody knows yet how the connection ended, or whether it did.
 UNHEARD = "unheard"
@@ -60,7 +61,8 @@ class Connection(Progress):
 class Records:
     """What the control table says of a stream; `connections` and `losses` are the newest, in any order.
 
-    A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `is_all` is
+    A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `repairs`
+    are those of the newest gaps that are written down, each beside its gap. `is_all` is
     whether there is no older connection than these; those from before `kept_since_ms` may have expired. `damage` names
     the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none. `epoch`
     is the newest of its keys, `logged_ms` when its log was appended last, 0 where it has none or that was not read.
@@ -78,6 +80,7 @@ class Records:
     group: str = ""
     epoch: Epoch = NO_EPOCH
     logged_ms: int = 0
+    repairs: Sequence[tuple[Gap, Repair]] = ()
 
 
 class Connections:

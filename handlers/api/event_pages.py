@@ -128,6 +128,7 @@ def _head(event: StoredEvent) -> dict[str, Any]:
         "name": event.name,
         "key": event.key,
         **({} if event.conflict_of is None else {"conflict_of": event.conflict_of}),
+        **({"repaired": True} if event.is_repaired else {}),
     }
 
 

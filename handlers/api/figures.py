@@ -20,8 +20,10 @@ from typing import Any
 
 from handlers.api.answers import at
 from handlers.api.connection_records import OVER, Connection, Connections, Records
-from handlers.connection import ledger
+from handlers.connection import ledger, repaired
 from handlers.connection.ledger import LOST, OPEN, UNRECORDED, Gap, Interval, Record, gaps
+from handlers.connection.repaired import LACKING
+from handlers.connection.repairs import Repair
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,14 @@ class Coverage:
     def missing(self) -> list[Gap]:
         """The gaps in which events may be missing, or are."""
         every = self.gaps if self.away is None else (*self.gaps, self.away)
-        return [gap for gap in every if gap.state in (OPEN, LOST)]
+        return [gap for gap in every if gap.state in LACKING]
 
     def as_json(self) -> dict[str, Any]:
         """The figures and the gaps."""
         whole_ms = self.to_ms - self.since_ms
         # What an upstream announced may have no length, or lie in a gap, or before the first answer.
-        within = ((max(gap.from_ms, self.since_ms), min(gap.to_ms, self.to_ms)) for gap in self.missing)
+        open_parts = map(repaired.lacking, self.missing)
+        within = ((max(from_ms, self.since_ms), min(to_ms, self.to_ms)) for from_ms, to_ms in open_parts)
         lacking = [(from_ms, max(from_ms + 1, to_ms)) for from_ms, to_ms in within]
         away = [] if self.away is None else [shown_gap(self.away, goes_on=not self.is_over)]
         return {
@@ -94,7 +97,7 @@ def coverage(status: str, connections: Connections, records: Records) -> Coverag
         since_ms,
         max(ends if away is None else [*ends, away.to_ms]),
         tuple(spans),
-        tuple(sorted([*missed, *losses], key=lambda gap: gap.from_ms)),
+        tuple(sorted(repaired.applied([*missed, *losses], records.repairs), key=lambda gap: gap.from_ms)),
         away,
         connected_since_ms(spans) if connections.open else None,
         reaches_start(connections, records),
@@ -199,6 +202,19 @@ def shown_gap(gap: Gap, *, goes_on: bool = False) -> dict[str, Any]:
         "cause": gap.cause,
         "state": gap.state,
         "events": lost_events([gap]),
+        **({} if gap.repair is None else {"repair": shown_repair(gap.repair)}),
+    }
+
+
+def shown_repair(repair: Repair) -> dict[str, Any]:
+    """What came of the repair of a gap as JSON takes it; `next_at` is null where nobody tries again by himself."""
+    instants = ("first_ms", "last_ms", "open_from_ms", "open_to_ms")
+    return {
+        "stored": repair.stored,
+        "tries": repair.tries,
+        **{f"{name[:-3]}_at": at(getattr(repair, name)) for name in instants},
+        "next_at": at(repair.next_ms or None),
+        "reason": repair.reason or None,
     }
 
 
@@ -206,9 +222,9 @@ def lost_events(gaps: Iterable[Gap]) -> int | None:
     """How many events are missing in the gaps, where all of them say so: 0 in none, None where nobody can know."""
     total = 0
     for gap in gaps:
-        if gap.state not in (OPEN, LOST):
+        if gap.state not in LACKING:
             continue
-        if gap.state == OPEN or gap.events is None:
+        if gap.state != LOST or gap.events is None:
             return None
         total += gap.events
     return total

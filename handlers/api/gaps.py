@@ -18,6 +18,8 @@ from handlers.api.figures import known_gaps, shown_gap
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
 from handlers.connection.ledger import UNRECORDED, Gap
+from handlers.connection.repaired import applied
+from handlers.connection.repairs import Repair
 from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000
@@ -53,12 +55,13 @@ def sort_key(position: str) -> str:
 
 def gap_page(
     stream_id: str, status: str, connections: Connections, written: Sequence[tuple[str, Gap]],
-    request: PageRequest,
+    newest: Sequence[tuple[Gap, Repair]], request: PageRequest,
 ) -> dict[str, Any]:  # fmt: skip
     """The answer: {"stream", "gaps", "next"}; `next` is None where nothing more was there.
 
     `written` are those that are written down behind the position, by their sort keys, one more than the limit where
-    there are so many. A page has fewer than the limit where some are of another time.
+    there are so many. `newest` are the repairs of the newest gaps, which may cover others. A page has fewer than the
+    limit where some are of another time.
     """
     missed, away, shown_records = known_gaps(status, connections)
     after, rows = sort_key(request.after), dict(written)
@@ -67,7 +70,10 @@ def gap_page(
     losses = {key: gap for key, gap in rows.items() if gap.number}
     rows |= zip(losses, ledger.corrected(losses.values(), shown_records), strict=True)
     rows |= {key: gap for gap in missed if after < (key := gap_key(gap)) <= last}
+    repairs = {gap_key(gap): (gap, repair) for gap, repair in newest}
+    repairs |= {key: (gap, gap.repair) for key, gap in written if gap.repair is not None}
     keys = sorted(rows)
+    rows = dict(zip(keys, applied([rows[key] for key in keys], list(repairs.values())), strict=True))
     shown = [
         shown_gap(gap) | {"position": _position(key)}
         for key in keys[: request.limit]

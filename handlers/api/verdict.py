@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handlers.api.figures import Coverage, length_ms, lost_events
-from handlers.connection.ledger import LOST, OPEN, Gap
+from handlers.connection.ledger import LOST, OPEN, REPAIRED, Gap
+from handlers.connection.repairs import FAILED, PARTLY
 
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # What the upstream did not say of a loss: a version of the function dropped what it had read.
@@ -75,6 +76,7 @@ def _length(for_ms: int | None) -> str:
 def _losses(coverage: Coverage) -> str:
     """What was lost, and what is not proved; the gap that goes on is the first sentence's."""
     lost = [gap for gap in coverage.gaps if gap.state == LOST]
+    failed = [gap for gap in coverage.gaps if gap.state in (PARTLY, FAILED)]
     unproved = [gap for gap in coverage.gaps if gap.state == OPEN]
     # Once nobody asks any more, nobody comes who may close the last one.
     if coverage.away is not None and coverage.is_over:
@@ -83,14 +85,25 @@ def _losses(coverage: Coverage) -> str:
     if unproved:
         verb, yet = "is" if len(unproved) == 1 else "are", "" if coverage.is_over else " yet"
         said.append(f"{_gaps(unproved)} {verb} not proved complete{yet}.")
+    if failed:
+        is_over = all(gap.repair is None or not gap.repair.next_ms for gap in failed)
+        said.append(f"{_gaps(failed)} could not be repaired{'' if is_over else ' yet'}.")
     if said:
         return " ".join(said)
     where = "" if coverage.away is None else " before that"
     if not coverage.reaches_start:
         where += f" in the last {spelled(coverage.to_ms - coverage.since_ms)}"
-    count = len(coverage.gaps)
-    later = f": {counted(count, 'gap')}, {'all ' if count > 1 else ''}delivered later" if count else ""
-    return f"Nothing lost{where}{later}."
+    return f"Nothing lost{where}{_later(coverage.gaps)}."
+
+
+def _later(gaps: Sequence[Gap]) -> str:
+    """How the gaps were closed: that all were delivered later, or how many of them were repaired."""
+    count, repaired = len(gaps), sum(gap.state == REPAIRED for gap in gaps)
+    if not count:
+        return ""
+    if 0 < repaired < count:
+        return f": {counted(count, 'gap')}, {count - repaired} delivered later, {repaired} repaired"
+    return f": {counted(count, 'gap')}, {'all ' if count > 1 else ''}{'repaired' if repaired else 'delivered later'}"
 
 
 def _lost(gaps: Sequence[Gap]) -> str:

@@ -29,7 +29,7 @@ def judge(profile: Profile, opened: Opened, meaning: Meaning) -> Outcome | None:
     status = opened.status
     if meaning == "ended":
         return Outcome("", "ended", f"the upstream answered {status}: the stream has ended")
-    wait_s = _retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
+    wait_s = retry_after_s(opened.headers.get("retry-after", ""), opened.headers.get("date", ""))
     if meaning == "success":
         if profile.is_socket:
             return None  # the head of a handshake is the reader's to check
@@ -80,7 +80,7 @@ def is_confirmed(profile: Profile, opened: Opened, cursor: str) -> bool:
     return confirmed is None or confirmed == resume.spelled(cursor)
 
 
-def _retry_after_s(value: str, date: str) -> float | None:
+def retry_after_s(value: str, date: str) -> float | None:
     """Returns RFC 9110's delay (section 10.2.3), at most a day; None where there is none.
 
     An instant in place of seconds is by the upstream's clock, and so is its answer's Date: ours plays no part.

@@ -41,7 +41,10 @@ by records is proved by the later ones of the same connections.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from handlers.connection import repairs
+from handlers.connection.repairs import Repair
 
 # No end was written down: the function was killed, or the table took no record any more.
 UNRECORDED = "unrecorded"
@@ -50,8 +53,9 @@ CURSOR_UNKNOWN = "cursor_unknown"
 # What an upstream that goes on from a cursor keeps at least, whoever vouches for it.
 KEPT_MS = 5_000
 # What is known of the events that came in a gap: all came later; not proved yet; some are known to be missing. REPAIRED
-# is for one that was fetched afterwards.
-DELIVERED, OPEN, LOST, REPAIRED = "delivered", "open", "lost", "repaired"
+# is for one that was fetched afterwards (`repaired.py`).
+DELIVERED, OPEN, LOST = "delivered", "open", "lost"
+REPAIRED = repairs.REPAIRED
 _FOR_EVER = 1 << 62
 # An upstream that has ended the stream has sent all of it.
 _WHOLE = "ended"
@@ -139,11 +143,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended, `state` one of four.
+    """[from_ms, to_ms); connection `fence` ended it, `cause` is how the one before ended, `state` how it stands.
 
     `number` is None where it lies between connections, and 0 where it ended with the answer that what came in it cannot
     be asked for; losses that the upstream announced on that connection count from 1. `events` is how many were lost, as
-    the upstream said; None where it did not.
+    the upstream said; None where it did not. `repair` is what was done to repair it.
     """
 
     fence: int
@@ -153,6 +157,7 @@ class Gap:
     state: str
     number: int | None = None
     events: int | None = None
+    repair: Repair | None = field(default=None, compare=False)
 
 
 def records(record: Record, opened_ms: int | None, forgot_ms: int | None) -> list[Record]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from handlers.framing.splitting import Split
     from handlers.profile.deliver_field import Target
     from handlers.profile.messages import CloseMeaning, Exchange, Numbering
+    from handlers.profile.repair_field import Repair
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
@@ -113,6 +114,7 @@ class Profile:
     leave: "Exchange | None" = None
     close_codes: "tuple[tuple[int, CloseMeaning], ...]" = ()
     sequence: "Numbering | None" = None
+    repair: "Repair | None" = None
 
     @property
     def connect_timeout_ms(self) -> int:

@@ -146,6 +146,10 @@ class Fields:
         """The value of the field as it stands, None where it is absent."""
         return self._pop(field, None)
 
+    def has(self, field: str) -> bool:
+        """Whether the field is there and nobody has taken it."""
+        return field in self._table
+
     def inside(self, field: str, value: Mapping[str, Any]) -> "Fields":
         """The fields of a table that is the value of a field."""
         within = ".".join(part for part in (self._within, field) if part)

@@ -90,6 +90,11 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         **said,
     )
     sections.query(fields, profile.address)
+    if "repair" in table:
+        # Few profiles say how gaps are repaired, and what is imported lengthens each cold start.
+        from handlers.profile import repair_field
+
+        profile = dataclasses.replace(profile, repair=repair_field.repair(fields, profile.key, split, variables))
     _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
@@ -194,5 +199,9 @@ def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], ha
         if profile.split.shares(profile.key):
             example = f"{profile.split.path.text}[*].id"
             fields.wrong("key", f'must hold a path into the element, such as "{example}": else all have one key')
+    if profile.repair is not None and profile.order == "none":
+        fields.wrong("repair", 'needs the order in which events came, to find those at the edges of a gap: not "none"')
+    if profile.repair is not None and profile.on_conflict != "first":
+        fields.wrong("repair", f'can be only with on_conflict = "first": "{profile.on_conflict}" compares bodies')
     if not has_ids and any(mark.event is not None or mark.comment is not None for mark in marked):
         fields.wrong("framing", 'must be "sse" where a mark names an event or a comment')

@@ -167,6 +167,11 @@ class Appender:
         """The number of the next segment as far as it knows; 0 before it has read the end."""
         return self._next
 
+    @property
+    def knows_all(self) -> bool:
+        """Whether no key of the window was left out, for there were too many."""
+        return not self._known.is_full
+
     def opens(self, now_ms: int) -> Request:
         """Begins with where the log ends; `answered` returns None once that and the cursor are known."""
         self._now_ms, self._reads_on = now_ms, True

@@ -42,6 +42,7 @@ class Store:
 
     `sleep` waits for a number of seconds: the back-off of a throttled write. Records of connections and gaps expire
     after `ledger_keep_days`, 0 for never; those of connections say what `memory_mb` returns, None for nothing.
+    `start_repair` lets the function that repairs gaps begin with a stream, and raises nothing.
     """
 
     def __init__(
@@ -56,10 +57,13 @@ class Store:
         s3: Callable[[], Any] = lambda: None,  # where there is no bucket it is never called
         ledger_keep_days: int = 0,
         memory_mb: Callable[[], int] | None = None,
+        start_repair: Callable[[str], None] = lambda _stream_id: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._start_repair = start_repair
         self.memory_mb = memory_mb
         self._dynamodb = dynamodb
+        self._control_table = control_table
         self._table = Table(dynamodb, control_table)
         self.ledger = LedgerRecords(dynamodb, control_table, ledger_keep_days)
         self._events_table = events_table
@@ -237,6 +241,14 @@ class Store:
         if before != NO_EPOCH:
             condition, values[":before"] = "#epoch = :before", control_record.epoch(before)
         return self._change(stream_id, "SET #epoch = :epoch", condition, values).record.epoch
+
+    def request_repair(self, stream_id: str, now_ms: int, after_ms: int) -> None:
+        """Requests that the gaps of a stream be repaired, of which one is about to be written."""
+        # Few profiles say how, and what is imported lengthens each cold start.
+        from handlers.repair.work import RepairWork
+
+        RepairWork(self._dynamodb, self._control_table).request(stream_id, now_ms, now_ms + after_ms)
+        self._start_repair(stream_id)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,8 @@ class StoragePolicy:
 
 
 DEFAULT_POLICY = StoragePolicy()
+# The fencing token of what came by the repair of a gap: those of connections count from 1.
+REPAIRED_FENCE = 0
 # Returns the bytes of an object by its key; None where they cannot be read.
 Fetch = Callable[[str], bytes | None]
 
@@ -75,6 +77,11 @@ class StoredEvent:
     dead_letter: str | None = None
     object: str | None = None
     conflict_of: str | None = None
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether it came by the repair of a gap, and not on a connection."""
+        return self.fence == REPAIRED_FENCE
 
 
 class Entry(NamedTuple):

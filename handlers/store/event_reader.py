@@ -97,6 +97,30 @@ class EventReader:
         # What a position begins with, and sorts before it.
         return f"{number:015d}"
 
+    def entries_before(self, stream_id: str, partitions: int, now_ms: int, before_ms: int) -> Iterator[Entry]:
+        """The places of the events that came before this instant, the newest first; not of a stream without an order.
+
+        Raises StoreUnavailable. Of a log some that came later may be among them.
+        """
+        if partitions == LOG:
+            from handlers.store.segment_reader import SegmentReader
+
+            return SegmentReader(*self._places).entries_before(stream_id, now_ms, before_ms)
+        return self._newest_before(partition_keys(stream_id, partitions), now_ms, f"{before_ms:015d}")
+
+    def _newest_before(self, keys: Sequence[str], now_ms: int, bound: str) -> Iterator[Entry]:
+        condition = "PK = :partition AND #position < :bound"
+        more = {"IndexName": INDEX, "ExpressionAttributeNames": {"#position": "position"}, "ScanIndexForward": False}
+        while True:
+            answers = [
+                self._table.query(condition, {":partition": key, ":bound": bound}, **more, Limit=BATCH) for key in keys
+            ]
+            found = sorted((item for one in answers for item in one["Items"]), key=_position, reverse=True)
+            if not found:
+                return
+            yield from self._batch(found[:BATCH], now_ms, None)
+            bound = _position(found[:BATCH][-1])
+
     def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
         keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in wanted]
         read = self._table.items(keys, consistent=True)
@@ -142,6 +166,11 @@ class EventReader:
             if not response.get("LastEvaluatedKey"):
                 return
             after = response["LastEvaluatedKey"]["SK"]["S"]
+
+
+def _position(item: Item) -> str:
+    position: str = item["position"]["S"]
+    return position
 
 
 def position_of(key: str) -> str:

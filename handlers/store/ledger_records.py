@@ -6,12 +6,14 @@ and may land late; each is made so that this changes nothing. Invariant: a recor
 with the same end, and no record by an earlier one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from handlers.connection import ledger
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.ledger import LOST, Gap, Record, gaps
+from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, gaps
+from handlers.connection.repairs import Repair
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
 from handlers.store.typed_values import Item, count, key, number, read_as
@@ -68,19 +70,31 @@ def gap_key(interval: Gap) -> str:
 def recorded_gap(item: Item) -> Gap:
     """The gap of an item, whichever kind it is."""
     _, fence, *number = item["SK"]["S"].split("#")
-    return read_as(Gap, item, fence=int(fence), number=int(number[0]) if number else None)
+    return read_as(Gap, item, fence=int(fence), number=int(number[0]) if number else None, repair=repair_of(item))
+
+
+def repair_of(item: Item) -> Repair | None:
+    """What the gap's record says of its repair; None where nobody has begun with it."""
+    written: Item | None = item.get("repair", {}).get("M")
+    return None if written is None else read_as(Repair, written, stamp=count(item, "repair_stamp") or 0)
+
+
+def repair_value(repair: Repair) -> Item:
+    """The same as an attribute, without what says nothing; its stamp is another attribute."""
+    said = {one.name: getattr(repair, one.name) for one in fields(Repair) if one.name != "stamp"}
+    plain = {name: value for name, value in said.items() if value not in (None, "", False)}
+    return {
+        "M": {
+            name: {"BOOL": value} if value is True else {"S": value} if isinstance(value, str) else number(value)
+            for name, value in plain.items()
+        }
+    }
 
 
 def loss_item(stream_id: str, announced: RecordLoss) -> Item:
     """The item of a gap that the upstream announced."""
     span = announced.from_ms, announced.to_ms
     return gap_item(stream_id, Gap(announced.fence, *span, announced.cause, LOST, announced.number, announced.count))
-
-
-def announced_gap(item: Item) -> Gap | None:
-    """The gap that the upstream announced; None where the item is of one that follows from the connections."""
-    gap = recorded_gap(item)
-    return gap if gap.number else None
 
 
 def live_value(item: Item) -> Item:
@@ -153,12 +167,21 @@ class LedgerRecords:
         place = key(stream_id, connection_key(count(record, "fence") or 0))
         return self._table.holds(place, setting(tuple(record)), condition, values | closed)
 
-    def record_gaps(self, stream_id: str, now_ms: int, dead_after_ms: int, own: Item, looked: int) -> None:
+    def record_gaps(
+        self,
+        stream_id: str,
+        now_ms: int,
+        dead_after_ms: int,
+        own: Item,
+        looked: int,
+        on_open: Callable[[], None] | None = None,
+    ) -> None:
         """Records the gaps between the last connections, and whether each is closed by now.
 
         `own` is the record of the connection that asks, which the ledger need not have yet. A connection that is
         killed too soon records no gaps, so the next one checks those before it: back to before connection `looked`,
         which recorded gaps last as far as the control record knows (0: it knows of none), or to one that surely has.
+        `on_open` is called before a gap is written in which events may be missing.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
@@ -172,6 +195,8 @@ class LedgerRecords:
             # Losses that the upstream announced may lie between, so many that the gap is out of sight.
             before = known.get(key) or self._table.get(stream_id, key)
             if before is None or any(before[name] != value for name, value in item.items()):
+                if on_open is not None and gap.state != DELIVERED:
+                    on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
 
     def _rows_back_to(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
@@ -196,14 +221,24 @@ class LedgerRecords:
         return rows
 
     def _put_gap(self, item: Item, before: Item | None) -> None:
-        """Writes the gap in place of `before`, unless another connection was first."""
+        """Writes the gap in place of `before`, unless another connection was first; what its repair wrote stays."""
         if before is None:
             self._table.put(item, IS_NEW)
             return
+        place = {name: item[name] for name in ("PK", "SK")}
+        attributes = {name: value for name, value in item.items() if name not in place}
         names = ("from_ms", "to_ms", "state")
-        condition = " AND ".join(f"#{name} = :{name}" for name in names)
-        self._table.put(item, condition, {f":{name}": before[name] for name in names})
+        condition = " AND ".join(f"#{name} = :old_{name}" for name in names)
+        values = values_of(attributes) | {f":old_{name}": before[name] for name in names}
+        self._table.holds(place, setting(tuple(attributes)), condition, values)
 
     def record_loss(self, stream_id: str, loss: RecordLoss) -> None:
-        """Records a gap that the upstream announced; recorded twice it is the same."""
-        self._table.put(loss_item(stream_id, loss))
+        """Records a gap that the upstream announced; recorded twice it is the same, with what its repair wrote."""
+        self._table.put(loss_item(stream_id, loss), IS_NEW)
+
+    def save_repair(self, stream_id: str, gap: Gap, repair: Repair) -> bool:
+        """Whether the gap's record has the repair now: not where another has written since `repair.stamp`."""
+        attributes = {"repair": repair_value(repair), "repair_stamp": number(repair.stamp + 1)}
+        condition = "attribute_exists(PK) AND (attribute_not_exists(#repair_stamp) OR #repair_stamp = :before)"
+        values = values_of(attributes) | {":before": number(repair.stamp)}
+        return self._table.holds(key(stream_id, gap_key(gap)), setting(tuple(attributes)), condition, values)

@@ -92,7 +92,7 @@ class Requests:
             case RecordGaps(dead_after_ms):
                 return [lambda: self._record_gaps(dead_after_ms)]
             case RecordLoss():
-                return [lambda: store.ledger.record_loss(stream_id, step)]
+                return [*self._repair(), lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
                 return [self._read_rest]
             case ChangeRest(before, after):
@@ -285,9 +285,23 @@ class Requests:
         record = self._store.read(self._invocation.stream_id)
         return RestRead(record.rest, record.lease)
 
+    def _repair(self) -> list[Request]:
+        """What is asked for before a gap is written that is to be repaired: nothing where the profile does not say how.
+
+        Who is killed between the two leaves a request without a gap, and no gap without a request.
+        """
+        repair = self._profile.repair
+        if repair is None:
+            return []
+        stream_id = self._invocation.stream_id
+        return [lambda: self._store.request_repair(stream_id, self._now_ms(), repair.after_ms)]
+
     def _record_gaps(self, dead_after_ms: int) -> None:
         now_ms, looked = self._now_ms(), self._record.looked
-        self._store.ledger.record_gaps(self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked)
+        repair = self._repair()
+        self._store.ledger.record_gaps(
+            self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked, repair[0] if repair else None
+        )
         self._looked = typed_values.count(self._row, "fence")
 
 

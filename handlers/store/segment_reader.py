@@ -174,6 +174,21 @@ class SegmentReader:
                 return
             start, asked = f"{start_after['SK']['S']}~", min(4 * asked, MOST)
 
+    def entries_before(self, stream_id: str, now_ms: int, before_ms: int) -> Iterator[Entry]:
+        """The places of the events that came before this instant, and of some that came later, the newest first.
+
+        Raises StoreUnavailable.
+        """
+        condition, bound = "PK = :partition AND SK < :to", sort_key(self.number_at(stream_id, before_ms + 2 * SKEW_MS))
+        while True:
+            values = {":partition": log_key(stream_id), ":to": bound}
+            response = self._table.query(condition, values, ConsistentRead=True, ScanIndexForward=False, Limit=FIRST)
+            for item in filter(is_segment, response["Items"]):
+                yield from reversed([*self._entries_of(item, now_ms, None)])
+            if not response.get("LastEvaluatedKey"):
+                return
+            bound = response["LastEvaluatedKey"]["SK"]["S"]
+
     def number_at(self, stream_id: str, from_ms: int) -> int:
         """The number of a segment before which no event is that came at this instant or later. Raises StoreUnavailable.
 

@@ -66,6 +66,12 @@ class SegmentWriter:
         self._through(self._appender.opens(self.now_ms()))
         return self._appender.cursor
 
+    def looks_back(self) -> bool:
+        """Whether it knows each key of its window, which it reads; there may be too many. Raises StoreUnavailable."""
+        self.opens()
+        self._through(self._appender.append(self.now_ms(), 0, ()))
+        return self._appender.knows_all
+
     def came_ms(self, fence: int) -> int | None:
         """When the log's last event came, as of `opens`, where connection `fence` has written it; else None."""
         return self._newest[1] if self._newest is not None and self._newest[0] == fence else None

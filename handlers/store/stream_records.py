@@ -64,14 +64,15 @@ class StreamRecords:
             segment = head(Table(self.dynamodb, self._events_table), stream_id)
             record = record.with_logged(None if segment is None else segment.cursor)
             logged_ms = 0 if segment is None else segment.at_ms
-        losses = [ledger_records.announced_gap(item) for item in self._table.newest(stream_id, "gap#", NEWEST)]
+        written = self.newest_gaps(stream_id, NEWEST)
         group = text(lease, "group")
         return replace(
             self._read(stream_id, lease, None if group is None else self._leases.group(group)),
             cursor=record.cursor,
             cursor_saved_ms=record.saved_ms,
             logged_ms=logged_ms,
-            losses=[loss for loss in losses if loss is not None],
+            losses=[gap for gap in written if gap.number],
+            repairs=[(gap, gap.repair) for gap in written if gap.repair is not None],
         )
 
     def read_briefly(self, stream_ids: Sequence[str]) -> Callable[[str], Records | None]:
@@ -152,6 +153,10 @@ class StreamRecords:
         """The gaps that are written down behind the sort key `after`, each with its own; the oldest first."""
         items = self._table.behind(stream_id, ledger_records.GAP, after, most)
         return [(item["SK"]["S"], ledger_records.recorded_gap(item)) for item in items]
+
+    def newest_gaps(self, stream_id: str, most: int) -> list[Gap]:
+        """The gaps that are written down, the newest first."""
+        return [ledger_records.recorded_gap(item) for item in self._table.newest(stream_id, ledger_records.GAP, most)]
 
     def stop(self, stream_id: str, requested_at: str, *, may_start: bool) -> Lease | None:
         """The lease with the stop request in it; None where there is no lease and none `may_start`: nothing is written.

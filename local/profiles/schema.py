@@ -107,6 +107,8 @@ _WHOLE: dict[str, Schema] = {
     "resume.body": {"type": "string", "pattern": "^/"},
     "deliver": _targets(),
     "keep": _keep(),
+    "repair.items": {"anyOf": [_PATH, {"enum": ["$"]}]},
+    "repair.key": {"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
     "split.path": _PATH,
     "split.keep": _several(_PATH),
     "split.name": _PATH,
@@ -156,6 +158,9 @@ class Recorder(Fields):
             self._says(field, _WHOLE[place])
         return _SAMPLES.get(place)
 
+    def has(self, field: str) -> bool:  # noqa: ARG002
+        return True
+
     def inside(self, field: str, value: Mapping[str, Any]) -> Fields:  # noqa: ARG002
         inner = Recorder(self._at(field))
         self.properties[field] = {"anyOf": [{"const": "none"}, inner.schema()]}
@@ -183,7 +188,7 @@ def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
     # The parser reads these only where they are there.
-    table: Schema = {"split": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": ""}
+    table: Schema = {"split": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": "", "repair": {}}
     read(fields, "schema", table, {}, 0)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

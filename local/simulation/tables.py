@@ -26,6 +26,7 @@ _BOUND = re.compile(r" AND SK (>=|>|<|BETWEEN) (:\w+)")
 LAST = "\U0010ffff"
 # The sort key of each index.
 INDEXES = {"by-position": "position"}
+BY_RECORD = "by-record"
 _PLACE = re.compile(r"'(\w+)'")
 Listener = Callable[[str, Key, Item], None]
 # boto3's methods by DynamoDB's operations; a machine's Task begins the operation with a small letter.
@@ -113,11 +114,15 @@ class MemoryDynamoDB:
     ) -> dict[str, Any]:
         """Returns the items that the key condition selects, in the order of the sort key, in one page.
 
-        Those of an index have its keys and the table's alone.
+        Those of an index have its keys and the table's alone. The index of records is read as a scan with a filter.
         """
         table = self._table(TableName, "Query")
         holds = condition(KeyConditionExpression, rest.get("ExpressionAttributeNames"))
         values = rest.get("ExpressionAttributeValues", {})
+        if rest.get("IndexName") == BY_RECORD:
+            shown = condition(rest["FilterExpression"], {})
+            records = (item for _, item in sorted(table.items()) if holds(item, values) and shown(item, values))
+            return {"Items": [{name: item[name] for name in ("PK", "SK")} for item in records]}
         place = _PARTITION.match(KeyConditionExpression)
         if place is None:
             raise _client_error("Query", "ValidationException", "the key condition must begin with PK =")

@@ -10,6 +10,7 @@ from handlers.api import problems
 from handlers.api.event_pages import BY_KEY
 from handlers.api.status_words import CLAIMED
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED
+from handlers.connection.repairs import FAILED, PARTLY
 
 Schema = dict[str, Any]
 
@@ -24,7 +25,7 @@ _KINDS: dict[str, Schema] = {
     "integer": {"type": "integer"},
     "number": {"type": "number"},
     "usd": {"type": "number", "minimum": 0},
-    "state": {"type": "string", "enum": [DELIVERED, OPEN, LOST, REPAIRED]},
+    "state": {"type": "string", "enum": [DELIVERED, OPEN, LOST, REPAIRED, PARTLY, FAILED]},
     "status": {"type": "string", "enum": [*CLAIMED, "stopped", "ended", "rejected", "broken"]},
 }
 
@@ -75,6 +76,12 @@ def _object(members: dict[str, Schema] | str, optional: dict[str, Schema] | str 
 
 
 _GAP = _members("from_at:instant? to_at:instant? length_ms:integer cause state:state events:count?")
+_REPAIR = _object(
+    "stored:count tries:count first_at:instant? last_at:instant? open_from_at:instant? open_to_at:instant? "
+    "next_at:instant? reason?"
+)
+_OF_GAP = {"repair": _REPAIR}
+_SHOWN_GAP = _object(_GAP, _OF_GAP)
 # What a stream in the list has; its own answer has more.
 _BRIEF = _members(
     "stream status:status verdict since_at:instant? reason? execution? generation:count fence:count "
@@ -87,7 +94,7 @@ _LANE = _object("phase", "fence:count opened_at:instant? seen_at:instant? closed
 _COVERAGE = _object(
     _members("since:instant? to_at:instant? reaches_start:flag connected_since_at:instant?")
     | _members("connections:count connected_percent:number complete_percent:number overlap_ms:count")
-    | {"missing": _object("intervals:count seconds:number events:count?"), "gaps": _list(_object(_GAP))}
+    | {"missing": _object("intervals:count seconds:number events:count?"), "gaps": _list(_SHOWN_GAP)}
 )
 _COUNTS = _object(
     "connections:count stored:count duplicates:count conflicts:count dead_lettered:count left_out:count "
@@ -104,6 +111,7 @@ _EVENT = _object(
         "data": TEXT | {"description": "The body, where it is text."},
         "data_base64": {"type": "string", "contentEncoding": "base64"},
         "left_out": TEXT | {"description": "Where the body is that no answer holds: table, or an object's key."},
+        "repaired": {"const": True, "description": "The event came by the repair of a gap."},
         "dead_letter": TEXT | {"description": "Why the event went to the dead-letter queue."},
     },
     oneOf=[{"required": [name]} for name in ("data", "data_base64", "left_out", "dead_letter")],
@@ -163,7 +171,9 @@ def schemas() -> dict[str, Schema]:
         ),
         "Event": _EVENT,
         "Events": _object("stream events:Event[] next?", {"order": {"const": BY_KEY}}),
-        "Gap": _object(_GAP | _members("position?"), description="Without a position: nobody has ended it yet."),
+        "Gap": _object(
+            _GAP | _members("position?"), _OF_GAP, description="Without a position: nobody has ended it yet."
+        ),
         "Gaps": _object("stream gaps:Gap[] next?"),
         # The counts of streams are the local run's alone.
         "Started": _object(
@@ -171,7 +181,7 @@ def schemas() -> dict[str, Schema]:
         ),
         "Stopped": _object({name: _BRIEF[name] for name in stopped} | _members("message")),
         "Timeline": _object(
-            _members("stream from_at:instant to_at:instant connections:Connection[]") | {"gaps": _list(_object(_GAP))}
+            _members("stream from_at:instant to_at:instant connections:Connection[]") | {"gaps": _list(_SHOWN_GAP)}
         ),
         "Connection": _CONNECTION,
         "Machine": _object("stream execution? execution_status? graph:Graph? current:[]"),

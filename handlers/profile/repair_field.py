@@ -1,0 +1,232 @@
+"""Parses `repair`: where a REST address beside the stream has what a gap has missed, and how to ask for it.
+
+    repair = { address = "https://rest.example/trades?after={after}&before={before}", items = "$.trades",
+               key = "$.id", next = { cursor = "$.next", query = "after" } }
+
+In the address these stand for the edges of a gap: `{after}` and `{before}` for the keys of the last event before it and
+of the first one after it, `{from}` and `{to}` for instants before and after it, in the unit that `time_unit` names.
+Invariant: a `Repair` that is returned without a note in `Fields` is sound.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from handlers.framing.events import JsonPath, Rule, parse_path
+from handlers.framing.splitting import ELEMENT, Split
+from handlers.profile import addresses
+from handlers.profile.addresses import check_address, expand, quoted
+from handlers.profile.checked_fields import A_PATH, TEXT, Fields, choice, duration, number, whole
+from handlers.profile.secret_references import Reference, Secrets, filled, references, without
+from handlers.profile.sections import headers
+
+EDGES = ("after", "before", "from", "to")
+_EDGE = re.compile(r"\{(after|before|from|to)\}")
+TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
+# How many of each unit a millisecond has, as a fraction.
+_UNITS: dict[str, tuple[int, int]] = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}
+MOST_PAGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Where the next page is: at a cursor in the answer, in its Link header, or by counting pages.
+
+    A cursor goes into the query parameter `query`; where that is "", it is an address itself.
+    """
+
+    cursor: JsonPath | None = None
+    query: str = ""
+    link: str = ""
+    number: str = ""
+    first: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """How to fetch what a gap has missed; docs/repair.md explains each field.
+
+    `key` is read in an answer that holds one item alone, as `split` has it, and `time` in the item.
+    """
+
+    address: str = field(repr=False)
+    split: Split
+    key: Rule
+    time: JsonPath | None
+    time_unit: TimeUnit
+    next: Next | None
+    headers: tuple[tuple[str, str], ...] | None = field(repr=False)
+    pace_s: float
+    after_s: float
+    reach_s: float
+    pages: int
+    unproved: str
+
+    @property
+    def edges(self) -> frozenset[str]:
+        """Which of EDGES the address has."""
+        return frozenset(_EDGE.findall(self.address))
+
+    @property
+    def after_ms(self) -> int:
+        """How long after the end of a gap the address has what the stream had."""
+        return round(self.after_s * 1000)
+
+    @property
+    def reach_ms(self) -> int:
+        """How far back the address goes."""
+        return round(self.reach_s * 1000)
+
+    @property
+    def secrets(self) -> list[Reference]:
+        """The secrets that a request needs, but those of the stream's own headers."""
+        texts = [self.address.partition("?")[2], *(value for _, value in self.headers or ())]
+        return sorted({reference for text in texts for reference in references(text)})
+
+    def address_for(self, stream_id: str, edges: Mapping[str, str], secrets: Secrets) -> str:
+        """The address of the first page; `edges` has a text for each edge that the address has."""
+        # Each value goes in once: what it spells is never taken for a placeholder.
+        pieces = _EDGE.split(self.address)
+        spelled = [
+            quoted(edges[piece]) if number % 2 else filled(addresses.fill_in(piece, stream_id, quoted), secrets, quoted)
+            for number, piece in enumerate(pieces)
+        ]
+        return "".join(spelled)
+
+    def spelled(self, at_ms: int) -> str:
+        """An instant as the address takes it."""
+        if self.time_unit == "iso":
+            return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        times, parts = _UNITS[self.time_unit]
+        return str(at_ms * times // parts)
+
+    def instant_ms(self, value: Any) -> int | None:
+        """The instant that an item names, in epoch milliseconds; None where it names none."""
+        try:
+            if self.time_unit == "iso":
+                at = datetime.fromisoformat(value)
+                return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+            times, parts = _UNITS[self.time_unit]
+            return int(float(value) * parts / times) if parts > 1 or "." in str(value) else int(value) // times
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+
+def repair(fields: Fields, own_key: Rule, split: Split | None, variables: Mapping[str, str]) -> Repair | None:
+    """How gaps are repaired; None where the field is absent. `own_key` and `split` are the stream's."""
+    inner = fields.table("repair", '{ address = "https://...", items = "$.items" }')
+    if inner is None:
+        return None
+
+    def check(text: str) -> str:
+        address = expand(text, variables)
+        check_address(_EDGE.sub("x", without(address)))
+        if _EDGE.search(urlsplit(address).netloc):
+            raise addresses.ProfileError("may hold {after}, {before}, {from} and {to} only in its path and query")
+        references(address.partition("?")[2])
+        return address
+
+    address = inner.checked("address", check)
+    edges = frozenset(_EDGE.findall(address))
+    if address and not edges:
+        inner.wrong("address", "must hold {after} or {before}, the keys at the edges of a gap, or {from} and {to}")
+    items = _items(inner)
+    parsed = Repair(
+        address=address,
+        split=items,
+        key=_key(inner, items, own_key, split, by_key=bool(edges & {"after", "before"})),
+        time=inner.read("time", A_PATH),
+        time_unit=inner.read("time_unit", choice(("ms", "s", "us", "ns", "iso")), "ms"),
+        next=_next(inner),
+        headers=headers(inner) if inner.has("headers") else None,
+        pace_s=inner.read("pace_s", number(above=-1, most=60), 0.2),
+        after_s=inner.read("after_s", duration(3600), 5),
+        reach_s=inner.read("reach_s", duration(31_536_000), 86_400),
+        pages=inner.read("pages", whole(10_000), MOST_PAGES),
+        unproved=inner.read("unproved", TEXT, ""),
+    )
+    inner.refuse_the_rest(
+        "repair: address, items, key, time, time_unit, next, headers, pace_s, after_s, reach_s, pages, unproved"
+    )
+    return parsed
+
+
+def _items(inner: Fields) -> Split:
+    value = inner.take("items")
+    path = JsonPath("$", ()) if value == "$" else parse_path(value) if isinstance(value, str) else None
+    if path is None or not all(isinstance(step, str) for step in path.steps):
+        words = 'must be a JSON path of names such as "$.trades", or "$" where the answer is the list'
+        inner.wrong("items", "is missing" if value is None else words)
+        path = JsonPath("$", ())
+    return Split(path)
+
+
+def _moved(path: JsonPath, items: Split) -> JsonPath | None:
+    return items.path_of(f"{items.path.text}{ELEMENT}{path.text[1:]}")
+
+
+def own_paths(key: Rule, split: Split | None) -> tuple[JsonPath, ...]:
+    """The paths of the stream's dedup key within an event; none where it is no path, or one beside the element."""
+    if isinstance(key, str):
+        return ()
+    paths = (key,) if isinstance(key, JsonPath) else key
+    if split is None:
+        return paths
+    of_element = f"{split.path.text}{ELEMENT}"
+    inside = [parse_path(f"${one.text.removeprefix(of_element)}") for one in paths if one.text.startswith(of_element)]
+    found = tuple(path for path in inside if path is not None)
+    return found if len(found) == len(paths) else ()
+
+
+def _key(inner: Fields, items: Split, own_key: Rule, split: Split | None, *, by_key: bool) -> Rule:
+    """What names an item: as many paths as the stream's own key has, which are the default."""
+    value = inner.take("key")
+    own = own_paths(own_key, split)
+    if own_key == "each":
+        inner.wrong("key", 'cannot be where the stream has key = "each": nothing says that an event is known already')
+    if own_key == "hash":
+        if value is not None:
+            inner.wrong("key", "must be absent: the stream's key is the hash of its events, and so is that of items")
+        if by_key:
+            inner.wrong("address", "must be by time, with {from} and {to}: a hash is the key of no item")
+        return "hash"
+    spelled = [one.text for one in own] if value is None else value if isinstance(value, list) else [value]
+    paths = [parse_path(one) if isinstance(one, str) else None for one in spelled]
+    moved = [None if path is None else _moved(path, items) for path in paths]
+    count = len(own_key) if isinstance(own_key, tuple) else 1
+    if None in moved or len(moved) != count:
+        shape = 'a JSON path such as "$.id"' if count == 1 else f"a list of {count} JSON paths"
+        inner.wrong("key", f"must be {shape}, as the stream's own key is; it leads into an item")
+        return "hash"
+    sound = tuple(path for path in moved if path is not None)
+    return sound if isinstance(own_key, tuple) else sound[0]
+
+
+_SHAPES = '{ cursor = "$.next", query = "after" }, { link = "next" } or { number = "page" }'
+
+
+def _next(inner: Fields) -> Next | None:
+    table = inner.table("next", _SHAPES)
+    if table is None:
+        return None
+    cursor, link, count = table.read("cursor", A_PATH), table.read("link", TEXT, ""), table.read("number", TEXT, "")
+    query, first = table.read("query", TEXT, ""), table.read("first", whole(1_000_000, least=0), 1)
+    if sum(map(bool, (cursor, link, count))) != 1 or (query and cursor is None):
+        table.wrong("", f"must be one of {_SHAPES}")
+    table.refuse_the_rest("next: cursor and query, link, or number and first")
+    return Next(cursor, query, link, count, first)
+
+
+def notes(key: Rule, own_key: Rule, split: Split | None) -> str:
+    """What is to be said of an item's key beside the stream's own, which `key` must be; "" where both are one path."""
+    if isinstance(key, str):
+        return ""
+    own = [path.text for path in own_paths(own_key, split)]
+    items = [f"${one.text.partition(ELEMENT)[2]}" for one in ((key,) if isinstance(key, JsonPath) else key)]
+    if items == own:
+        return ""
+    said = ", ".join(own) or ("the last event ID" if own_key == "id" else "its own")
+    return f"an item is named by {', '.join(items)}, an event of the stream by {said}: `profile try --repair` compares"

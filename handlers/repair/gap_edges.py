@@ -1,0 +1,69 @@
+"""Finds which gaps of a stream are to be repaired, and the events at the edges of one, in the tables.
+
+The events are read from the events table: it has them in the order in which they came. Nothing is written down for it
+while a stream is connected, and a gap from before its profile said how to repair it can be repaired as well
+(docs/decisions/0116-read-the-edges-of-a-gap.md). Invariants: an event before the gap came when its connection was known
+good, so all before it is stored or lies in an earlier gap; one after it came on the connection that ended the gap or a
+later one, for what an older one brings after a standstill may be of before.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from handlers.connection.ledger import DELIVERED, REPAIRED, Gap
+from handlers.connection.repaired import covers
+from handlers.connection.repairs import Repair
+from handlers.framing.events import at, parse_json
+from handlers.profile.repair_field import Repair as Field
+from handlers.repair.walking import Border, Borders, begun
+from handlers.store.event_items import Entry, StoredEvent
+from handlers.store.event_reader import EventReader
+from handlers.store.stream_records import Layout
+
+EACH = 2
+# What is read at most to find them: repaired events lie between, and in a log what came late.
+MOST_READ = 20_000
+
+
+def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
+    """The gaps that nobody has repaired or given up, each with when it is to be tried, the most urgent first."""
+    done = sorted(gap.repair.span for gap in gaps if gap.repair is not None and gap.repair.state == REPAIRED)
+    left = [gap for gap in gaps if gap.state != DELIVERED and not covers(done, (gap.from_ms, gap.to_ms))]
+    due = [(repair.next_ms or now_ms, gap) for gap in left if not (repair := begun(gap)).is_over]
+    return sorted(due, key=lambda one: (one[0], one[1].from_ms))
+
+
+def again(gap: Gap, now_ms: int) -> Repair:
+    """The repair of a gap that a person wants to have tried now, whatever came of it before."""
+    repair = begun(gap)
+    return Repair(*repair.span, stored=repair.stored, next_ms=now_ms, stamp=repair.stamp)
+
+
+def edges(reader: EventReader, stream_id: str, layout: Layout, gap: Gap, field: Field, now_ms: int) -> Borders:
+    """The events at the edges of the gap; raises StoreUnavailable."""
+    # What the upstream announced lies between events of one connection. What came with the notice is before it.
+    is_announced = gap.number is not None
+    before_fence, after_ms = gap.fence + is_announced, gap.to_ms + is_announced
+    earlier = reader.entries_before(stream_id, layout.partitions, now_ms, gap.from_ms + 1)
+    begin = reader.place_at(stream_id, layout.partitions, after_ms, layout.order)
+    later = reader.entries(stream_id, layout.partitions, now_ms, begin, MOST_READ, order=layout.order)
+    return Borders(
+        _borders(field, (e for e in _events(earlier) if e.received_at_ms <= gap.from_ms and e.fence < before_fence)),
+        _borders(field, (e for e in _events(later) if e.received_at_ms >= after_ms and e.fence >= gap.fence)),
+    )
+
+
+def _events(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
+    read = islice(entries, MOST_READ)
+    return (entry.event for entry in read if entry.event is not None and not entry.event.is_repaired)
+
+
+def _borders(field: Field, events: Iterable[StoredEvent]) -> tuple[Border, ...]:
+    return tuple(Border(one.key, one.received_at_ms, own_ms(one, field)) for one in islice(events, EACH))
+
+
+def own_ms(event: StoredEvent, field: Field) -> int | None:
+    """When the event happened, as the profile names that; None where it does not, or the event does not say."""
+    if field.time is None or event.data is None:
+        return None
+    return field.instant_ms(at(parse_json(event.data), field.time)[1])

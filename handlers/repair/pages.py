@@ -1,0 +1,106 @@
+"""Makes the requests of a walk over an address's pages, and reads the answers. Pure.
+
+Invariants: an item's key and text are those that a frame with this item alone would have; the next page is at the
+origin of the first, where the credentials may go; no problem quotes what the address answered.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from handlers.framing.events import StreamEvent, at, text_at
+from handlers.framing.frames import Frame
+from handlers.profile.addresses import with_query
+from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.repair_field import Repair
+from handlers.profile.secret_references import Secrets, filled
+
+# RFC 8288, section 3: a link's target, and its parameters up to the next link.
+_LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^;,=\s]+(?:\s*=\s*(?:\"[^\"]*\"|[^;,\s]*))?)*)")
+_REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^;,\s]*))", re.IGNORECASE)
+
+
+class BadPage(ValueError):
+    """The answer is no page; the message is a phrase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer; `problem` is why there is none, "" where there is one. Names of headers are in lower case."""
+
+    status: int = 0
+    headers: Mapping[str, str] | None = None
+    body: bytes = b""
+    problem: str = ""
+    retry_after_s: float | None = None
+
+
+class Page(NamedTuple):
+    """The events of an answer in its order, when each happened as far as the profile names that, and the next page.
+
+    `next` is the address of the next page, "" where this is the last.
+    """
+
+    events: list[StreamEvent]
+    times: list[int | None]
+    next: str
+
+
+def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) -> UpstreamRequest:
+    """What to send for a page: with the stream's own headers, where the profile names no others."""
+    own = profile.headers if repair.headers is None else repair.headers
+    headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "streamkeeper"}
+    headers |= {name.lower(): filled(text, secrets) for name, text in own}
+    sent = {name: value.encode() for name, value in headers.items()}
+    held = tuple(secrets.values())
+    return UpstreamRequest("GET", address, sent, None, profile.allow_private, held)
+
+
+def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:
+    """The page of an answer to `address`, before which so many were read; raises BadPage where it is none."""
+    try:
+        frame = Frame(answer.body.decode())
+    except UnicodeDecodeError:
+        raise BadPage("the answer is not UTF-8") from None
+    batch = repair.split.batch(frame)
+    if batch is None:
+        raise BadPage(f"the answer is not JSON with a list at {repair.split.path.text}")
+    events = repair.split.events(frame, batch, now_ms, key=repair.key, cursor=None)
+    path = repair.time
+    times = [None if path is None else repair.instant_ms(at(value, path)[1]) for value in batch.values]
+    return Page(events, times, _next(repair, address, pages, answer, batch.body, is_empty=not events))
+
+
+def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, *, is_empty: bool) -> str:
+    """Where the next page is; "" where that is this one again, for nothing new can come of it."""
+    named = repair.next
+    if named is None:
+        return ""
+    if named.number:
+        return "" if is_empty else with_query(address, named.number, str(named.first + pages + 1))
+    if named.cursor is not None:
+        place = text_at(body, named.cursor) or ""
+        if not place:
+            return ""
+        following = with_query(address, named.query, place) if named.query else urljoin(address, place)
+    else:
+        following = urljoin(address, linked((answer.headers or {}).get("link", ""), named.link) or address)
+    if _origin(following) != _origin(address):
+        raise BadPage("the next page is at another host")
+    return "" if following == address else following
+
+
+def linked(header: str, rel: str) -> str:
+    """The target of the first link with this relation in a Link header; "" where there is none."""
+    for target, parameters in _LINK.findall(header):
+        for quoted, bare in _REL.findall(parameters):
+            if rel.lower() in (quoted or bare).lower().split():
+                return str(target)
+    return ""
+
+
+def _origin(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme.lower(), parts.netloc.lower()

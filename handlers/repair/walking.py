@@ -1,0 +1,320 @@
+"""Repairs one gap: walks over the pages of the address, stores what they bring, and says what is proved by then.
+
+    stream        …  7  8  |  9 10 11 (missed)  | 12 13 …       8 and 12 are the events at the edges
+    first walk    ?after=8&before=12       9 10 11              an address may leave out the edges themselves
+    second walk   ?after=7&before=13       8  9 10 11 12        both were seen, with all between: repaired
+
+A walk that sees both events at the edges proves the gap: the address has what was before it and what came after it, so
+it had what is between. One that sees only one of them, or none, proves nothing, however much it brings. The second walk
+is made where the first one did not see both. It begins an event earlier and ends an event later.
+
+It is a generator that asks for requests and pauses (`handlers/run/group_ports.py`), so that a simulation performs the
+same steps. Invariants: what a page brings is stored before the gap's record says that the page was read; a gap is
+repaired only by one whole walk, or where the profile says why an overlap cannot be seen (`unproved`).
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from handlers.connection.inputs import Written
+from handlers.connection.ledger import OPEN, REPAIRED, Gap
+from handlers.connection.repairs import FAILED, PARTLY, Repair
+from handlers.framing.events import StreamEvent
+from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.repair_field import Repair as Field
+from handlers.profile.secret_references import Secrets
+from handlers.repair.pages import BadPage, Fetched, Page, page, request
+from handlers.run.group_ports import Ask, Wait
+
+FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
+# So long a refusal is waited out within a walk, and so often.
+PATIENT_S, PATIENT_TIMES = 10.0, 3
+# By clocks that differ, and on the way, an event that came at the edge of a gap happened earlier or later.
+APART_MS = 5_000
+LITERAL, WIDE = 0, 1
+
+
+class Border(NamedTuple):
+    """An event at the edge of a gap: its dedup key, when it came, and when it happened, None where nobody knows."""
+
+    key: str
+    came_ms: int
+    own_ms: int | None = None
+
+    @property
+    def at_ms(self) -> int:
+        """When it happened, as far as is known."""
+        return self.came_ms if self.own_ms is None else self.own_ms
+
+
+class Borders(NamedTuple):
+    """The last events before a gap and the first ones after it, the nearest first; two of each, where there are."""
+
+    before: tuple[Border, ...]
+    after: tuple[Border, ...]
+
+    @property
+    def keys(self) -> set[str]:
+        """Those of all."""
+        return {border.key for border in (*self.before, *self.after)}
+
+    def since_ms(self, gap: Gap) -> int:
+        """When the earliest of them came."""
+        return min([gap.from_ms, *(border.came_ms for border in self.before)])
+
+
+@dataclass(slots=True)
+class Pace:
+    """When the address may be asked again, by whatever gap."""
+
+    next_ms: int = 0
+
+    def wait_s(self, now_ms: int, pace_s: float) -> float:
+        """For how long to wait before a request, which is made then."""
+        at_ms = max(now_ms, self.next_ms)
+        self.next_ms = at_ms + round(pace_s * 1000)
+        return (at_ms - now_ms) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the repair of one stream's gap needs.
+
+    `save` returns whether the gap's record was still as it was read; `alert` tells a person of a gap that stays open.
+    `problem` is why the address cannot be asked.
+    """
+
+    profile: Profile
+    stream_id: str
+    secrets: Secrets
+    fetch: Callable[[UpstreamRequest], Fetched]
+    borders: Callable[[Gap], Borders]
+    store: Callable[[Sequence[StreamEvent], int], Written]
+    save: Callable[[Gap, Repair], bool]
+    alert: Callable[[Gap, Repair], None]
+    pace: Pace
+    now_ms: Callable[[], int]
+    left_ms: Callable[[], int]
+    problem: str = ""
+
+    @property
+    def field(self) -> Field:
+        """What the profile says."""
+        assert self.profile.repair is not None
+        return self.profile.repair
+
+
+Steps = Generator[Ask | Wait, Any, Repair]
+
+
+class Unstorable(Exception):
+    """What the address has cannot be told from what is stored; the message is a phrase."""
+
+
+class TakenOver(Exception):
+    """Another function repairs the gap now."""
+
+
+def begun(gap: Gap) -> Repair:
+    """The repair as the gap's record has it, begun anew where the gap has become another since."""
+    known = gap.repair or Repair()
+    span = gap.from_ms, gap.to_ms
+    return known if known.span == span else Repair(*span, stored=known.stored, stamp=known.stamp)
+
+
+def repair_gap(ports: Ports, gap: Gap) -> Steps:
+    """The repair as it stands then, which is saved; raises TakenOver, and what a request raises."""
+    repair = begun(gap)
+    borders: Borders = yield Ask(lambda: ports.borders(gap))
+    problem, retry_s = ports.problem or _unaskable(ports.field, borders), 0.0
+    while not problem:
+        walk = _Walk(ports, gap, borders, repair.walk)
+        try:
+            repair, problem, retry_s = yield from walk.steps(repair)
+        except Unstorable as why:
+            problem = str(why)
+        if problem or proves(ports.field, repair) or repair.walk == WIDE or not _can_widen(borders):
+            break
+        repair = replace(repair, walk=WIDE, at="", pages=0, saw_before=False, saw_after=False)
+    if problem == UNFINISHED:
+        return repair
+    repair = judged(ports.field, repair, borders, problem, retry_s, ports.now_ms())
+    if repair.is_over and repair.state != REPAIRED:
+        # Before it is written that nobody tries again: told twice is better than never.
+        yield Ask(lambda: ports.alert(gap, repair))
+    yield from _save(ports, gap, repair)
+    return replace(repair, stamp=repair.stamp + 1)
+
+
+def _save(ports: Ports, gap: Gap, repair: Repair) -> Generator[Ask, Any, None]:
+    if not (yield Ask(lambda: ports.save(gap, repair))):
+        raise TakenOver
+
+
+# The function's time is over: the next one goes on with the walk.
+UNFINISHED = "unfinished"
+NO_EVENT_BEFORE = "no event from before the gap is stored, so nothing can be asked for behind it"
+NO_EVENT_AFTER = "no event has come since the gap, so nothing shows yet that the address has all of it"
+
+
+def _unaskable(field: Field, borders: Borders) -> str:
+    if "after" in field.edges and not borders.before:
+        return NO_EVENT_BEFORE
+    return NO_EVENT_AFTER if "before" in field.edges and not borders.after else ""
+
+
+def _can_widen(borders: Borders) -> bool:
+    return len(borders.before) > 1 or len(borders.after) > 1
+
+
+def proves(field: Field, repair: Repair) -> bool:
+    """Whether the walk has shown both events at the edges, or the profile says why that cannot be."""
+    return (repair.saw_before and repair.saw_after) or bool(field.unproved)
+
+
+def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
+    """What the walks have come to, and when to try again; `problem` is why the last one is not whole."""
+    done = replace(repair, walk=LITERAL, at="", pages=0, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
+    if not problem and proves(field, repair):
+        is_seen = repair.saw_before and repair.saw_after
+        return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)
+    done = replace(done, rest_until_ms=now_ms + round(retry_s * 1000) if retry_s else 0)
+    rest_ms = min(LONGEST_REST_MS, FIRST_REST_MS << min(repair.tries, 16))
+    next_ms = now_ms + max(rest_ms, round(retry_s * 1000))
+    is_over = next_ms > repair.to_ms + field.reach_ms
+    waits = not is_over and not borders.after and problem in ("", NO_EVENT_AFTER)
+    state = OPEN if waits else PARTLY if repair.stored else FAILED
+    reason = problem or _lack(repair, borders)
+    if not problem and repair.saw_after != repair.saw_before:
+        until_ms, since_ms = (repair.first_ms, None) if repair.saw_after else (None, repair.last_ms)
+        done = replace(done, open_to_ms=until_ms, open_from_ms=since_ms)
+    return replace(done, state=state, reason=reason, next_ms=0 if is_over else next_ms)
+
+
+def _lack(repair: Repair, borders: Borders) -> str:
+    if not borders.after:
+        return NO_EVENT_AFTER
+    if repair.saw_before:
+        return "the address does not have the first event after the gap"
+    if repair.saw_after:
+        return "the address does not go back to the last event before the gap"
+    return "the address has neither the last event before the gap nor the first one after it"
+
+
+class _Walk:
+    """One walk over the pages: LITERAL asks between the events at the edges, WIDE between those beyond them."""
+
+    def __init__(self, ports: Ports, gap: Gap, borders: Borders, number: int) -> None:
+        self._ports, self._gap, self._borders, self._number = ports, gap, borders, number
+        self._before = borders.before[0].key if borders.before else None
+        self._after = borders.after[0].key if borders.after else None
+
+    def steps(self, repair: Repair) -> Generator[Ask | Wait, Any, tuple[Repair, str, float]]:
+        """The repair after the walk, why it is not whole ("" where it is), and for how long the address wants rest."""
+        ports, field = self._ports, self._ports.field
+        address = repair.at
+        if not address:
+            repair = replace(repair, pages=0, saw_before=False, saw_after=False)
+            address = field.address_for(ports.stream_id, self._edges(), ports.secrets)
+        patience = PATIENT_TIMES
+        while True:
+            if ports.left_ms() <= 0:
+                return repair, UNFINISHED, 0
+            if repair.pages >= field.pages:
+                return repair, f"there are more than {field.pages} pages", 0
+            if wait_s := ports.pace.wait_s(ports.now_ms(), field.pace_s):
+                yield Wait(wait_s)
+            wanted = request(ports.profile, field, address, ports.secrets)
+            answer: Fetched = yield Ask(lambda wanted=wanted: ports.fetch(wanted))  # type: ignore[misc]
+            retry_s = answer.retry_after_s or 0
+            if answer.problem and retry_s and retry_s <= PATIENT_S and patience:
+                patience -= 1
+                yield Wait(retry_s)
+                continue
+            if answer.problem:
+                return repair, answer.problem, retry_s
+            try:
+                read = page(field, address, repair.pages, answer, ports.now_ms())
+            except BadPage as problem:
+                return repair, str(problem), 0
+            repair, is_over = yield from self._take(repair, read)
+            if is_over:
+                return repair, "", 0
+            address = read.next
+
+    def _take(self, repair: Repair, read: Page) -> Generator[Ask, Any, tuple[Repair, bool]]:
+        """Stores what the page brings and saves that it was read; whether it is the last one."""
+        repair, (first, last) = self._seen(repair, [event.key for event in read.events])
+        known = self._borders.keys
+        wanted = [at for at in range(first, last) if read.events[at].key not in known]
+        if wanted:
+            events = [self._event(read.events[at]) for at in wanted]
+            since_ms = self._borders.since_ms(self._gap)
+            written: Written = yield Ask(lambda: self._ports.store(events, since_ms))
+            times = [at_ms for at in wanted if (at_ms := read.times[at]) is not None]
+            repair = replace(
+                repair,
+                stored=repair.stored + written.stored + written.dead_lettered,
+                first_ms=min([*times, *([] if repair.first_ms is None else [repair.first_ms])], default=None),
+                last_ms=max([*times, *([] if repair.last_ms is None else [repair.last_ms])], default=None),
+            )
+        is_over = not read.next or self._is_whole(repair)
+        # What holds a secret is not written down: whoever goes on then begins with the first page.
+        has_secret = any(value in read.next for value in self._ports.secrets.values())
+        at = "" if is_over or has_secret else read.next
+        repair = replace(repair, at=at, pages=repair.pages + 1)
+        yield from _save(self._ports, self._gap, repair)
+        return replace(repair, stamp=repair.stamp + 1), is_over
+
+    def _event(self, event: StreamEvent) -> StreamEvent:
+        return event._replace(id=event.key) if self._ports.profile.key == "id" else event
+
+    def _seen(self, repair: Repair, keys: Sequence[str]) -> tuple[Repair, tuple[int, int]]:
+        """The repair with the edges that the page shows, and which of its items lie between them."""
+        before = keys.index(self._before) if self._before in keys else None
+        after = keys.index(self._after) if self._after in keys else None
+        seen = replace(
+            repair,
+            saw_before=repair.saw_before or before is not None,
+            saw_after=repair.saw_after or after is not None,
+        )
+        if before is not None and after is not None:
+            return seen, (min(before, after), max(before, after) + 1)
+        # An edge that ends the walk: the other one was seen before, or it is where the address has no end of its own.
+        edges = self._ports.field.edges
+        ends = [
+            at
+            for at, was_seen, has_no_end in (
+                (after, repair.saw_before, edges == {"after"}),
+                (before, repair.saw_after, edges == {"before"}),
+            )
+            if at is not None and (was_seen or has_no_end)
+        ]
+        return seen, (0, ends[0] + 1 if ends else len(keys))
+
+    def _is_whole(self, repair: Repair) -> bool:
+        edges = self._ports.field.edges
+        ends = (repair.saw_after and edges == {"after"}) or (repair.saw_before and edges == {"before"})
+        return ends or (repair.saw_before and repair.saw_after)
+
+    def _edges(self) -> dict[str, str]:
+        """What stands in the address for the edges that it has."""
+        field, borders, wide = self._ports.field, self._borders, self._number == WIDE
+        before, after = _at(borders.before, wide), _at(borders.after, wide)
+        edges = {}
+        if before is not None and "after" in field.edges:
+            edges["after"] = before.key
+        if after is not None and "before" in field.edges:
+            edges["before"] = after.key
+        now_ms, unit_ms = self._ports.now_ms(), 1000 if field.time_unit == "s" else 1
+        from_ms = self._gap.from_ms if before is None else min(self._gap.from_ms, before.at_ms)
+        to_ms = now_ms if after is None else max(self._gap.to_ms, after.at_ms)
+        early_ms = unit_ms if before is not None and before.own_ms is not None else APART_MS
+        late_ms = unit_ms if after is not None and after.own_ms is not None else APART_MS
+        return edges | {"from": field.spelled(from_ms - early_ms), "to": field.spelled(to_ms + late_ms)}
+
+
+def _at(borders: Sequence[Border], wide: bool) -> Border | None:
+    """The nearest event, or the one beyond it where the walk is wide and there is one."""
+    return borders[-1 if wide else 0] if borders else None

@@ -1,0 +1,101 @@
+"""Keeps which streams have gaps to repair, and which function repairs those of an upstream, in the control table.
+
+    a stream, `repair`       due_ms, asked_ms, asks     generation: as long as something may be to be done
+    a profile, `repairing`   holder, until_ms           one function at a time asks an upstream
+
+The index `by-record` has the attribute `generation`, so the watch finds what nobody has done without reading what is.
+Every write may be sent twice. Invariants: a request is over only where nothing was requested since it was read; the
+turn of a function that is killed passes on once it has run out.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from handlers.store.control_table import BY_RECORD, KEYS, Table
+from handlers.store.typed_values import Item, count, expiry, key, number
+
+REPAIR, REPAIRING = "repair", "repairing"
+# What is done is kept for a day.
+DONE_KEPT_DAYS = 1
+# So old a request must be before it may be over: the gap that it is for may still be on its way to the table.
+SETTLED_MS = 60_000
+
+
+class Request(NamedTuple):
+    """That a stream's gaps be repaired, at `due_ms`; `asks` counts how often that was requested."""
+
+    stream_id: str
+    due_ms: int
+    asked_ms: int
+    asks: int
+
+
+class RepairWork:
+    """That of all streams."""
+
+    def __init__(self, dynamodb: Any, control_table: str) -> None:
+        self._table = Table(dynamodb, control_table)
+
+    def request(self, stream_id: str, now_ms: int, due_ms: int) -> None:
+        """Requests that the stream's gaps be repaired at that instant."""
+        update = "SET #due_ms = :due, #asked_ms = :now, #generation = :one ADD #asks :one REMOVE #expires_at"
+        values = {":due": number(due_ms), ":now": number(now_ms), ":one": number(1)}
+        self._table.update(key(stream_id, REPAIR), update, "", values)
+
+    def requested(self, profile: str = "") -> list[Request]:
+        """The requests of a profile's streams, or of all, as far as the index has them, the most urgent first."""
+        return self.read(one for one in self._ids(profile) if not profile or one.partition(":")[0] == profile)
+
+    def read(self, stream_ids: Iterable[str]) -> list[Request]:
+        """The requests of these streams that are there, the most urgent first."""
+        keys = [key(stream_id, REPAIR) for stream_id in dict.fromkeys(stream_ids)]
+        parts = [keys[first : first + KEYS] for first in range(0, len(keys), KEYS)]
+        items = (item for part in parts for item in self._table.items(part, consistent=True))
+        there = (item for item in items if "generation" in item)
+        return sorted(map(_request, there), key=lambda one: (one.due_ms, one.stream_id))
+
+    def _ids(self, prefix: str) -> Iterator[str]:
+        """The streams with a request whose ids begin so, in their order, as far as the index has them by now."""
+        values, condition = {":repair": REPAIR}, "SK = :repair"
+        while True:
+            response = self._table.query(
+                condition, values, IndexName=BY_RECORD, FilterExpression="attribute_exists(generation)"
+            )
+            yield from (item["PK"]["S"] for item in response["Items"] if item["PK"]["S"].startswith(prefix))
+            if not response.get("LastEvaluatedKey"):
+                return
+            condition = "SK = :repair AND PK > :after"
+            values = {":repair": REPAIR, ":after": response["LastEvaluatedKey"]["PK"]["S"]}
+
+    def done(self, read: Request, now_ms: int, next_ms: int | None) -> None:
+        """Lets the request be due again then, or be over where that is None; not where it was repeated since."""
+        if next_ms is None and now_ms - read.asked_ms < SETTLED_MS:
+            next_ms = read.asked_ms + SETTLED_MS
+        place, condition = key(read.stream_id, REPAIR), "#asks = :asks"
+        values = {":asks": number(read.asks)}
+        if next_ms is not None:
+            self._table.holds(place, "SET #due_ms = :due", condition, values | {":due": number(next_ms)})
+        else:
+            update = "SET #expires_at = :expires_at REMOVE #generation"
+            expires_at = expiry(now_ms, DONE_KEPT_DAYS)["expires_at"]
+            self._table.holds(place, update, condition, values | {":expires_at": expires_at})
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def take_turn(self, profile: str, holder: str, now_ms: int, until_ms: int) -> bool:
+        """Whether `holder` may ask the profile's upstream until that instant; nobody else does then."""
+        condition = "attribute_not_exists(#until_ms) OR #until_ms <= :now OR #holder = :holder"
+        values = {":holder": {"S": holder}, ":now": number(now_ms), ":until": number(until_ms)}
+        update = "SET #holder = :holder, #until_ms = :until"
+        return self._table.holds(key(profile, REPAIRING), update, condition, values)
+
+    def leave(self, profile: str, holder: str, until_ms: int) -> None:
+        """Ends the turn; nobody has the next one before that instant."""
+        values = {":holder": {"S": holder}, ":nobody": {"S": ""}, ":until": number(until_ms)}
+        update = "SET #holder = :nobody, #until_ms = :until"
+        self._table.holds(key(profile, REPAIRING), update, "#holder = :holder", values)
+
+
+def _request(item: Item) -> Request:
+    numbers = (count(item, name) or 0 for name in ("due_ms", "asked_ms", "asks"))
+    return Request(item["PK"]["S"], *numbers)

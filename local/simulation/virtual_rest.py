@@ -1,0 +1,87 @@
+"""A REST address beside a stream in virtual time: it pages, lags, refuses, repeats, and does not always say the truth.
+
+    GET /events?after=7&before=12&limit=3    {"events": [...], "next": "11"}     of the events 8 to 11
+
+What it answers is the wire's own JSON. Invariants: it makes up no event; where it does not lie, a walk over its
+pages brings every event between the edges that it has by then.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.repair.pages import Fetched
+
+# What an address may do that is no fault of the one who asks it.
+LIES = ("", "ends early", "forgets the edges", "is empty", "goes round", "is a page for people")
+
+
+@dataclass(frozen=True, slots=True)
+class RestWays:
+    """How the address behaves: it has an event `lag_ms` after it happened, for `keeps_ms` (0: always).
+
+    A page has `limit` events at most.
+    It answers `refuses` of a hundred requests with a status. Where it `is_inclusive`, the edges are in its answers. It
+    `lies` for so long, in one of the ways of LIES.
+    """
+
+    seed: int = 0
+    lag_ms: int = 0
+    limit: int = 5
+    keeps_ms: int = 0
+    refuses: int = 0
+    is_inclusive: bool = False
+    lie: str = ""
+    lies_ms: int = 0
+
+
+class VirtualRest:
+    """One address. `emitted_ms` has when each event happened, `body` is an event's JSON."""
+
+    def __init__(
+        self, ways: RestWays, now_ms: Callable[[], int], emitted_ms: Sequence[int], body: Callable[[int], str]
+    ) -> None:
+        self._ways, self._now_ms, self._emitted_ms, self._body = ways, now_ms, emitted_ms, body
+        self._draws = random.Random(ways.seed ^ 0x4E57)
+        self._until_ms = now_ms() + ways.lies_ms
+        self.asked: list[int] = []  # when
+        self.addresses: list[str] = []
+        self.down_until_ms = 0
+
+    def fetch(self, request: UpstreamRequest) -> Fetched:
+        """The answer to a request, as `handlers/repair/fetching.py` has it."""
+        ways, now_ms = self._ways, self._now_ms()
+        self.asked.append(now_ms)
+        self.addresses.append(request.address)
+        if now_ms < self.down_until_ms:
+            return Fetched(problem="no answer: NewConnectionError")
+        if self._draws.randrange(100) < ways.refuses:
+            status, retry_s = self._draws.choice(((503, None), (429, 2.0), (429, 40.0), (500, None)))
+            return Fetched(status, problem=f"answered {status}", retry_after_s=retry_s)
+        lie = ways.lie if now_ms < self._until_ms else ""
+        if lie == "is a page for people":
+            return Fetched(200, {}, b"<html>")
+        asked = {name: unquote(values[0]) for name, values in parse_qs(urlsplit(request.address).query).items()}
+        return Fetched(200, {}, self._answer(asked, lie, now_ms).encode())
+
+    def _answer(self, asked: dict[str, str], lie: str, now_ms: int) -> str:
+        ways, edge = self._ways, int(self._ways.is_inclusive)
+        after, before = int(asked.get("after", -1)), int(asked.get("before", len(self._emitted_ms)))
+        begin = max(after + 1 - (edge if "page" not in asked else 0), int(asked.get("page", 0)))
+        numbers = [
+            number
+            for number in range(max(0, begin), min(len(self._emitted_ms), before + edge))
+            if now_ms - ways.lag_ms >= self._emitted_ms[number]
+            and (not ways.keeps_ms or now_ms - self._emitted_ms[number] <= ways.keeps_ms)
+        ]
+        if lie == "is empty":
+            numbers = []
+        if lie == "forgets the edges":
+            numbers = numbers[1:-1]
+        page, rest = numbers[: ways.limit], numbers[ways.limit :]
+        if lie == "ends early":
+            rest = []
+        following = f'"{page[0] if lie == "goes round" else rest[0]}"' if page and rest else "null"
+        return f'{{"events":[{",".join(map(self._body, page))}],"next":{following}}}'

@@ -1,0 +1,107 @@
+"""How a profile says where gaps are fetched from: what is taken, and what is refused in one sentence."""
+
+from typing import Any
+
+import pytest
+
+from handlers.profile.checked_fields import BadProfile
+from handlers.profile.parse import parse
+from handlers.profile.repair_field import Repair, notes
+
+STREAM = {"address": "https://s.example/e", "framing": "ndjson", "key": "$.id"}
+GIVEN = {
+    "address": "https://rest.example/trades?after={after}&before={before}",
+    "items": "$.trades",
+    "key": "$.id",
+    "next": {"cursor": "$.next", "query": "after"},
+}
+
+
+def read(stream: dict[str, Any] | None = None, **repair: Any) -> Repair:
+    """The field of a profile, with these fields over the given ones; None leaves one out."""
+    table = {name: value for name, value in (GIVEN | repair).items() if value is not None}
+    parsed = parse("p", STREAM | (stream or {}) | {"repair": table}, {"UPSTREAM_REST": "http://localhost:1"}).repair
+    assert parsed is not None
+    return parsed
+
+
+def wrong(stream: dict[str, Any] | None = None, **repair: Any) -> list[str]:
+    """What is wrong with it."""
+    try:
+        read(stream, **repair)
+    except BadProfile as bad:
+        return [problem.removeprefix("the profile 'p': ") for problem in bad.problems]
+    return []
+
+
+def test_the_edges_go_into_the_address_percent_encoded_and_once() -> None:
+    """A key that looks like a placeholder, or like a query, stays as it is."""
+    repair = read(address="${UPSTREAM_REST}/{name}?after={after}&before={before}")
+    edges = {"after": "{before}&x=1", "before": "ü"}
+    assert repair.address_for("p:a/b", edges, {}) == (
+        "http://localhost:1/a%2Fb?after=%7Bbefore%7D%26x%3D1&before=%C3%BC"
+    )
+    assert repair.edges == {"after", "before"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "spelled", "value"),
+    [
+        ("s", "1800000000", 1_800_000_000.123),
+        ("ms", "1800000000123", 1_800_000_000_123),
+        ("us", "1800000000123000", 1_800_000_000_123_000),
+        ("ns", "1800000000123000000", "1800000000123000000"),
+        ("iso", "2027-01-15T08:00:00.123Z", "2027-01-15T09:00:00.123+01:00"),
+    ],
+)
+def test_instants_are_spelled_and_read_in_the_unit(unit: str, spelled: str, value: Any) -> None:
+    """Whole units where an address takes them; a text or a fraction where an item has one."""
+    repair = read(address="https://r.example/?from={from}&to={to}", time_unit=unit)
+    assert repair.spelled(1_800_000_000_123) == spelled
+    assert repair.instant_ms(value) == 1_800_000_000_123
+    assert repair.instant_ms(None) is None
+    assert repair.instant_ms("no instant") is None
+
+
+def test_the_key_of_an_item_is_as_the_streams_own() -> None:
+    """By default it is the same path; another one is noted for `profile check`."""
+    stream = parse("p", STREAM, {})
+    assert notes(read(key=None).key, stream.key, None) == ""
+    assert notes(read(key="$.trade_id").key, stream.key, None) == (
+        "an item is named by $.trade_id, an event of the stream by $.id: `profile try --repair` compares"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stream", "repair", "problem"),
+    [
+        ({}, {"address": "https://r.example/"}, "repair.address must hold {after} or {before}"),
+        ({}, {"address": "ftp://r.example/{after}"}, "repair.address must begin with http:// or https://"),
+        (
+            {},
+            {"address": "https://{after}.example/"},
+            "repair.address may hold {after}, {before}, {from} and {to} only",
+        ),
+        ({}, {"address": "https://r.example/{aftr}"}, "repair.address may hold {streamId} and {name}"),
+        ({}, {"address": None}, "repair.address is missing"),
+        ({}, {"items": None}, "repair.items is missing"),
+        ({}, {"items": "$[0]"}, "repair.items must be a JSON path of names"),
+        ({}, {"key": ["$.a", "$.b"]}, 'repair.key must be a JSON path such as "$.id"'),
+        ({"key": ["$.a", "$.b"]}, {}, "repair.key must be a list of 2 JSON paths"),
+        ({"key": "each"}, {}, 'repair.key cannot be where the stream has key = "each"'),
+        ({"key": "hash"}, {"address": "https://r.example/{from}"}, "repair.key must be absent"),
+        ({"key": "hash"}, {"key": None}, "repair.address must be by time"),
+        ({}, {"next": {}}, "repair.next must be one of"),
+        ({}, {"next": {"link": "next", "number": "page"}}, "repair.next must be one of"),
+        ({}, {"after_s": "2h"}, "repair.after_s must be a number of seconds from 0 to 3600"),
+        ({}, {"headers": {"authorization": "Bearer x"}}, "repair.headers.authorization holds 'authorization' in plain"),
+        ({}, {"pase_s": 1}, "repair.pase_s is not a field of repair"),
+        ({"order": "none"}, {}, "repair needs the order in which events came"),
+        ({"on_conflict": "both"}, {}, 'repair can be only with on_conflict = "first"'),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(stream: dict[str, Any], repair: dict[str, Any], problem: str) -> None:
+    """It names the field, and what would be right."""
+    said = wrong(stream, **repair)
+    assert len(said) == 1, said
+    assert said[0].startswith(problem), said

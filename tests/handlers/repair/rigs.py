@@ -1,0 +1,136 @@
+"""A stream with a gap in tables in memory, an address in virtual time, and the function that repairs it, played."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from handlers.connection.effects import Outcome
+from handlers.connection.ledger import OPEN, Gap
+from handlers.framing.events import StreamEvent
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.repair.function import Deps, repairs
+from handlers.repair.work import RepairWork
+from handlers.run.group_ports import Ask
+from handlers.store.event_items import StoragePolicy
+from handlers.store.event_reader import EventReader
+from handlers.store.ledger_records import gap_item
+from handlers.store.stream_records import StreamRecords
+from handlers.store.typed_values import Item, key, number
+from local.simulation.shared_tasks import store_on
+from local.simulation.tables import MemoryDynamoDB
+from local.simulation.virtual_rest import RestWays, VirtualRest
+
+ORIGIN_MS = 1_800_000_000_000
+REPAIR = {
+    "address": "https://rest.example/events?after={after}&before={before}",
+    "items": "$.events",
+    "key": "$.id",
+    "next": {"cursor": "$.next", "query": "page"},
+    "pace_s": 0.5,
+}
+TABLES = {"events_table": "events", "control_table": "control"}
+
+
+class Rig:
+    """An event a second; those of `missed` came on no connection, between connection 1 and 2."""
+
+    def __init__(
+        self, ways: RestWays | None = None, *, missed: range = range(10, 15), events: int = 20, store: str = "items",
+        before: range | None = None, **fields: Any,
+    ) -> None:  # fmt: skip
+        self.now = ORIGIN_MS + events * 1000
+        self.emitted_ms = [ORIGIN_MS + one * 1000 for one in range(events)]
+        table = {"address": "https://s.example", "framing": "ndjson", "key": "$.id", "store": store}
+        self.profile: Profile = parse("s", table | {"repair": REPAIR | fields}, {})
+        self.rest = VirtualRest(ways or RestWays(), lambda: self.now, self.emitted_ms, body)
+        self.tables = MemoryDynamoDB("events", "control")
+        self.store = store_on(self.tables, TABLES)
+        self.records = StreamRecords(self.tables, "control", "events")
+        self.reader = EventReader(self.tables, "events", lambda _key: None)
+        self.work = RepairWork(self.tables, "control")
+        self.gap = Gap(2, self.at(missed.start - 1), self.at(missed.stop), "reset", OPEN)
+        self.alerts: list[str] = []
+        self.left_ms = 10**9
+        self.dies_after: int | None = None
+        partitions = 0 if store == "log" else 1
+        self.tables.put_item(
+            TableName="control", Item=key("s", "lease") | {"fence": number(2), "partitions": number(partitions)}
+        )
+        self.tables.put_item(TableName="control", Item=gap_item("s", self.gap))
+        for fence, numbers in ((1, before or range(missed.start)), (2, range(missed.stop, events))):
+            self.connected(fence, numbers)
+
+    def at(self, number_: int) -> int:
+        """When an event happened."""
+        return ORIGIN_MS + number_ * 1000
+
+    def connected(self, fence: int, numbers: range) -> None:
+        """Has a connection store events, each when it happened."""
+        events = [StreamEvent(str(n), body(n), None, None, None, self.at(n)) for n in numbers]
+        if self.profile.store == "log":
+            log = self.store.log("s", fence, lambda: self.at(numbers.stop), window_ms=900_000, keep_days=0)
+            log.write(0, events)
+        else:
+            self.store.write("s", fence, 0, events, StoragePolicy())
+
+    def run(self, *, request: bool = True) -> Outcome:
+        """One invocation, and how it ended; raises Killed where it dies at an Ask."""
+        if request:
+            self.work.request("s", self.now, self.now)
+        deps = Deps(
+            self.work, self.records, self.store, self.reader, lambda _stream: self.profile, lambda _profile: {},
+            self.rest.fetch, lambda _stream, _gap, repair: self.alerts.append(repair.reason), lambda: self.now,
+            lambda: self.left_ms, f"h{self.now}",
+        )  # fmt: skip
+        steps, answer = repairs(deps, "s"), None
+        while True:
+            try:
+                need = steps.send(answer)
+            except StopIteration as ended:
+                outcome: Outcome = ended.value
+                return outcome
+            if not isinstance(need, Ask):
+                self.now += round(need.for_s * 1000)
+                answer = set()
+                continue
+            if self.dies_after is not None:
+                self.dies_after -= 1
+                if self.dies_after < 0:
+                    raise Killed
+            self.now += 7
+            answer = need.request()
+
+    @property
+    def repaired(self) -> Any:
+        """What the gap's record says of its repair."""
+        gap = next(gap for gap in self.records.newest_gaps("s", 10) if gap.fence == self.gap.fence)
+        assert gap.repair is not None
+        return gap.repair
+
+    def stored(self) -> list[tuple[int, bool]]:
+        """The events in their order, each with whether it came by repair."""
+        layout = self.records.layout("s")
+        assert layout is not None
+        entries = self.reader.entries("s", layout.partitions, self.now, "", 10_000)
+        events = [entry.event for entry in entries if entry.event is not None]
+        return [(json.loads(event.data or "")["id"], event.is_repaired) for event in events]
+
+    def lies(self, **ways: Any) -> None:
+        """Changes how the address behaves."""
+        self.rest._ways = replace(self.rest._ways, **ways)
+
+
+class Killed(Exception):
+    """The function was killed."""
+
+
+def body(number_: int) -> str:
+    """The JSON of an event."""
+    return f'{{"id":{number_},"at":{ORIGIN_MS + number_ * 1000}}}'
+
+
+def item(tables: Any, partition: str, sort: str) -> Item:
+    """An item of the control table."""
+    found: Item = tables.get_item(TableName="control", Key=key(partition, sort)).get("Item", {})
+    return found

@@ -1,0 +1,302 @@
+"""The function that repairs gaps, at an address that pages, lags, refuses and lies: what is stored and said."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
+from handlers.connection.repairs import FAILED, PARTLY, Repair
+from handlers.framing.events import StreamEvent
+from handlers.repair.function import TURN_MS
+from handlers.repair.walking import NO_EVENT_AFTER, NO_EVENT_BEFORE
+from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
+from handlers.store.ledger_records import gap_item
+from handlers.store.typed_values import DAY_S
+from local.simulation.virtual_rest import RestWays
+from tests.handlers.repair.rigs import Killed, Rig, body, item
+
+STORES = ("items", "log")
+MISSED = [10, 11, 12, 13, 14]
+
+
+def brought(rig: Rig) -> list[int]:
+    """The events that came by repair, in their order; every event is there once."""
+    stored = rig.stored()
+    assert sorted(number for number, _ in stored) == list(range(len(rig.emitted_ms)))
+    return [number for number, is_repaired in stored if is_repaired]
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("is_inclusive", [False, True])
+@pytest.mark.parametrize("limit", [2, 5, 100])
+def test_what_was_missed_is_stored_once_and_marked(store: str, is_inclusive: bool, limit: int) -> None:
+    """Behind what it missed, in items as in a log, whatever the pages; the record says how many came."""
+    rig = Rig(RestWays(limit=limit, is_inclusive=is_inclusive), store=store)
+    assert rig.run().status == "done"
+    assert brought(rig) == MISSED
+    assert [number for number, _ in rig.stored()][-5:] == MISSED
+    assert (rig.repaired.state, rig.repaired.stored, rig.repaired.reason) == (REPAIRED, 5, "")
+    assert rig.repaired.span == (rig.gap.from_ms, rig.gap.to_ms)
+
+
+def test_an_address_without_the_edges_is_asked_again_beyond_them() -> None:
+    """First between the keys at the edges, as the profile says; then from an event earlier to an event later."""
+    rig = Rig(RestWays(limit=100))
+    rig.run()
+    assert [address.partition("?")[2] for address in rig.rest.addresses] == ["after=9&before=15", "after=8&before=16"]
+
+
+def test_one_walk_suffices_where_the_edges_are_in_it() -> None:
+    """An address that repeats both edges is asked once."""
+    rig = Rig(RestWays(limit=100, is_inclusive=True))
+    rig.run()
+    assert len(rig.rest.asked) == 1
+
+
+@pytest.mark.parametrize("lie", ["is empty", "forgets the edges", "is a page for people"])
+def test_an_answer_without_an_overlap_proves_nothing(lie: str) -> None:
+    """Whatever came is stored, and the gap is told as repaired only once the address has both edges."""
+    rig = Rig(RestWays(limit=100, lie=lie, lies_ms=10**9))
+    rig.left_ms = 1
+    rig.run()
+    repair = rig.repaired
+    assert repair.state == (PARTLY if repair.stored else FAILED)
+    assert repair.reason
+    assert repair.next_ms > rig.now
+    rig.lies(lie="")
+    rig.left_ms, rig.now = 10**9, repair.next_ms
+    rig.run(request=False)
+    assert rig.repaired.state == REPAIRED
+    assert sorted(brought(rig)) == MISSED
+
+
+def test_a_quiet_gap_is_proved_by_both_edges_alone() -> None:
+    """Nothing was missed: where the address shows what was before and after, the gap is repaired, and nothing came."""
+    rig = Rig(RestWays(limit=100), missed=range(10, 10))
+    rig.run()
+    assert (rig.repaired.state, rig.repaired.stored) == (REPAIRED, 0)
+    assert brought(rig) == []
+    other = Rig(RestWays(limit=100, lie="is empty", lies_ms=10**9), missed=range(10, 10))
+    other.left_ms = 1
+    other.run()
+    assert other.repaired.state == FAILED
+
+
+def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() -> None:
+    """Its first answers end before the gap does: what they bring is stored, and it is asked again, ever later."""
+    rig = Rig(RestWays(lag_ms=20_000, limit=100))
+    rig.run()
+    assert rig.repaired.state == REPAIRED
+    assert rig.repaired.tries > 2
+    assert brought(rig) == MISSED
+    pauses = [later - earlier for earlier, later in zip(rig.rest.asked, rig.rest.asked[1:], strict=False)]
+    rests = [pause for pause in pauses if pause > 1_000]
+    assert rests == sorted(rests)
+    assert rests[-1] > 1.9 * rests[0]
+
+
+def test_nothing_is_asked_for_before_after_s_is_over() -> None:
+    """The address needs so long until it has what the stream had."""
+    rig = Rig(RestWays(limit=100), after_s="1m")
+    rig.now = rig.gap.to_ms + 40_000
+    rig.run()
+    assert rig.rest.asked[0] >= rig.gap.to_ms + 60_000
+    assert rig.repaired.state == REPAIRED
+
+
+def test_the_pace_is_kept_between_pages() -> None:
+    """No two requests come closer than `pace_s`."""
+    rig = Rig(RestWays(limit=2), pace_s=1.5)
+    rig.run()
+    assert len(rig.rest.asked) > 3
+    assert all(later - earlier >= 1500 for earlier, later in zip(rig.rest.asked, rig.rest.asked[1:], strict=False))
+
+
+def test_retry_after_is_obeyed_by_all_streams_of_the_profile() -> None:
+    """A refusal that asks for longer than a walk waits ends the turn; nobody has the next one before it is over."""
+    rig = Rig(RestWays(refuses=100, seed=3))
+    while not item(rig.tables, "s", "repairing") or rig.repaired.rest_until_ms <= rig.now:
+        rig.now += TURN_MS
+        rig.run()
+    until_ms = int(item(rig.tables, "s", "repairing")["until_ms"]["N"])
+    assert until_ms == rig.repaired.rest_until_ms
+    assert rig.run().status == "busy"
+    rig.lies(refuses=0)
+    rig.now = max(until_ms, rig.repaired.next_ms)
+    assert rig.run().status == "done"
+    assert rig.repaired.state == REPAIRED
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("limit", [2, 100])
+def test_a_kill_at_any_place_loses_nothing_and_stores_nothing_twice(store: str, limit: int) -> None:
+    """Whoever comes next goes on with the page that was not read yet."""
+    count, longest = 0, 0
+    while True:
+        rig = Rig(RestWays(limit=limit), store=store)
+        rig.dies_after = count
+        try:
+            rig.run()
+            break
+        except Killed:
+            asked = len(rig.rest.asked)
+        rig.dies_after, rig.now = None, rig.now + TURN_MS
+        assert rig.run(request=not item(rig.tables, "s", "repair")).status == "done"
+        assert rig.repaired.state == REPAIRED
+        assert brought(rig) == MISSED
+        longest = max(longest, asked)
+        count += 1
+    whole = len(rig.rest.asked)
+    assert count > 8
+    assert longest == whole
+
+
+def test_one_function_at_a_time_asks_an_upstream() -> None:
+    """Another one finds the turn taken, and asks for nothing."""
+    rig = Rig()
+    rig.work.take_turn("s", "another", rig.now, rig.now + 1_000)
+    assert rig.run().status == "busy"
+    assert rig.rest.asked == []
+    rig.now += 1_000
+    assert rig.run().status == "done"
+
+
+def test_whoever_lost_his_turn_stores_no_verdict() -> None:
+    """A function that stood still finds that another has written, and ends."""
+    rig = Rig(RestWays(limit=100))
+    fetch = rig.rest.fetch
+
+    def slow(request: Any) -> Any:
+        rig.rest.fetch = fetch  # type: ignore[method-assign]
+        rig.store.ledger.save_repair("s", rig.gap, Repair(rig.gap.from_ms, rig.gap.to_ms, reason="another"))
+        return fetch(request)
+
+    rig.rest.fetch = slow  # type: ignore[method-assign]
+    assert rig.run().status == "busy"
+    assert rig.repaired.reason == "another"
+
+
+def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
+    """What it has is stored; the record says what is open, and a person is told once nobody tries it again."""
+    rig = Rig(RestWays(limit=100, keeps_ms=8_500), reach_s=60, time="$.at")
+    rig.left_ms = 1
+    rig.run()
+    repair = rig.repaired
+    assert (repair.state, repair.stored) == (PARTLY, 3)
+    assert repair.reason == "the address does not go back to the last event before the gap"
+    assert (repair.open_from_ms, repair.open_to_ms) == (None, rig.at(12))
+    assert (repair.first_ms, repair.last_ms) == (rig.at(12), rig.at(14))
+    assert not rig.alerts
+    while not rig.repaired.is_over:
+        rig.now = max(rig.now, rig.repaired.next_ms)
+        rig.run(request=False)
+    assert rig.repaired.state == PARTLY
+    assert len(rig.alerts) == 1
+    assert rig.now <= rig.gap.to_ms + 60_000
+
+
+def test_without_an_event_before_the_gap_nothing_can_be_asked_for_behind_it() -> None:
+    """The stream began with the gap, or all before it has expired."""
+    rig = Rig(missed=range(5))
+    rig.gap = replace(rig.gap, from_ms=rig.at(-1))
+    rig.left_ms = 1
+    rig.run()
+    assert (rig.repaired.state, rig.repaired.reason) == (FAILED, NO_EVENT_BEFORE)
+    assert rig.rest.asked == []
+
+
+def test_without_an_event_after_the_gap_it_waits_for_one() -> None:
+    """The connection that ended it has brought nothing yet: the gap stays open, and that is no failure."""
+    rig = Rig(RestWays(limit=100), missed=range(10, 15), events=15)
+    rig.left_ms, rig.now = 1, rig.now + 5_000
+    rig.run()
+    assert (rig.repaired.state, rig.repaired.reason) == (OPEN, NO_EVENT_AFTER)
+    rig.emitted_ms.extend(rig.at(number) for number in (15, 16))
+    rig.connected(2, range(15, 17))
+    rig.left_ms, rig.now = 10**9, rig.repaired.next_ms
+    rig.run(request=False)
+    assert rig.repaired.state == REPAIRED
+    assert brought(rig) == MISSED
+
+
+def test_what_an_older_connection_brings_after_the_gap_is_no_edge() -> None:
+    """A function that stood still reads what came before the gap's end: it stands before what the gap has missed."""
+    rig = Rig(RestWays(limit=100), before=range(9))
+    rig.store.write("s", 1, 90, [StreamEvent("9", body(9), None, None, None, rig.at(15))])
+    rig.run()
+    assert rig.repaired.state == REPAIRED
+    assert brought(rig) == MISSED
+
+
+def test_the_profile_may_say_why_no_overlap_can_be_seen() -> None:
+    """Then one walk to its end is enough, and the record has the reason."""
+    rig = Rig(RestWays(limit=100, lie="forgets the edges", lies_ms=10**9), unproved="the edges are left out")
+    rig.rest._ways = replace(rig.rest._ways, lie="")
+    rig.run()
+    assert (rig.repaired.state, rig.repaired.reason) == (REPAIRED, "the edges are left out")
+    assert len(rig.rest.asked) == 1
+
+
+def test_pages_that_go_round_are_bounded() -> None:
+    """After `pages` of them the walk ends, and says so."""
+    rig = Rig(RestWays(limit=2, lie="goes round", lies_ms=10**9), pages=4)
+    rig.left_ms = 1
+    rig.run()
+    assert rig.repaired.state in (PARTLY, FAILED)
+    assert len(rig.rest.asked) <= 4
+
+
+def test_what_was_delivered_later_is_not_asked_for() -> None:
+    """The ledger has closed the gap meanwhile."""
+    rig = Rig()
+    rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
+    rig.run()
+    assert rig.rest.asked == []
+
+
+def test_an_announced_loss_is_repaired_as_well() -> None:
+    """The events at its edges came on the same connection; one that came with the notice is before it."""
+    rig = Rig(RestWays(limit=100))
+    rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
+    rig.gap = Gap(2, rig.at(9), rig.at(14), "announced_by_upstream", LOST, 1, 5)
+    rig.store.ledger._table.put(gap_item("s", rig.gap))
+    rig.run()
+    (gap,) = [gap for gap in rig.records.newest_gaps("s", 9) if gap.number == 1]
+    assert gap.repair is not None
+    assert gap.repair.state == REPAIRED
+    assert brought(rig) == MISSED
+
+
+def test_by_time_the_address_is_asked_around_the_gap() -> None:
+    """From the event before it to the event after it, in the profile's unit, where their times are known."""
+    address = "https://rest.example/events?from={from}&to={to}"
+    rig = Rig(RestWays(limit=100), address=address, time="$.at", time_unit="ms")
+    rig.run()
+    assert rig.rest.addresses[0].partition("?")[2] == f"from={rig.at(9) - 1}&to={rig.at(15) + 1}"
+    assert rig.repaired.state == REPAIRED
+
+
+def test_a_request_that_is_done_is_no_longer_listed() -> None:
+    """Not before it is a minute old: the gap that it is for may still be on its way. A later one is listed again."""
+    rig = Rig()
+    rig.run()
+    (left,) = rig.work.requested("s")
+    assert left.due_ms == left.asked_ms + SETTLED_MS
+    rig.now = left.due_ms
+    rig.run(request=False)
+    assert rig.work.requested() == []
+    assert int(item(rig.tables, "s", "repair")["expires_at"]["N"]) == rig.now // 1000 + DONE_KEPT_DAYS * DAY_S
+    rig.work.request("s", rig.now, rig.now)
+    assert [one.stream_id for one in rig.work.requested("s")] == ["s"]
+    assert rig.work.requested("other") == []
+
+
+def test_a_request_that_was_repeated_meanwhile_stays() -> None:
+    """Whoever is done with what it read does not end what came since."""
+    rig = Rig()
+    rig.work.request("s", rig.now - SETTLED_MS, rig.now)
+    (read,) = rig.work.requested()
+    rig.work.request("s", rig.now, rig.now)
+    rig.work.done(read, rig.now, None)
+    assert [one.asks for one in rig.work.requested()] == [2]
