@@ -6,12 +6,13 @@ origin of the first, where the credentials may go; no problem quotes what the ad
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from handlers.framing.events import StreamEvent, at, text_at
-from handlers.framing.frames import Frame
+from handlers.framing.events import JsonPath, StreamEvent, at, text_at
+from handlers.framing.frames import Body, Frame
+from handlers.framing.selection import keeps
 from handlers.profile.addresses import with_query
 from handlers.profile.behaviour import Profile, UpstreamRequest
 from handlers.profile.repair_field import Repair
@@ -71,6 +72,20 @@ def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int)
     path = repair.time
     times = [None if path is None else repair.instant_ms(at(value, path)[1]) for value in batch.values]
     return Page(events, times, _next(repair, address, pages, answer, batch.body, is_empty=not events))
+
+
+def is_kept(profile: Profile, data: Body) -> bool:
+    """Whether the profile keeps an item with this body, by what stands in it: an item has no name."""
+    split, paths = profile.split, [rule.path for rule in profile.keep]
+    if not paths or any(path is None or (split is not None and not split.is_of_element(path)) for path in paths):
+        return True
+    inside = len(split.path.steps) + 1 if split is not None else 0
+    rules = [
+        replace(rule, names=frozenset(), path=JsonPath(rule.path.text, rule.path.steps[inside:]))
+        for rule in profile.keep
+        if rule.path is not None
+    ]
+    return keeps(rules, None, data)
 
 
 def _next(repair: Repair, address: str, pages: int, answer: Fetched, body: object, *, is_empty: bool) -> str:

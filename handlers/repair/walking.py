@@ -24,7 +24,7 @@ from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile, UpstreamRequest
 from handlers.profile.repair_field import Repair as Field
 from handlers.profile.secret_references import Secrets
-from handlers.repair.pages import BadPage, Fetched, Page, page, request
+from handlers.repair.pages import BadPage, Fetched, Page, is_kept, page, request
 from handlers.run.group_ports import Ask, Wait
 
 FIRST_REST_MS, LONGEST_REST_MS = 5_000, 3_600_000
@@ -247,7 +247,12 @@ class _Walk:
         """Stores what the page brings and saves that it was read; whether it is the last one."""
         repair, (first, last) = self._seen(repair, [event.key for event in read.events])
         known = self._borders.keys
-        wanted = [at for at in range(first, last) if read.events[at].key not in known]
+        profile = self._ports.profile
+        wanted = [
+            at
+            for at in range(first, last)
+            if read.events[at].key not in known and is_kept(profile, read.events[at].data)
+        ]
         if wanted:
             events = [self._event(read.events[at]) for at in wanted]
             since_ms = self._borders.since_ms(self._gap)

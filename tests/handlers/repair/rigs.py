@@ -29,6 +29,7 @@ REPAIR = {
     "next": {"cursor": "$.next", "query": "page"},
     "pace_s": 0.5,
 }
+STREAM: dict[str, Any] = {"address": "https://s.example", "framing": "ndjson", "key": "$.id"}
 TABLES = {"events_table": "events", "control_table": "control"}
 
 
@@ -41,8 +42,7 @@ class Rig:
     ) -> None:  # fmt: skip
         self.now = ORIGIN_MS + events * 1000
         self.emitted_ms = [ORIGIN_MS + one * 1000 for one in range(events)]
-        table = {"address": "https://s.example", "framing": "ndjson", "key": "$.id", "store": store}
-        self.profile: Profile = parse("s", table | {"repair": REPAIR | fields}, {})
+        self.profile: Profile = parse("s", STREAM | {"store": store, "repair": REPAIR | fields}, {})
         self.rest = VirtualRest(ways or RestWays(), lambda: self.now, self.emitted_ms, body)
         self.tables = MemoryDynamoDB("events", "control")
         self.store = store_on(self.tables, TABLES)

@@ -8,13 +8,14 @@ import pytest
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
 from handlers.connection.repairs import FAILED, PARTLY, Repair
 from handlers.framing.events import StreamEvent
+from handlers.profile.parse import parse
 from handlers.repair.function import TURN_MS
 from handlers.repair.walking import NO_EVENT_AFTER, NO_EVENT_BEFORE
 from handlers.repair.work import DONE_KEPT_DAYS, SETTLED_MS
 from handlers.store.ledger_records import gap_item
 from handlers.store.typed_values import DAY_S
 from local.simulation.virtual_rest import RestWays
-from tests.handlers.repair.rigs import Killed, Rig, body, item
+from tests.handlers.repair.rigs import REPAIR, STREAM, Killed, Rig, body, item
 
 STORES = ("items", "log")
 MISSED = [10, 11, 12, 13, 14]
@@ -245,6 +246,15 @@ def test_pages_that_go_round_are_bounded() -> None:
     rig.run()
     assert rig.repaired.state in (PARTLY, FAILED)
     assert len(rig.rest.asked) <= 4
+
+
+def test_what_the_profile_does_not_keep_is_not_stored() -> None:
+    """By what stands in an item, as in an event of the stream."""
+    rig = Rig(RestWays(limit=100))
+    rig.profile = parse("s", {**STREAM, "keep": [{"path": "$.id", "is": [11, 13]}], "repair": REPAIR}, {})
+    rig.run()
+    assert rig.repaired.state == REPAIRED
+    assert [number for number, is_repaired in rig.stored() if is_repaired] == [11, 13]
 
 
 def test_what_was_delivered_later_is_not_asked_for() -> None:
