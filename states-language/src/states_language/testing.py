@@ -23,13 +23,14 @@ from states_language.history import Event
 from states_language.machine import Machine
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.lambdas import Functions
+from states_language.tasks.mocks import Mock
 from states_language.tasks.resources import ACTIVITY, function_name
-from states_language.tasks.stubs import Behaviour, Stubs, key_of
+from states_language.tasks.stubs import Behaviour, Stubs, event_of, key_of, named
 from states_language.values import compact, same
 
 Source = Machine | Mapping[str, Any] | str | os.PathLike[str]
 Answer = Any
-"""A JSON value, a callable(payload, context), a TaskFailure, a Behaviour, or several of them `in_turn`."""
+"""A JSON value, a callable(payload, context), a TaskFailure, a Behaviour, several of them `in_turn`, or a Mock."""
 
 ANY: Any = object()
 MOST_LINES = 40
@@ -64,11 +65,11 @@ def run_machine(
 ) -> "MachineRun":
     """Return the run of a machine from start to end in virtual time; an input of None is {}.
 
-    source: what `load` takes, or what it returned. functions: the answers by the
-    function's name, by `service:action` as in "dynamodb:putItem" and "aws-sdk:s3:getObject", by "activity:name", or by
-    their ARN. A Task that waits for a
-    token or for a job gets its answer at once. seed: of what is random. options: those of `Machine.start`. Raises
-    DefinitionError, and AssertionError for a call without an answer.
+    source: what `load` takes, or what it returned. functions: the answers, by the name of the state or of the function,
+    by `service:action` as in "dynamodb:putItem" and "aws-sdk:s3:getObject", by "activity:name", or by their ARN; those
+    of a state go before the others. A Task that waits for a token or for a job gets its answer at once. seed: of what
+    is random. options: those of `Machine.start`. Raises DefinitionError, and AssertionError for a call without an
+    answer.
     """
     machine = source if isinstance(source, Machine) else load(source)
     clock = VirtualClock(seed=seed)
@@ -131,8 +132,8 @@ class MachineRun:
         return [_details(event) for event in self.history if event["type"] == type_]
 
     def payloads(self, name: str) -> list[Any]:
-        """Return the payload of each call of a function, or the parameters of each call of a `service:action`."""
-        return [call.payload if call.function else call.parameters for call in self.calls if key_of(call) == name]
+        """Return the payload of each call of a function or a state, or the parameters where that is no function's."""
+        return [event_of(call) for call in self.calls if name in (call.state, key_of(call))]
 
     def assert_output(self, output: Any) -> None:
         """Raise AssertionError unless it succeeded with this output; true is not 1."""
@@ -216,7 +217,7 @@ class _Answers:
         return {}
 
     async def _answer(self, call: TaskCall) -> Any:
-        name = key_of(call)
+        name = named(call, self._answers)
         if name not in self._answers:
             raise self._mistake(f"'{call.state}' calls '{name}', which has no answer; {self._known()}")
         answer = self._answers[name]
@@ -226,10 +227,14 @@ class _Answers:
         if isinstance(answer, TaskFailure):
             raise TaskFailure(answer.error, answer.cause)
         if callable(answer):
-            return await self._functions.invoke(
-                name, self._watched(answer), call.payload if call.function else call.parameters
-            )
-        behaviour = answer if isinstance(answer, Behaviour) else Behaviour(answer=answer)
+            return await self._functions.invoke(name, self._watched(answer), event_of(call), call)
+        if isinstance(answer, Mock):
+            try:
+                behaviour = answer.behaviour(call)
+            except LookupError as problem:
+                raise self._mistake(str(problem)) from None
+        else:
+            behaviour = answer if isinstance(answer, Behaviour) else Behaviour(answer=answer)
         return await self._stubs.answer(call, behaviour)
 
     def _known(self) -> str:

@@ -24,7 +24,7 @@ from states_language.failures import TaskFailure
 from states_language.server import REGION, StepFunctions, TaskPerformer, UnknownFunction, application, settle
 from states_language.server.serving import serving
 from states_language.tasks.calls import TaskCall
-from states_language.tasks.stubs import key_of
+from states_language.tasks.stubs import named
 from states_language.workbench import Host, Mistake
 from states_language.workbench.answers import Answers, read
 from states_language.workbench.run import Outside
@@ -100,7 +100,8 @@ async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.
     tasks, outside = TaskPerformer(endpoints.invoke, endpoints.client, states), Outside(clock, answers, Host())
 
     async def perform(call: TaskCall) -> Any:
-        if call.function in answers.functions or key_of(call) in answers.behaviours:
+        answered = answers.functions.keys() | answers.behaviours.keys()
+        if named(call, answered) in answered:
             states.tokens.watch(call.pending)
             return await outside.perform(call)
         return await tasks.perform(call)

@@ -15,6 +15,7 @@ from botocore.response import StreamingBody
 from botocore.utils import CLIENT_NAME_TO_HYPHENIZED_SERVICE_ID_OVERRIDES
 
 _CLIENTS = {name.replace("-", ""): client for client, name in CLIENT_NAME_TO_HYPHENIZED_SERVICE_ID_OVERRIDES.items()}
+_CLIENTS |= {"states": "stepfunctions", "elasticmapreduce": "emr"}  # named so by the optimised integrations
 # The optimised integrations have names of their own: of the error, of an error that the SDK has no class for, and of
 # the service in the cause.
 _OPTIMISED = {

@@ -14,9 +14,11 @@ from states_language.scheduling.lanes import yield_for
 from states_language.server.diagnostics import diagnostics, invalid, refuse_bad
 from states_language.server.executions import Executions
 from states_language.server.json_messages import message_and_place, strict
+from states_language.server.mock_validation import STRICT, check_result
 from states_language.server.reading import Reader
 from states_language.server.requests import PREFIX, Actions, Answer, Parameters, Refusal, read_input
 from states_language.server.single_state import NAME, NoSuchState, StateTest, StateTestRequest, cut_out, machine
+from states_language.tasks.resources import Resource, read_resource
 from states_language.timestamps import written
 from states_language.values import Document, compact, parsed
 
@@ -185,9 +187,14 @@ def _check_mock(parameters: Parameters, state: dict[str, Any], request: StateTes
         raise Refusal("ValidationException", f"A test mock should have only one of the following fields: {fields}.")
     if kind not in ("Task", "Parallel", "Map"):
         raise Refusal("ValidationException", f"State type '{kind}' is not supported when a mock is specified")
-    if kind == "Task" or request.result is None:
+    if request.result is None:
         return
     result = request.result[0]
+    if kind == "Task":
+        resource = read_resource(state["Resource"])
+        if isinstance(resource, Resource):
+            check_result(resource, result, mock.get("fieldValidationMode") or STRICT)
+        return
     wanted, description = (dict, "a JSON object") if "ResultWriter" in state else (list, "an array")
     if not isinstance(result, wanted):
         raise Refusal("ValidationException", f"Mocked result must be {description}.")

@@ -74,13 +74,13 @@ class Task(Retrying):
         details = {name: value for name, value in limits.items() if value is not None}
         details |= self.credentials.details(data, narrowed, branch)
         if self.resource.activity and pending is not None:
-            call = self._call(branch, parameters, timeout_s, pending)
+            call = self._call(branch, data, parameters, timeout_s, pending)
             return await self._by_worker(branch, call, pending, details)
         self.events.scheduled(branch, branch.text(parameters), details)
         self.events.started(branch)
         timers = TaskTimers(branch.clock, timeout_s, heartbeat_s)
         with self._failing(branch, timers):
-            call = self._call(branch, parameters, timeout_s, pending)
+            call = self._call(branch, data, parameters, timeout_s, pending)
             result, text = await self._answered(branch, call, timers)
         self.events.add(branch, "Succeeded", payload("output", text))
         return result
@@ -150,7 +150,9 @@ class Task(Retrying):
             raise HeartbeatMissed if answer is NO_HEARTBEAT else StateError("States.Timeout", None)
         return answer
 
-    def _call(self, branch: Branch, parameters: Any, timeout_s: int | None, pending: Pending | None) -> TaskCall:
+    def _call(
+        self, branch: Branch, data: Any, parameters: Any, timeout_s: int | None, pending: Pending | None
+    ) -> TaskCall:
         resource, function, payload = self.resource, self.resource.function, parameters
         if resource.invokes:
             if not isinstance(parameters, dict) or not isinstance(parameters.get("FunctionName"), str):
@@ -171,13 +173,13 @@ class Task(Retrying):
             timeout_ms=None if timeout_s is None else timeout_s * 1000,
             pattern=resource.pattern,
             pending=pending,
+            attempt=1 + (branch.retries or 0),
+            input=data,
         )
 
     def _sized(self, result: Any, branch: Branch) -> tuple[Any, str]:
         """Return the answer as the state sees it, and its text."""
-        if isinstance(result, Whole):
-            result = result.value
-        elif self.resource.invokes:
+        if self.resource.invokes and not isinstance(result, Whole):
             request_id = uuid4(branch.random)
             result = wrapped(result, compact(result), request_id, http_date(branch.clock.now_ms()))
         return self._fitting(result)
@@ -187,7 +189,7 @@ class Task(Retrying):
 
         States.ALL catches that of a Lambda function (recorded), and no other's (Developer Guide, "Error names").
         """
-        result, text = written(result)
+        result, text = written(result.value if isinstance(result, Whole) else result)
         if not fits(text):
             what = self.resource.text if self.resource.function else self.resource.type
             of_lambda = self.resource.invokes or self.resource.function is not None

@@ -27,6 +27,8 @@ class TaskCall:
 
     `pattern` is "", or "sync", "sync:2" or "waitForTaskToken". With one of these the answer only says that the work
     has begun; `pending` gets the Task's result later, by its `succeed` or `fail`.
+
+    `state` is the state's name, `input` its input, `attempt` counts from 1 at each visit of it.
     """
 
     resource: str
@@ -42,6 +44,8 @@ class TaskCall:
     timeout_ms: int | None
     pattern: str = ""
     pending: Pending | None = None
+    attempt: int = 1
+    input: Any = None
 
 
 Perform = Callable[[TaskCall], Awaitable[Any]]

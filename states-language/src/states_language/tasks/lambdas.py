@@ -15,9 +15,10 @@ from typing import Any
 
 from states_language.clock import Clock, owner, uuid4
 from states_language.failures import TaskFailure
-from states_language.tasks.callbacks import Tokens
+from states_language.tasks.callbacks import Pending, Tokens
 from states_language.tasks.calls import Perform, TaskCall
-from states_language.tasks.resources import ACTIVITY
+from states_language.tasks.resources import ACTIVITY, TOKEN
+from states_language.tasks.stubs import event_of, named
 from states_language.values import compact
 
 Function = Callable[[Any, Any], Any]
@@ -29,12 +30,17 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_KEPT))  # the set outlives even the
 
 
 class LambdaContext:
-    """The lambda_context of an invocation; the names are those of AWS's Python runtime."""
+    """The lambda_context of an invocation; the names are those of AWS's Python runtime.
+
+    Besides, of the Task that calls: state (its name), input (the state's), attempt (1 for the first); None without one.
+    """
 
     memory_limit_in_mb = "128"
     function_version = "$LATEST"
 
-    def __init__(self, clock: Clock, name: str, request_id: str, deadline_ms: int) -> None:
+    def __init__(
+        self, clock: Clock, name: str, request_id: str, deadline_ms: int, call: TaskCall | None = None
+    ) -> None:
         self.function_name = name
         self.invoked_function_arn = f"arn:aws:lambda:us-east-1:111111111111:function:{name}"
         self.aws_request_id = request_id
@@ -42,6 +48,9 @@ class LambdaContext:
         self.log_stream_name = request_id
         self.deadline_ms = deadline_ms
         self.clock = clock
+        self.state = None if call is None else call.state
+        self.input = None if call is None else call.input
+        self.attempt = None if call is None else call.attempt
 
     def get_remaining_time_in_millis(self) -> int:
         """Return the milliseconds left until the function is killed, 0 at least."""
@@ -67,6 +76,8 @@ class Invocation:
 
 class Functions:
     """Virtual Lambda functions by name; a machine calls `perform`.
+
+    One by the name of a state answers all calls of the state, whatever they call, and one by `service:action` those.
 
     function_timeout_s: after how long one is killed. latency_ms: how long the start of each invocation
     takes. other: performs the calls of other services. tokens: the Tasks that wait for one. running: invocations that
@@ -94,27 +105,42 @@ class Functions:
     async def perform(self, call: TaskCall) -> Any:
         """Return what the function returned; raises TaskFailure with AWS's Error and Cause."""
         self.tokens.watch(call.pending)
-        if call.function is None:
+        name = named(call, self.functions)
+        function = self.functions.get(name)
+        if function is None and call.function is None:
             if self.other is None and call.service == ACTIVITY:
                 raise TaskFailure("ActivityDoesNotExist", f"The activity {call.resource} does not exist.")
             if self.other is None:
                 raise TaskFailure("States.TaskFailed", f"nothing here performs {call.resource}")
             return await self.other(call)
-        function = self.functions.get(call.function)
         if function is None:
             raise missing(call, uuid4(self.clock.random))
-        delay_ms = self.latency_ms(call.function)
+        delay_ms = self.latency_ms(name)
         if delay_ms > 0:
             await self.clock.sleep_until(self.clock.now_ms() + delay_ms)
-        return await self.invoke(call.function, function, call.payload)
+        if call.pending is None or call.pattern == TOKEN:
+            return await self.invoke(name, function, event_of(call), call)
+        return await self._complete(call.pending, call, function)
 
-    async def invoke(self, name: str, function: Function, payload: Any) -> Any:
-        """Return the function's result, passed through JSON as AWS does; raises TaskFailure."""
+    async def _complete(self, pending: Pending, call: TaskCall, function: Function) -> Any:
+        """Complete a job or an activity with what the function returns."""
+        pending.start("function")
+        try:
+            pending.succeed(await self.invoke(call.state, function, event_of(call), call))
+        except TaskFailure as failure:
+            pending.fail(failure.error, failure.cause)
+        return {}
+
+    async def invoke(self, name: str, function: Function, payload: Any, call: TaskCall | None = None) -> Any:
+        """Return the function's result, passed through JSON as AWS does; raises TaskFailure.
+
+        call: of which its context tells.
+        """
         loop = asyncio.get_running_loop()
         invocation = Invocation(name, uuid4(self.clock.random), loop.create_future())
         limit_ms = round(self.function_timeout_s * 1000)
         deadline_ms = self.clock.now_ms() + limit_ms
-        lambda_context = LambdaContext(self.clock, name, invocation.request_id, deadline_ms)
+        lambda_context = LambdaContext(self.clock, name, invocation.request_id, deadline_ms, call)
         context = copy_context()
         context.run(owner.set, invocation)
         work = loop.create_task(

@@ -5,9 +5,9 @@ Invariant: the same calls in the same order get the same answers, and an answer 
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from states_language.clock import Clock
 from states_language.failures import TaskFailure
@@ -45,8 +45,25 @@ def key_of(call: TaskCall) -> str:
     return call.function or f"{'aws-sdk:' if call.sdk else ''}{call.service}:{call.action}"
 
 
+def event_of(call: TaskCall) -> Any:
+    """Return what a call passes on: a function's payload, or the parameters of another service."""
+    return call.payload if call.function else call.parameters
+
+
+def named(call: TaskCall, names: Container[str]) -> str:
+    """Return by which of the names a call is answered: by its state's where that is among them, else by `key_of`."""
+    return call.state if call.state in names else key_of(call)
+
+
+class Mocked(Protocol):
+    """Answers the attempts of a state, each by its number."""
+
+    def behaviour(self, call: TaskCall) -> Behaviour:
+        """Return the behaviour for the attempt; raises LookupError where there is none."""
+
+
 class Stubs:
-    """Performs calls by name; each name's behaviours are used in turn, and the last repeats.
+    """Performs calls by name or by state; each name's behaviours are used in turn, and the last repeats.
 
     A name without behaviours answers its input if it is a function, and {} if it is a service; `unknown` is called once
     with each such name. A function that never answers is killed after function_timeout_s, as AWS does.
@@ -55,7 +72,7 @@ class Stubs:
     def __init__(
         self,
         clock: Clock,
-        behaviours: Mapping[str, Sequence[Behaviour]],
+        behaviours: Mapping[str, Sequence[Behaviour] | Mocked],
         *,
         function_timeout_s: float = 900,
         unknown: Callable[[str], object] | None = None,
@@ -68,10 +85,12 @@ class Stubs:
 
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure. A call that is answered later is answered by its `pending`."""
-        name = key_of(call)
+        name = named(call, self.behaviours)
         behaviours = self.behaviours.get(name)
         self.calls[name] += 1
-        if behaviours:
+        if behaviours is not None and not isinstance(behaviours, Sequence):
+            behaviour = behaviours.behaviour(call)
+        elif behaviours:
             behaviour = behaviours[min(self.calls[name], len(behaviours)) - 1]
         else:
             behaviour = Behaviour() if call.function else Behaviour(answer={})
@@ -101,5 +120,5 @@ class Stubs:
         if behaviour.error is not None:
             raise TaskFailure(behaviour.error, behaviour.cause)
         if behaviour.answer is ECHO:
-            return call.payload if call.function else call.parameters
+            return event_of(call)
         return copy.deepcopy(behaviour.answer)

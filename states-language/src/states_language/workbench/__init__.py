@@ -1,4 +1,4 @@
-"""The commands `check`, `run` and `graph`: what is wrong with a definition, how it runs, and how it looks.
+"""The commands `check`, `run`, `mocks` and `graph`: what is wrong with a definition, how it runs, how it looks.
 
 `python -m states_language` has them, and a host gives them to a command of its own:
 
@@ -10,15 +10,15 @@ Each parsed command has `run(arguments)`, which returns the exit status, or rais
 
 from typing import Any
 
-from states_language.workbench import check, files, graph, run
+from states_language.workbench import check, files, graph, mocks, run
 from states_language.workbench.files import Host, Mistake, data, drawn
 
 __all__ = ["Host", "Mistake", "add", "data", "drawn"]
 
 
 def add(commands: Any, host: Host) -> None:
-    """Add the three commands to the subparsers of a host's command."""
-    for module in (check, run, graph):
+    """Add the commands to the subparsers of a host's command."""
+    for module in (check, run, mocks, graph):
         parser = module.add(commands, host)
         files.add_options(parser)
         parser.set_defaults(run=module.run, host=host)

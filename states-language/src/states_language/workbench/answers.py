@@ -12,16 +12,19 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from states_language.tasks.lambdas import Function
+from states_language.tasks.mocks import Mock, MockConfig, MockError, read_mocks
 from states_language.tasks.stubs import ECHO, Behaviour
 from states_language.workbench import files
 from states_language.workbench.files import Mistake
+
+T = TypeVar("T")
 
 KEYS = ("answer", "error", "cause", "delay_s", "never", "sequence")
 
@@ -31,17 +34,32 @@ class Answers:
     """The functions that run, and the behaviours of those that only answer."""
 
     functions: Mapping[str, Function] = field(default_factory=dict)
-    behaviours: Mapping[str, list[Behaviour]] = field(default_factory=dict)
+    behaviours: Mapping[str, Sequence[Behaviour] | Mock] = field(default_factory=dict)
 
 
-def read(name: str | None) -> Answers:
-    """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises Mistake."""
+def read(name: str | None, case: str | None = None) -> Answers:
+    """Return the answers in a file (.yml, .yaml, .json or .py) or in a module by its dotted name; raises Mistake.
+
+    case: the test case of a mock configuration of Step Functions Local, which the file is then.
+    """
+    if name is None and case is not None:
+        raise Mistake("--case needs --functions, a mock configuration of Step Functions Local.")
     if name is None:
         return Answers()
+    if case is not None:
+        return Answers(behaviours=mocks(name, lambda config: config.case(case)))
     path = Path(name)
     if path.suffix in (".yml", ".yaml", ".json"):
         return Answers(behaviours=_behaviours(name, files.data(path, "The file of functions")))
     return Answers(functions=_functions(_module(name, path)))
+
+
+def mocks(name: str, wanted: Callable[[MockConfig], T]) -> T:
+    """Return what is wanted of a mock configuration; raises Mistake."""
+    try:
+        return wanted(read_mocks(name))
+    except MockError as problem:
+        raise Mistake(f"{problem}.") from None
 
 
 def _module(name: str, path: Path) -> ModuleType:

@@ -18,7 +18,7 @@ from states_language import Execution, Machine, TaskCall
 from states_language.clock import Clock, RealClock, VirtualClock
 from states_language.drawing.histories import ASCII, attempts, draw
 from states_language.tasks.lambdas import Functions
-from states_language.tasks.stubs import Stubs
+from states_language.tasks.stubs import Stubs, named
 from states_language.values import parsed
 from states_language.workbench import answers as functions
 from states_language.workbench import files
@@ -45,6 +45,9 @@ def add(subparsers: Any, host: Host) -> argparse.ArgumentParser:
     parser.add_argument("file", type=Path, metavar="FILE", help="the definition in YAML or JSON")
     parser.add_argument("--input", default="{}", metavar="JSON", help="the input, or @FILE that holds it ({})")
     parser.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
+    parser.add_argument(
+        "--case", metavar="CASE", help="a test case: FUNCTIONS is Step Functions Local's MockConfigFile"
+    )
     parser.add_argument("--virtual", action="store_true", help="let time jump: a Wait of a day takes no time")
     parser.add_argument("--history", action="store_true", help="print the history's events too")
     parser.add_argument("--timeline", action="store_true", help="draw each Task's attempts, and where errors went")
@@ -55,12 +58,12 @@ def add(subparsers: Any, host: Host) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the result and return the exit status."""
     machine = files.machine(args.file, args)
-    data = _input(args.input)
+    data = read_input(args.input)
     # What functions print is their log.
     with contextlib.redirect_stdout(sys.stderr):
-        answers = functions.read(args.functions)
+        answers = functions.read(args.functions, args.case)
         if args.virtual:
-            execution = _virtual(machine, data, answers, args.host)
+            execution = virtual(machine, data, answers, args.host)
         else:
             execution = asyncio.run(_real(machine, data, answers, args.host))
     if args.json:
@@ -70,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
     return int(execution.status != "SUCCEEDED")
 
 
-def _input(text: str) -> Any:
+def read_input(text: str) -> Any:
+    """Return the input that was typed: JSON, or @FILE; raises Mistake."""
     if text.startswith("@"):
         return files.data(Path(text[1:]), "The input")
     try:
@@ -88,7 +92,7 @@ class Outside:
         self._stubs = Stubs(clock, answers.behaviours, unknown=self._unknown)
 
     async def perform(self, call: TaskCall) -> Any:
-        if call.function in self._functions.functions:
+        if named(call, self._functions.functions) in self._functions.functions:
             return await self._functions.perform(call)
         return await self._stubs.perform(call)
 
@@ -97,14 +101,18 @@ class Outside:
         print(f"{self._host.name}: --functions does not name {name}; it returns {answer}.", file=sys.stderr)
 
 
-def _virtual(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
+def virtual(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:
+    """Return the execution, which has ended; raises Mistake where a mock does not answer an attempt."""
     clock = VirtualClock()
     outside = Outside(clock, answers, host)
 
     async def main() -> Execution:
         return await machine.start(data, clock=clock, perform=outside.perform).wait()
 
-    return clock.run(main())
+    try:
+        return clock.run(main())
+    except LookupError as problem:
+        raise Mistake(f"{problem}.") from None
 
 
 async def _real(machine: Machine, data: Any, answers: functions.Answers, host: Host) -> Execution:

@@ -1,0 +1,155 @@
+"""Reads the MockConfigFile.json of Step Functions Local: test cases of machines, and the answers of their states.
+
+    config = read_mocks("MockConfigFile.json")
+    run_machine("order.asl.json", functions=config.answers("Order", "HappyPath"))
+
+A response is chosen by the attempt: "0" is the first, "1-2" the first two retries. Invariant: a file that breaks a
+rule is refused as a whole, with the place.
+Source: AWS Step Functions Developer Guide, "Configuration file for mocked service integrations".
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from states_language.tasks.calls import TaskCall, Whole
+from states_language.tasks.stubs import Behaviour
+from states_language.values import parse_json
+
+_ATTEMPTS = re.compile(r"(\d+)(?:-(\d+))?")
+MOST_ATTEMPTS = 10_000
+"""The largest number of an attempt."""
+
+
+class MockError(ValueError):
+    """A mock configuration breaks a rule; the text says where, and which."""
+
+
+@dataclass(frozen=True)
+class Mock:
+    """A mocked response: a behaviour for each range of attempts, from 0."""
+
+    name: str
+    attempts: Mapping[range, Behaviour]
+
+    def behaviour(self, call: TaskCall) -> Behaviour:
+        """Return the behaviour for the attempt of a call; raises LookupError where there is none."""
+        for attempts, behaviour in self.attempts.items():
+            if call.attempt - 1 in attempts:
+                return behaviour
+        there = ", ".join(map(written, self.attempts))
+        raise LookupError(
+            f"'{call.state}' makes attempt {call.attempt - 1}, and the response '{self.name}' has {there}"
+        )
+
+
+@dataclass(frozen=True)
+class MockConfig:
+    """A mock configuration. cases: by machine and test case, the response of each state."""
+
+    cases: Mapping[str, Mapping[str, Mapping[str, Mock]]]
+
+    def answers(self, machine: str, case: str) -> Mapping[str, Mock]:
+        """Return the responses of a test case by state; raises MockError where there is no such case."""
+        for kind, name, names in (
+            ("state machine", machine, self.cases),
+            ("test case", case, self.cases.get(machine, {})),
+        ):
+            if name not in names:
+                raise MockError(f"there is no {kind} '{name}'; there is {', '.join(names) or 'none'}")
+        return self.cases[machine][case]
+
+    def case(self, text: str) -> Mapping[str, Mock]:
+        """Return the responses of `machine#case`, or of `case` where there is one machine; raises MockError."""
+        machine, hash_, case = text.rpartition("#")
+        if not hash_ and len(self.cases) != 1:
+            raise MockError(f"'{text}' must be MACHINE#CASE: there is {', '.join(self.cases) or 'no state machine'}")
+        return self.answers(machine if hash_ else next(iter(self.cases)), case)
+
+
+def written(attempts: range) -> str:
+    """Return a range of attempts as a file writes it."""
+    return str(attempts.start) if len(attempts) == 1 else f"{attempts.start}-{attempts.stop - 1}"
+
+
+def read_mocks(source: Mapping[str, Any] | str | os.PathLike[str]) -> MockConfig:
+    """Return the configuration in a file or in data; raises MockError."""
+    if isinstance(source, Mapping):
+        return _config(source)
+    try:
+        data = parse_json(Path(source).read_text(encoding="utf-8-sig"))
+    except OSError as problem:
+        raise MockError(f"{source} cannot be read: {problem.strerror}") from None
+    except (ValueError, RecursionError) as problem:
+        raise MockError(f"{source} is not valid JSON: {problem}") from None
+    try:
+        return _config(data)
+    except MockError as problem:
+        raise MockError(f"{source}: {problem}") from None
+
+
+def _config(data: Any) -> MockConfig:
+    top = _members("the configuration", data, "StateMachines", "MockedResponses")
+    mocks = {
+        name: _mock(name, value) for name, value in _object("MockedResponses", top.get("MockedResponses", {})).items()
+    }
+    cases: dict[str, dict[str, dict[str, Mock]]] = {}
+    for machine, value in _object("StateMachines", top.get("StateMachines", {})).items():
+        where = f"StateMachines.{machine}"
+        tests = _object(f"{where}.TestCases", _members(where, value, "TestCases").get("TestCases", {}))
+        cases[machine] = {
+            case: {state: _named(f"{where}.TestCases.{case}.{state}", name, mocks) for state, name in states.items()}
+            for case, states in ((case, _object(f"{where}.TestCases.{case}", each)) for case, each in tests.items())
+        }
+    return MockConfig(cases)
+
+
+def _named(where: str, name: Any, mocks: Mapping[str, Mock]) -> Mock:
+    if not isinstance(name, str) or name not in mocks:
+        raise MockError(f"{where}: there is no response {json.dumps(name)} in MockedResponses")
+    return mocks[name]
+
+
+def _mock(name: str, value: Any) -> Mock:
+    where, attempts = f"MockedResponses.{name}", dict[range, Behaviour]()
+    for key, response in _object(where, value).items():
+        match = _ATTEMPTS.fullmatch(key)
+        bounds = (int(match[1]), int(match[2] or match[1])) if match and len(key) < 12 else (1, 0)
+        if not bounds[0] <= bounds[1] <= MOST_ATTEMPTS:
+            raise MockError(f"{where}: '{key}' must be the number of an attempt, such as 0, or a range, such as 1-2")
+        chosen = range(bounds[0], bounds[1] + 1)
+        if any(chosen.start < other.stop and other.start < chosen.stop for other in attempts):
+            raise MockError(f"{where}: '{key}' is an attempt that has another response")
+        attempts[chosen] = _behaviour(f"{where}.{key}", response)
+    if not attempts:
+        raise MockError(f"{where}: has no response")
+    return Mock(name, attempts)
+
+
+def _behaviour(where: str, value: Any) -> Behaviour:
+    response = _members(where, value, "Return", "Throw")
+    if len(response) != 1:
+        raise MockError(f"{where}: needs one of Return and Throw")
+    if "Return" in response:
+        return Behaviour(answer=Whole(response["Return"]))
+    thrown = _members(f"{where}.Throw", response["Throw"], "Error", "Cause")
+    if not isinstance(thrown.get("Error"), str) or not isinstance(thrown.get("Cause", ""), str):
+        raise MockError(f"{where}.Throw: needs an Error, and may have a Cause, both texts")
+    return Behaviour(error=thrown["Error"], cause=thrown.get("Cause"))
+
+
+def _members(where: str, value: Any, *names: str) -> Mapping[str, Any]:
+    for name in (found := _object(where, value)):
+        if name not in names:
+            raise MockError(f"{where}: '{name}' is not one of {', '.join(names)}")
+    return found
+
+
+def _object(where: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise MockError(f"{where}: must be a JSON object")
+    return value

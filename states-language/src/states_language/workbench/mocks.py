@@ -1,0 +1,121 @@
+"""`mocks`: shows what a mock configuration of Step Functions Local comes to, and runs its test cases.
+
+The exit status is 0, 1 where a test case does not fit the definition, 2 for a mistake of the user.
+Invariant: it calls no service.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from states_language import Machine
+from states_language.definition.pointers import lines_of
+from states_language.tasks.calls import Whole
+from states_language.tasks.mocks import Mock, MockConfig, written
+from states_language.tasks.stubs import Behaviour
+from states_language.values import compact
+from states_language.workbench import answers, files
+from states_language.workbench import run as runs
+from states_language.workbench.files import Host, Mistake
+
+LONGEST = 80
+"""Characters that are printed of a response or an output."""
+
+
+def add(subparsers: Any, _: Host) -> argparse.ArgumentParser:
+    """Add the command and its options."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "mocks",
+        help="show the test cases of a MockConfigFile.json, and run them",
+        description="Shows the test cases of Step Functions Local's MockConfigFile.json, or runs each on a definition.",
+        epilog="Exit status: 0, 1 a test case does not fit the definition, 2 a file cannot be read. A state without a "
+        "response returns its input where it calls a function, and else {}.",
+    )
+    parser.add_argument("config", metavar="CONFIG", help="the mock configuration")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the definition of the machine that is run")
+    parser.add_argument("--of", metavar="NAME", help="the machine's name in CONFIG, where it has several")
+    parser.add_argument("--input", default="{}", metavar="JSON", help="the input, or @FILE that holds it ({})")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the test cases, or their results, and return the exit status."""
+    config = answers.mocks(args.config, lambda config: config)
+    if args.file is None:
+        found = {name: cases for name, cases in config.cases.items() if args.of in (None, name)}
+        print(json.dumps(_as_json(found), indent=1) if args.json else "\n".join(_listed(found)))
+        return 0
+    name, machine, data = _name(config, args.of), files.machine(args.file, args), runs.read_input(args.input)
+    results = {case: _result(machine, data, states, args.host) for case, states in config.cases[name].items()}
+    if args.json:
+        print(json.dumps(results, ensure_ascii=False, indent=1))
+    else:
+        for case, result in results.items():
+            print(f"{case}: " + _said(result), file=sys.stderr if "problem" in result else sys.stdout)
+    return int(any("problem" in result for result in results.values()))
+
+
+def _name(config: MockConfig, name: str | None) -> str:
+    if name is None and len(config.cases) == 1:
+        return next(iter(config.cases))
+    if name is None or name not in config.cases:
+        raise Mistake(f"--of names one of the machines of the mock configuration: {', '.join(config.cases) or 'none'}.")
+    return name
+
+
+def _result(machine: Machine, data: Any, states: Mapping[str, Mock], host: Host) -> dict[str, Any]:
+    """Return how an execution ends with the responses of a test case, or what problem it has."""
+    there = {name for _, line in lines_of(machine.definition) for name in line["States"]}
+    for state in states:
+        if state not in there:
+            return {"problem": f"the definition has no state '{state}'"}
+    try:
+        execution = runs.virtual(machine, data, answers.Answers(behaviours=states), host)
+    except Mistake as problem:
+        return {"problem": str(problem)}
+    result: dict[str, Any] = {"status": execution.status, "path": execution.path}
+    if execution.status == "SUCCEEDED":
+        return {**result, "output": execution.output}
+    return {**result, "error": execution.error, "cause": execution.cause}
+
+
+def _said(result: Mapping[str, Any]) -> str:
+    if "problem" in result:
+        return str(result["problem"])
+    end = _cut(compact(result["output"])) if "output" in result else f"{result['error']}: {result['cause']}"
+    return f"{result['status']} by {' → '.join(result['path'])} with {end}"
+
+
+def _listed(found: Mapping[str, Mapping[str, Mapping[str, Mock]]]) -> Iterator[str]:
+    for machine, cases in found.items():
+        for case, states in cases.items():
+            yield f"{machine}#{case}"
+            for state, mock in states.items():
+                for attempts, behaviour in mock.attempts.items():
+                    response = _cut(compact(_response(behaviour)))
+                    yield f"  {state}, attempt {written(attempts)}: {response}  ({mock.name})"
+
+
+def _as_json(found: Mapping[str, Mapping[str, Mapping[str, Mock]]]) -> dict[str, Any]:
+    return {
+        f"{machine}#{case}": {
+            state: {written(attempts): _response(behaviour) for attempts, behaviour in mock.attempts.items()}
+            for state, mock in states.items()
+        }
+        for machine, cases in found.items()
+        for case, states in cases.items()
+    }
+
+
+def _response(behaviour: Behaviour) -> Any:
+    if behaviour.error is not None:
+        return {"Throw": {"Error": behaviour.error, "Cause": behaviour.cause}}
+    return {"Return": behaviour.answer.value if isinstance(behaviour.answer, Whole) else behaviour.answer}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

@@ -1,0 +1,66 @@
+"""TestState's mocked results are checked against the models that botocore has."""
+
+import json
+from typing import Any
+
+import pytest
+
+from endpoint import refusal
+
+START = {"Type": "Task", "Resource": "arn:aws:states:::states:startExecution", "Parameters": {}, "End": True}
+GET = {"Type": "Task", "Resource": "arn:aws:states:::aws-sdk:dynamodb:getItem", "Parameters": {}, "End": True}
+INVOKE = {
+    "Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": {"FunctionName": "f"}, "End": True,
+}  # fmt: skip
+STARTED = {"ExecutionArn": "a", "StartDate": "2026-01-01T00:00:00Z"}
+
+
+def _answer(states: Any, state: Any, result: Any, mode: str | None) -> Any:
+    mock = {"result": json.dumps(result)} | ({} if mode is None else {"fieldValidationMode": mode})
+    return states.test_state(definition=json.dumps(state), mock=mock)
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "mode", "reason"),
+    [
+        (START, {"ExecutionArn": "a"}, "STRICT", "Required field 'StartDate' is missing"),
+        (START, {"executionArn": "a", "startDate": "b"}, None, "Required field 'ExecutionArn' is missing"),
+        (START, {"ExecutionArn": 1}, "PRESENT", "Field 'ExecutionArn' must be a string"),
+        (START, STARTED | {"StartDate": True}, "STRICT", "Field 'StartDate' must be a string"),
+        (GET, {"Item": []}, "PRESENT", "Field 'Item' must be an object"),
+        (GET, {"Item": {"id": {"S": 1}}}, "STRICT", "Field 'S' must be a string"),
+        (GET, {"Item": {"id": {"SS": {}}}}, "STRICT", "Field 'SS' must be an array"),
+        (GET, {"Item": {"id": {"BOOL": 1}}}, "STRICT", "Field 'BOOL' must be a boolean"),
+        (GET, {"ConsumedCapacity": {"CapacityUnits": True}}, "PRESENT", "Field 'CapacityUnits' must be a number"),
+        (INVOKE, {"StatusCode": "200"}, "PRESENT", "Field 'StatusCode' must be a number"),
+    ],
+)
+def test_a_result_that_the_api_cannot_give_is_refused(
+    states: Any, state: Any, result: Any, mode: str | None, reason: str
+) -> None:
+    """STRICT is the default; the texts of missing fields and types are AWS's as others recorded them."""
+    with pytest.raises(Exception, match="ValidationException") as refused:
+        _answer(states, state, result, mode)
+    assert str(refused.value).endswith(f"Mock result schema validation error: {reason}")
+    assert _answer(states, state, result, "NONE")["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "mode"),
+    [
+        (START, STARTED, None),
+        (START, {}, "PRESENT"),
+        (START, STARTED | {"Unknown": 1}, "STRICT"),
+        (INVOKE, {"StatusCode": 200, "Payload": {"any": ["thing"]}}, "STRICT"),
+        ({**START, "Resource": "arn:aws:lambda:us-east-1:123456789012:function:f"}, [1], None),
+        ({**START, "Resource": "arn:aws:states:::states:startExecution.sync"}, {"any": 1}, None),
+    ],
+)
+def test_a_result_that_it_can_give_is_taken(states: Any, state: Any, result: Any, mode: str | None) -> None:
+    """A field that the model does not have is no fault; a function's result is any JSON value."""
+    assert json.loads(_answer(states, state, result, mode)["output"]) == result
+
+
+def test_a_result_is_an_object(states: Any) -> None:
+    code, message = refusal(states.test_state, definition=json.dumps(GET), mock={"result": "[1]"})
+    assert (code, message) == ("ValidationException", "Mocked result must be a valid JSON object.")
