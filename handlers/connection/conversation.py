@@ -12,7 +12,7 @@ answered; nobody waits for an answer for longer than the profile says; no secret
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from handlers.connection.effects import Effect, Outcome, Send, bounded
 from handlers.connection.ends import ENDED, EXPIRED_CURSOR, End
@@ -95,8 +95,9 @@ class Conversation:
         instants = [ms for ms in (self._answer_by_ms, self._ping_ms) if ms is not None]
         return None if self._is_over or not instants else min(instants)
 
-    def begins(self, now_ms: int, cursor: str | None) -> list[Effect]:
-        """Returns what is said first, to go on behind the cursor."""
+    def begins(self, now_ms: int, cursor: str | None, places: Secrets | None = None) -> list[Effect]:
+        """Returns what is said first, to go on behind the cursor; `places` are the token and the ticket, if any."""
+        self._speaker = replace(self._speaker, secrets={**self._speaker.secrets, **(places or {})})
         self._left, self._cursor = list(self._speaker.profile.subscribe), cursor
         said = self._next(now_ms, is_sent=False)
         self._is_connected = self.is_complete

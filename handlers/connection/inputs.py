@@ -7,6 +7,7 @@ from typing import Literal
 
 from handlers.connection.backoff import NO_REST, Rest
 from handlers.connection.lease import Lease
+from handlers.profile.secret_references import Secrets
 
 # Over how many partition keys a stream is spread whose events lie in a log: over none.
 LOG = 0
@@ -71,10 +72,14 @@ class RestOwed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The upstream answered; header names are lower case."""
+    """The upstream answered; header names are lower case.
+
+    `places` are the token and the ticket with which it was opened, for messages that hold them.
+    """
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
+    places: Secrets = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class Intake:
         if self._profile.sequence is not None:
             self._numbers = _numbers(self._profile, asked if record.resumed else None)
         self._decoder.opens(opened.headers)
-        said: list[Effect] = [] if self._talk is None else self._talk.begins(now_ms, asked)
+        said: list[Effect] = [] if self._talk is None else self._talk.begins(now_ms, asked, opened.places)
         if self._talk is not None and not self._talk.is_complete:
             return said, None
         record.opened(now_ms)

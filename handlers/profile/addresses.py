@@ -8,6 +8,7 @@ API's path. In the texts of a profile, its address and its body, these stand for
     {name|base64}        that in Base64 (RFC 4648)            Y29uZmlnLyo=
     {name|from|base64}   where the range of keys begins       config/   in Base64
     {name|to|base64}     where it ends, itself not in it      config0   in Base64
+    {token} {ticket} {ticket.x}    what was requested before the opening (handlers/connection/preparation.py)
 
 A name is a range in one of these ways; a backslash takes the character behind it as it is, as in `a\\*`:
 
@@ -26,16 +27,36 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
 KNOWN = "{streamId} and {name}, plain or with |base64, {name|from|base64} and {name|to|base64}"
-_PLACEHOLDER = re.compile(r"\{(?:(streamId|name)(\|base64)?|name\|(from|to)\|base64)\}")
+_PLACE = r"ticket(?:\.[A-Za-z0-9_-]{1,64})?|token"
+_PLACEHOLDER = re.compile(rf"\{{(?:(streamId|name)(\|base64)?|name\|(from|to)\|base64|({_PLACE}))\}}")
+_PLACES = re.compile(rf"\{{({_PLACE})\}}")
+_NO_PLACES: Mapping[str, str] = {}
 _MISSPELT = re.compile(r"\{(?:streamId|name)\|[^{}]*\}")
 # One character of a range: escaped, or as it is.
 _OF_RANGE = re.compile(r"\\(.)|(.)", re.DOTALL)
 _NO_END = b"\0"
 
 
-def fill_in(text: str, stream_id: str, spell: Callable[[str], str] = str) -> str:
-    """`text` with its placeholders replaced by their values as `spell` spells them."""
-    return _PLACEHOLDER.sub(lambda match: spell(_value(match, stream_id)), text)
+def fill_in(
+    text: str, stream_id: str, spell: Callable[[str], str] = str, places: Mapping[str, str] = _NO_PLACES
+) -> str:
+    """`text` with its placeholders replaced by their values as `spell` spells them.
+
+    `places` are the values of {ticket}, {ticket.name} and {token}; one that is not known yet is empty.
+    """
+    return _PLACEHOLDER.sub(
+        lambda match: spell(places.get(match[4], "") if match[4] else _value(match, stream_id)), text
+    )
+
+
+def fill_places(text: str, places: Mapping[str, str]) -> str:
+    """`text` with the values of {ticket}, {ticket.name} and {token} alone."""
+    return _PLACES.sub(lambda match: places.get(match[1], ""), text)
+
+
+def places_in(text: str) -> set[str]:
+    """Which of {ticket}, {ticket.name} and {token} stand in `text`."""
+    return set(_PLACES.findall(text))
 
 
 def without_placeholders(text: str) -> str:
@@ -45,7 +66,7 @@ def without_placeholders(text: str) -> str:
 
 def needs_name(text: str) -> bool:
     """Whether `text` has a placeholder that takes the name."""
-    return any(match[1] != "streamId" for match in _PLACEHOLDER.finditer(text))
+    return any(match[1] == "name" or match[3] for match in _PLACEHOLDER.finditer(text))
 
 
 def misspelt(text: str) -> str:
@@ -157,11 +178,11 @@ def check_address(address: str) -> str:
     return address
 
 
-def fill(address: str, stream_id: str) -> str:
+def fill(address: str, stream_id: str, places: Mapping[str, str] = _NO_PLACES) -> str:
     """`address` with its placeholders replaced; raises ProfileError where the path needs a name that the id lacks."""
     parts = urlsplit(address)
     need_name(parts.path, stream_id)
-    path, query = (fill_in(part, stream_id, quoted) for part in (parts.path, parts.query))
+    path, query = (fill_in(part, stream_id, quoted, places) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 

@@ -7,7 +7,7 @@ For example `profile.request("prices:EUR", cursor, secrets)` is the request that
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -26,10 +26,10 @@ from handlers.framing.events import (
 from handlers.framing.frames import Decoder, Frame
 from handlers.framing.marks import Kind, Marks
 from handlers.profile import addresses
-from handlers.profile.addresses import ProfileError, check_stream_id, fill, need_name, quoted, with_query
+from handlers.profile.addresses import ProfileError, check_stream_id, fill, fill_places, need_name, quoted, with_query
 from handlers.profile.checked_fields import EXPECTED, FIELD_VALUE, FLAG, Form, choice, duration, number, whole
 from handlers.profile.resume import Resume
-from handlers.profile.secret_references import Reference, Secrets, filled, filled_beside, references
+from handlers.profile.secret_references import Reference, Secrets, filled, filled_beside, places, references
 from handlers.profile.sections import Meaning
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from handlers.profile.deliver_field import Target
     from handlers.profile.messages import CloseMeaning, Exchange, Numbering
     from handlers.profile.repair_field import Repair
+    from handlers.profile.ticket_field import Ticket
+    from handlers.profile.token_field import Token
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
 Standby = Literal["cold", "hot"]
@@ -115,11 +117,14 @@ class Profile:
     close_codes: "tuple[tuple[int, CloseMeaning], ...]" = ()
     sequence: "Numbering | None" = None
     repair: "Repair | None" = None
+    token: "Token | None" = None
+    ticket: "Ticket | None" = None
 
     @property
     def connect_timeout_ms(self) -> int:
-        """How long the upstream may take to accept the connection."""
-        return round(self.connect_timeout_s * 1000)
+        """How long the upstream may take to accept the connection, with what is requested before."""
+        requests = 1 + sum(one is not None for one in (self.token, self.ticket))
+        return round(self.connect_timeout_s * 1000) * requests
 
     @property
     def expect_ms(self) -> int | None:
@@ -169,6 +174,7 @@ class Profile:
         """The secrets that a request needs."""
         texts = [self.address.partition("?")[2], *(value for _, value in self.headers), self.body or ""]
         texts += [one.text for one in self.exchanges]
+        texts += [text for one in (self.token, self.ticket) if one is not None for text in one.texts]
         return sorted({reference for text in texts for reference in references(text)})
 
     @property
@@ -290,8 +296,8 @@ class Profile:
             return "dropped"
         return "expired" if status == 410 else "refused"
 
-    def address_for(self, stream_id: str) -> str:
-        """The address of one stream without its secrets.
+    def address_for(self, stream_id: str, secrets: Secrets | None = None) -> str:
+        """The address of one stream without its secrets, but with the places that are among them.
 
         Raises ProfileError where the id is malformed, is not this profile's, or lacks a name that the request needs.
         """
@@ -300,7 +306,9 @@ class Profile:
             raise ProfileError(f"the stream id {stream_id!r} belongs to the profile {name!r}, not to {self.name!r}")
         for text in (self.body or "", *(one.text for one in self.exchanges)):
             need_name(text, stream_id)
-        return fill(self.address, stream_id)
+        if self.ticket is not None:
+            need_name(self.ticket.body or "", stream_id)
+        return fill(self.address, stream_id, places(secrets or {}))
 
     def request(self, stream_id: str, cursor: str | None, secrets: Secrets | None = None) -> UpstreamRequest:
         """What to send to open the stream behind `cursor`; None and "" request no particular place.
@@ -310,7 +318,7 @@ class Profile:
         secrets = secrets or {}
         asked = self.resume.spelled(cursor) if self.resume is not None and cursor else None
         # References are filled first: what the cursor or the id spells is never taken for one.
-        address = filled(self.address_for(stream_id), secrets, quoted)
+        address = filled(self.address_for(stream_id, secrets), secrets, quoted)
         if self.is_socket:  # RFC 6455, section 3: ws and wss are asked for as http and https are
             address = re.sub(r"^ws", "http", address)
         headers = self._headers(secrets)
@@ -322,7 +330,7 @@ class Profile:
             headers[self.resume.name.lower()] = asked.encode()
             portable = frozenset({self.resume.name.lower()})
         body = None if self.body is None else self._body(self.body, stream_id, asked, secrets)
-        held = tuple(secrets[reference] for reference in self.secrets)
+        held = tuple(secrets[reference] for reference in self.secrets) + tuple(places(secrets).values())
         return UpstreamRequest(
             self.method, address, headers, body, self.allow_private, held, portable, upgrades=self.is_socket
         )
@@ -333,7 +341,7 @@ class Profile:
 
         by_message = self.resume is not None and self.resume.place == "message"
         asked = self.resume.spelled(cursor) if by_message and self.resume is not None and cursor else cursor
-        return messages.spelled(send, asked, lambda text: _filled_in(text, stream_id, secrets))
+        return messages.spelled(send, asked, lambda text: filled_in(text, stream_id, secrets))
 
     def close_meaning(self, code: int) -> "CloseMeaning":
         """What follows where the upstream closes the socket with this code: the profile's word, or the RFC's."""
@@ -357,12 +365,19 @@ class Profile:
                 headers["sec-websocket-extensions"] = "permessage-deflate"
         if self.body is not None:
             headers["content-type"] = "application/json"
-        for name, text in self.headers:
-            value = filled(text, secrets)
+        return {name: value.encode() for name, value in (headers | self.own_headers(self.headers, secrets)).items()}
+
+    def own_headers(self, said: Iterable[tuple[str, str]], secrets: Secrets) -> dict[str, str]:
+        """The headers that the profile names, and the one that carries its token, where there is one yet."""
+        headers, known = {}, places(secrets)
+        for name, text in said:
+            value = filled_beside(text, secrets, lambda rest: fill_places(rest, known))
             if not FIELD_VALUE.fullmatch(value):
                 raise ProfileError(f"the secret in headers.{name} holds characters that no header can carry")
             headers[name.lower()] = value
-        return {name: value.encode() for name, value in headers.items()}
+        if self.token is not None and "token" in known:
+            headers[self.token.header.lower()] = fill_places(self.token.pattern, known)
+        return headers
 
     def _body(self, text: str, stream_id: str, asked: str | None, secrets: Secrets) -> bytes:
         def spelled(value: Any) -> Any:
@@ -370,7 +385,7 @@ class Profile:
                 return {name: spelled(inner) for name, inner in value.items()}
             if isinstance(value, list):
                 return [spelled(inner) for inner in value]
-            return _filled_in(value, stream_id, secrets) if isinstance(value, str) else value
+            return filled_in(value, stream_id, secrets) if isinstance(value, str) else value
 
         whole = spelled(json.loads(text))
         if asked is not None and self.resume is not None and self.resume.place == "body":
@@ -384,9 +399,13 @@ class Profile:
         return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
-    # What the id spells is no reference, and what a secret holds no placeholder.
-    return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id))
+def filled_in(text: str, stream_id: str, secrets: Secrets) -> str:
+    """`text` with its references and placeholders filled in.
+
+    What the id spells is no reference, and what a secret or a ticket holds no placeholder.
+    """
+    known = places(secrets)
+    return filled_beside(text, secrets, lambda rest: addresses.fill_in(rest, stream_id, places=known))
 
 
 def _is_line(text: str) -> bool:

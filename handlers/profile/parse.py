@@ -5,12 +5,12 @@ nothing after it checks one again. A field that it does not know is a problem to
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from handlers.framing.decoders import FRAMINGS
 from handlers.framing.marks import Kind, Mark, marks
-from handlers.profile import mark_fields, sections
+from handlers.profile import addresses, mark_fields, sections
 from handlers.profile.addresses import check_address, expand
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile, Fields
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from handlers.profile.deliver_field import Target
     from handlers.profile.message_fields import Conversation
     from handlers.profile.messages import Numbering
+    from handlers.profile.ticket_field import Ticket
+    from handlers.profile.token_field import Token
 
 # What a profile says only of a socket, or of a feed that counts.
 _OF_SOCKETS = ("subscribe", "ping", "leave", "close_codes")
@@ -87,6 +89,8 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         keep=_keep(fields, table, split, has_ids),
         sequence=_sequence(fields, table),
         **({} if talk is None else talk.fields()),
+        token=_token(fields, table, check, allow_private=said["allow_private"]),
+        ticket=_ticket(fields, table, check),
         **said,
     )
     sections.query(fields, profile.address)
@@ -95,6 +99,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         from handlers.profile import repair_field
 
         profile = dataclasses.replace(profile, repair=repair_field.repair(fields, profile.key, split, variables))
+    _check_places(fields, profile)
     _check_store(fields, profile, table)
     fields.refuse_the_rest("a profile; docs/profiles.md lists those there are")
     _check_together(fields, profile, [mark for _, mark in marked], has_ids)
@@ -125,6 +130,40 @@ def _keep(fields: Fields, table: Mapping[str, Any], split: "Split | None", has_n
     from handlers.profile import keep_field
 
     return keep_field.keep(fields, split, has_names=has_names)
+
+
+def _token(
+    fields: Fields, table: Mapping[str, Any], check: Callable[[str], str], *, allow_private: bool
+) -> "Token | None":
+    """Where a token comes from; most profiles need none."""
+    if "token" not in table:
+        return None
+    from handlers.profile import token_field
+
+    return token_field.token(fields, check, allow_private=allow_private)
+
+
+def _ticket(fields: Fields, table: Mapping[str, Any], check: Callable[[str], str]) -> "Ticket | None":
+    """What is requested before each opening; most profiles request nothing."""
+    if "ticket" not in table:
+        return None
+    from handlers.profile import ticket_field
+
+    return ticket_field.ticket(fields, check)
+
+
+def _check_places(fields: Fields, profile: Profile) -> None:
+    """Notes a placeholder of a token or a ticket that the profile has not."""
+    known = {"token"} if profile.token is not None else set()
+    texts = [("address", profile.address), ("body", profile.body or "")]
+    texts += [(f"headers.{name}", text) for name, text in profile.headers]
+    texts += [("what is sent", one.text) for one in profile.exchanges]
+    if profile.ticket is not None:
+        texts += [("ticket", text) for text in profile.ticket.texts if addresses.places_in(text) - known]
+        known |= {name for name, _ in profile.ticket.places}
+    for field, text in texts:
+        for name in sorted(addresses.places_in(text) - (known if field != "ticket" else known & {"token"})):
+            fields.wrong(field, f"holds {{{name}}}, which no token and no place of a ticket of this profile fills")
 
 
 def _deliver(fields: Fields, table: Mapping[str, Any]) -> "tuple[Target, ...]":

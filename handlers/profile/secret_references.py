@@ -28,14 +28,27 @@ _REFERENCE = re.compile(r"\$\{(secret|ssm):([A-Za-z0-9/_.-]+)(?::([A-Za-z0-9_.-]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reference:
-    """Where a secret is kept: `key` is the field of a JSON object, "" the whole text."""
+    """Where a secret is kept: `key` is the field of a JSON object, "" the whole text.
 
-    kept_in: Literal["secret", "ssm"]
+    A "place" is kept nowhere: it is the token or the ticket of one opening, by the name of its placeholder.
+    """
+
+    kept_in: Literal["secret", "ssm", "place"]
     name: str
     key: str = ""
 
 
 Secrets = Mapping[Reference, str]
+
+
+def place(name: str) -> Reference:
+    """The reference under which the value of a placeholder stands among the secrets of one opening."""
+    return Reference("place", name)
+
+
+def places(secrets: Secrets) -> dict[str, str]:
+    """The values of placeholders among the secrets, by their names."""
+    return {reference.name: value for reference, value in secrets.items() if reference.kept_in == "place"}
 
 
 def references(text: str) -> list[Reference]:

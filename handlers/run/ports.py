@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.inputs import Arrival
+from handlers.connection.opening_steps import Preparation, Tokens
 from handlers.connection.steps import Invocation, Report
 from handlers.profile.behaviour import Profile
 from handlers.profile.secret_references import Secrets
 from handlers.run.threads import Answered, Bell
 from handlers.upstream.reader import Share, Upstream
-from handlers.upstream.standstill import Pulse
+from handlers.upstream.standstill import Pulse, elapsed_s
 
 # The name of the threads that ask the store, for which they ring.
 STORE = "store"
@@ -76,6 +78,8 @@ class Threads(Protocol):
 # Makes the four bytes with which a frame is masked that is sent on a socket: nobody may foresee them.
 Mask = Callable[[], bytes]
 random_mask: Mask = functools.partial(os.urandom, 4)
+# Those of this process, for all its streams.
+TOKENS = Tokens(threading.Lock())
 # Opens a stream's upstream from a cursor, and reads no more of it at once than its share.
 OpenUpstream = Callable[[str, str | None, Profile, Secrets, Share], Reader]
 
@@ -93,12 +97,29 @@ class Ports:
     mask: Mask = random_mask
 
 
+def prepared(
+    profile: Profile,
+    stream: str,
+    cursor: str | None,
+    values: Secrets,
+    now_ms: Callable[[], int],
+    tokens: Tokens = TOKENS,
+) -> Preparation | None:
+    """What is requested before the opening of a stream; None for nothing."""
+    if profile.token is None and profile.ticket is None:
+        return None
+    from handlers.connection.preparation import preparation
+
+    return preparation(profile, stream, cursor, values, tokens, now_ms)
+
+
 def open_upstream(
     pulse: Pulse, stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share
 ) -> Reader:
     """Opens an upstream on a socket, read by a thread of its own; `pulse` is the process's."""
     upstream = Upstream(
         profile.request(stream, cursor, values),
+        before=prepared(profile, stream, cursor, values, lambda: round(1000 * elapsed_s())),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,

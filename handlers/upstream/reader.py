@@ -1,32 +1,30 @@
 """Opens one connection to an upstream, reads it in a thread of its own, and says why it ended.
 
-Invariants: the last arrival is `Closed`, whatever happened; each error of the transport is mapped once, here; no text
-holds an address, a header or anything the upstream sent, for any of them may hold a secret.
+Invariants: the last arrival is `Closed`, whatever happened; no text holds an address, a header or anything the upstream
+sent, for any of them may hold a secret.
 """
 
 import contextlib
-import errno
 import functools
-import http.client
 import select
 import socket
-import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import urllib3
-from urllib3 import exceptions
 
 from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.opening_steps import ANSWER_BYTES, Answer, Ask, Preparation, Unready, only
 from handlers.framing import content_codings
 from handlers.profile.behaviour import UpstreamRequest
-from handlers.upstream.address_policy import AddressRefused
+from handlers.profile.secret_references import Secrets
+from handlers.upstream.explained import explain
 from handlers.upstream.inbox import Inbox
 from handlers.upstream.opening import RedirectRefused, ResponseClass, opened
 from handlers.upstream.socket_response import SWITCHED, Outbox, SocketResponse, check_switch, new_key
 from handlers.upstream.standstill import Pulse, elapsed_s
-from handlers.upstream.strict_response import BadAnswer, JoiningResponse, StrictResponse, TooSlow
+from handlers.upstream.strict_response import JoiningResponse, StrictResponse
 
 # How much one read takes, and how much `get` returns at once: enough to fill several batches, and
 # small enough that the main thread, which stores its events in one go, soon comes back to the lease. 640 events of
@@ -69,7 +67,8 @@ class Upstream:
 
     `joins` is whether chunks that wait may come as one: not where a chunk is a message. After a read that brought
     little nothing is read for `rest_s`: what comes meanwhile is read together. `shares` is what it may take of a
-    function that reads others too. `pulse` says when the process stood still; without one nobody knows.
+    function that reads others too. `before` is what is requested before the opening, and how the request then is: in
+    place of `request`. `pulse` says when the process stood still; without one nobody knows.
     """
 
     def __init__(
@@ -80,10 +79,11 @@ class Upstream:
         stall_after_s: float,
         joins: bool = True,
         rest_s: float = 0,
+        before: Preparation | None = None,
         shares: Share | None = None,
         pulse: Pulse | None = None,
     ) -> None:
-        self._request = request
+        self._before = only(request) if before is None else before
         share = shares or ALONE
         self._chunk_bytes = share.chunk_bytes
         self._most_bytes = share.chunk_bytes if joins else 0
@@ -91,8 +91,8 @@ class Upstream:
         self._response_class: ResponseClass = JoiningResponse if joins else StrictResponse
         if self._outbox is not None:
             self._response_class = functools.partial(SocketResponse, outbox=self._outbox)
-            self._request = replace(request, headers={**request.headers, "sec-websocket-key": new_key()})
         self._timeout = urllib3.Timeout(connect=connect_timeout_s, read=stall_after_s)
+        self._connect_timeout_s = connect_timeout_s
         self._stall_after_s = stall_after_s
         self._rest_s = rest_s
         self._inbox: Inbox[Arrival] = Inbox(share.inbox_bytes, share.heard)
@@ -211,31 +211,14 @@ class Upstream:
 
     def _run(self) -> None:
         try:
-            with opened(self._request, self._timeout, self._connected, self._response_class) as response:
-                headers = {name.lower(): value for name, value in response.headers.items()}
-                if codings := response.headers.get("content-encoding"):
-                    # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
-                    headers["content-encoding"] = codings
-                if self._outbox is not None and response.status == SWITCHED:
-                    check_switch(self._request.headers, response.headers, response.version)
-                    response.length_remaining = None
-                    headers.pop("content-encoding", None)
-                self._inbox.put(Opened(response.status, headers))
-                coding = content_codings.coding(headers.get("content-encoding"))
-                body = content_codings.BodyDecoder(coding, self._chunk_bytes)
-                # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
-                while data := self._read(response):
-                    came_s = self._came_s()
-                    for piece in body.pieces(data):
-                        if not self._inbox.put(Chunk(piece), len(piece), came_s):
-                            self._flush()
-                            return
-                    if self._rest_s and len(data) < LITTLE_BYTES:
-                        self._inbox.rest(self._rest_s)
-                body.close()
+            with contextlib.closing(self._before) as steps:
+                if not self._perform(steps):
+                    return
             # Where the connection's end is the body's end, a cut looks the same, over TLS too: Python's sockets accept
             # an end without TLS's close_notify.
             self._inbox.put(Closed("ended_by_upstream"), came=self._came_s())
+        except Unready as error:
+            self._inbox.put(error.closed)
         except Exception as error:
             self._inbox.put(explain(error, self._stall_after_s), came=self._came_s())
         finally:
@@ -249,74 +232,72 @@ class Upstream:
         if self._outbox is not None and self._socket is not None:
             self._outbox.flush(self._socket)
 
+    def _perform(self, steps: Preparation) -> bool:
+        """Requests what is needed before the opening, opens and reads; whether it read to the end."""
+        step = next(steps)
+        while True:
+            if isinstance(step, Ask):
+                step = steps.send(self._ask(step))
+                continue
+            request = step.request
+            if self._outbox is not None:
+                request = replace(request, headers={**request.headers, "sec-websocket-key": new_key()})
+            with opened(request, self._timeout, self._connected, self._response_class) as response:
+                try:
+                    following = steps.send(response.status)
+                except StopIteration:
+                    return self._read_all(request, response, step.places)
+            step = following
+
+    def _ask(self, ask: Ask) -> Answer | Closed:
+        """The answer to a request before the opening, in the time that there is to connect; or why none came."""
+        limit_s = self._connect_timeout_s
+        timeout, until_s = urllib3.Timeout(connect=limit_s, read=limit_s), elapsed_s() + limit_s
+        try:
+            with opened(ask.request, timeout, self._connected, StrictResponse, most_redirects=0) as response:
+                body = b""
+                while ask.with_body and (data := response.read1(ANSWER_BYTES)):
+                    body += data
+                    if len(body) > ANSWER_BYTES:
+                        return Closed("protocol", f"more than {ANSWER_BYTES} bytes came")
+                    if elapsed_s() > until_s:
+                        return Closed("stalled", f"its answer did not come within {limit_s:g} s")
+                return Answer(response.status, {name.lower(): one for name, one in response.headers.items()}, body)
+        except RedirectRefused:
+            return Closed("rejected", "it redirects, which is not followed")
+        except _ClosedHere:
+            raise
+        except Exception as error:
+            return explain(error, limit_s)
+
+    def _read_all(self, request: UpstreamRequest, response: urllib3.BaseHTTPResponse, places: Secrets) -> bool:
+        """Reads the body of the answer; whether to its end, and not until this was closed here."""
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if codings := response.headers.get("content-encoding"):
+            # RFC 9110, section 5.3: lines of one name are one list. Of any other header the last line counts.
+            headers["content-encoding"] = codings
+        if self._outbox is not None and response.status == SWITCHED:
+            check_switch(request.headers, response.headers, response.version)
+            response.length_remaining = None
+            headers.pop("content-encoding", None)
+        self._inbox.put(Opened(response.status, headers, places))
+        coding = content_codings.coding(headers.get("content-encoding"))
+        body = content_codings.BodyDecoder(coding, self._chunk_bytes)
+        # stream() and iteration hold a close-delimited body back until a block is full; read1() does not.
+        while data := self._read(response):
+            came_s = self._came_s()
+            for piece in body.pieces(data):
+                if not self._inbox.put(Chunk(piece), len(piece), came_s):
+                    self._flush()
+                    return False
+            if self._rest_s and len(data) < LITTLE_BYTES:
+                self._inbox.rest(self._rest_s)
+        body.close()
+        return True
+
     def _connected(self, connected: socket.socket) -> None:
         """Records the socket for `close`; raises where that was called already, so that nothing is sent."""
         with self._lock:
             self._socket = connected
             if self._closed:
                 raise _ClosedHere
-
-
-# What ends a connection that stood, the first that fits: the error, the reason, and in words; None for the error's own.
-_ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str | None], ...] = (
-    ((AddressRefused, RedirectRefused, content_codings.UnknownCoding), "rejected", None),
-    (TooSlow, "stalled", None),
-    ((BadAnswer, content_codings.Corrupt), "protocol", None),
-    (content_codings.Unfinished, "truncated", None),
-    (http.client.LineTooLong, "protocol", "a line of the answer's head is too long"),
-    ((exceptions.IncompleteRead, http.client.IncompleteRead), "truncated", "the body ended before its end"),
-    (ssl.SSLError, "tls", "TLS failed"),
-    (http.client.RemoteDisconnected, "reset", "the connection was closed without an answer"),
-)
-
-
-def explain(error: BaseException, stall_after_s: float) -> Closed:
-    """Why the connection ended; `reason` is one word that code may compare, `detail` a phrase for people."""
-    causes = list(_causes(error))
-    match error:
-        case exceptions.ReadTimeoutError():
-            return Closed("stalled", f"no byte came for {stall_after_s:g} s")
-        case exceptions.NameResolutionError():
-            return Closed("unreachable", "the host's name cannot be resolved")
-        case exceptions.NewConnectionError():
-            return _not_connected(causes)
-        case exceptions.ConnectTimeoutError():
-            return Closed("unreachable", "the connection was not accepted in time")
-    ends = (closed for cause in causes if (closed := _explain_cause(cause)) is not None)
-    return next(ends, Closed("protocol", f"the answer is not valid HTTP ({type(error).__name__})"))
-
-
-def _explain_cause(cause: BaseException) -> Closed | None:
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return Closed("tls", f"the upstream's certificate cannot be trusted: {cause.verify_message}")
-    for kind, reason, words in _ENDS:
-        if isinstance(cause, kind):
-            return Closed(reason, str(cause) if words is None else words)
-    if isinstance(cause, TimeoutError) and cause.errno is None:
-        return Closed("stalled", "no byte came in time")
-    return _network(cause, "reset")
-
-
-def _not_connected(causes: list[BaseException]) -> Closed:
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return Closed("refused", "nothing listens at the address")
-    ends = (closed for cause in causes if (closed := _network(cause, "unreachable")) is not None)
-    return next(ends, Closed("unreachable", "the connection could not be made"))
-
-
-def _network(cause: BaseException, reason: str) -> Closed | None:
-    if not isinstance(cause, OSError) or cause.errno is None:
-        return None
-    return Closed(reason, errno.errorcode.get(cause.errno, "an error of the network"))
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it wraps and what it came from, outermost first."""
-    seen: set[int] = set()
-    waiting: list[object] = [error]
-    while waiting:
-        cause = waiting.pop(0)
-        if isinstance(cause, BaseException) and id(cause) not in seen:
-            seen.add(id(cause))
-            yield cause
-            waiting += [*cause.args, cause.__cause__, cause.__context__]

@@ -18,6 +18,8 @@ _OWN = {
     "resume": frozenset({"body"}),
     "deliver": frozenset({"allow_private"}),
     "split": frozenset({"keep"}),
+    "token": frozenset({"address"}),
+    "ticket": frozenset({"address", "method", "headers", "body"}),
     **dict.fromkeys(_MARKS, frozenset({"cursor"})),
 }
 

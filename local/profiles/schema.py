@@ -109,6 +109,8 @@ _WHOLE: dict[str, Schema] = {
     "keep": _keep(),
     "repair.items": {"anyOf": [_PATH, {"enum": ["$"]}]},
     "repair.key": {"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]},
+    "ticket.body": {"type": "string", "description": "the text of a JSON object or array"},
+    "ticket.header": _TEXT,
     "split.path": _PATH,
     "split.keep": _several(_PATH),
     "split.name": _PATH,
@@ -119,6 +121,16 @@ _SAMPLES = {"resume": {"query": "after"}, "split.path": "$.items"}
 # Tables whose names are the profile's own.
 _OPEN: dict[str, Schema] = {
     "headers": {"type": "object", "additionalProperties": _TEXT},
+    "places": {
+        "type": "object",
+        "additionalProperties": {
+            "type": "object",
+            "properties": {"path": _PATH, "header": _TEXT},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+    },
     "statuses": {
         "type": "object",
         "patternProperties": {"^[2-5][0-9][0-9]$": {"enum": list(MEANINGS)}},
@@ -188,7 +200,8 @@ def schema() -> Schema:
     """The JSON Schema of a profile."""
     fields = Recorder()
     # The parser reads these only where they are there.
-    table: Schema = {"split": {}, "deliver": [], "keep": [], "subscribe": [], "sequence": "", "repair": {}}
+    table: Schema = {name: {} for name in ("split", "repair", "token", "ticket")}
+    table |= {"deliver": [], "keep": [], "subscribe": [], "sequence": ""}
     read(fields, "schema", table, {}, 0)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

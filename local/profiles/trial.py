@@ -30,6 +30,7 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
+from handlers.run.ports import prepared
 from handlers.upstream.reader import Upstream
 from local import stages
 from local.checkout import ROOT, require_checkout
@@ -166,6 +167,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
     trial = Trial(profile, print, arguments.cursor)
     upstream = Upstream(
         request,
+        before=prepared(profile, arguments.stream_id, arguments.cursor, values, lambda: round(time.monotonic() * 1000)),
         connect_timeout_s=profile.connect_timeout_s,
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,

@@ -29,7 +29,7 @@ class Behaviour:
     parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
     that is too old, "" where the oldest stored event follows. `confirms` is the answer's header that repeats
     the cursor. `session` is the query parameter that separates connections besides the path. `status` is the
-    answer to everyone, `retry_after_s` its Retry-After.
+    answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket.
     """
 
     event: str
@@ -58,6 +58,7 @@ class Behaviour:
     ending: str = ""
     status: int = 200
     retry_after_s: int = 0
+    guarded: bool = False
 
 
 _RECORD = '{"n": <n>, "at_ms": <at_ms>, "text": "Event number <n>."}\n'
@@ -74,6 +75,7 @@ DEMOS: Mapping[str, Behaviour] = {
     "demo-exclusive": replace(
         _TICKS, second="refuses", greeting=": demo-exclusive, a second connection is refused\n\n"
     ),
+    "demo-token": replace(_TICKS, guarded=True, greeting=": demo-token, a token and a ticket were good\n\n"),
     "demo-ndjson": replace(
         _TICKS, media_type="application/x-ndjson", event=_RECORD, heartbeat="\n", resume=("query", "since"), resets=True
     ),

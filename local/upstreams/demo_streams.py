@@ -25,6 +25,7 @@ from handlers.profile.behaviour import Profile
 from local.listener import HOST, Listener, bind
 from local.upstreams.behaviours import BEHAVIOURS, DEMOS, Behaviour
 from local.upstreams.clockwork import due, first_number, now_ms, oldest_number
+from local.upstreams.played_auth import PlayedAuth
 from local.upstreams.presence import Client, Presence, Watch
 
 
@@ -74,8 +75,11 @@ class Upstreams:
         self._drop_after_s = drop_after_s
         self._behaviours = behaviours
         self._slots: dict[str, list[_Slot]] = {}
+        self.auth = PlayedAuth(now_ms)
+        asked = [Route(f"/oauth/{name}", self._asked, methods=["POST"], name=name) for name in ("token", "ticket")]
         played = Route("/{provider}/{place:path}", self._played, methods=["GET", "POST"])
-        self.app = Starlette(routes=[Route(f"/{{stream_id{of}}}", self._demo) for of in (":demo", "")] + [played])
+        demos = [Route(f"/{{stream_id{of}}}", self._demo) for of in (":demo", "")]
+        self.app = Starlette(routes=[*demos, *asked, played])
 
     def close(self) -> None:
         """Ends every connection without last words."""
@@ -89,6 +93,14 @@ class Upstreams:
         if clients:
             self._reset(clients[-1])
         return bool(clients)
+
+    async def _asked(self, request: Request) -> Response:
+        """Answers as the token server, or as the ticket server."""
+        if request.url.path.endswith("/token"):
+            status, said = self.auth.token(request.headers, await request.body())
+        else:
+            status, said = self.auth.ticket(request.headers)
+        return JSONResponse(said, status, {"Cache-Control": "no-store"})
 
     async def _demo(self, request: Request) -> Response:
         """The part of the stream id before the first colon selects the stream."""
@@ -118,6 +130,8 @@ class Upstreams:
         if request.method != behaviour.method:
             return JSONResponse({"message": f"Only {behaviour.method} is answered."}, 405)
         if behaviour.has_key and not request.headers.get("authorization"):
+            return JSONResponse({"message": "Who are you?"}, 401)
+        if behaviour.guarded and not self.auth.admits(request.headers, request.query_params.get("ticket", "")):
             return JSONResponse({"message": "Who are you?"}, 401)
         if behaviour.status != 200:
             retry = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None

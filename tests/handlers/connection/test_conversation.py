@@ -22,7 +22,7 @@ from handlers.connection.manager import Manager
 from handlers.connection.steps import Invocation
 from handlers.framing.websocket import CLOSE, PING, PONG, TEXT, encoded_frame
 from handlers.profile.parse import parse
-from handlers.profile.secret_references import Reference
+from handlers.profile.secret_references import Reference, place
 from tests.handlers.connection.managers import DEADLINE_MS, MARGIN_MS, MINE
 
 SUBSCRIBED = {"op": "subscribed"}
@@ -287,3 +287,18 @@ def test_an_answer_that_is_no_switch_is_a_refusal() -> None:
         manager = talking()
         effects = manager.handle(30, Opened(status))
         assert (sent(effects)[:-1], manager.ending.error, manager.ending.http_status) == ([], "StreamDropped", status)
+
+
+def test_a_ticket_fills_places_of_messages_and_is_not_shown() -> None:
+    """Those of the opening that was answered; what the upstream repeats of it in a refusal is hidden."""
+    send = {"op": "login", "key": "{ticket}", "bearer": "{token}"}
+    login = {"send": send, "expect": {"$.op": "in"}, "refuse": {"$.op": "no"}, "reason": "$.text"}
+    token = {"kind": "client_credentials", "address": "https://a.example", "id": "i", "secret": "${secret:key}"}
+    ticket = {"address": "https://a.example/key", "path": "$.key"}
+    manager = talking(subscribe=[login], token=token, ticket=ticket)
+    places = {place("ticket"): "k{name}", place("token"): "t0k"}
+    effects = manager.handle(30, Opened(101, places=places))
+    assert sent(effects) == [{"op": "login", "key": "k{name}", "bearer": "t0k"}]
+    ended = manager.handle(40, says({"op": "no", "text": "t0k is not k{name}"}))
+    assert "t0k" not in repr(ended) + repr(manager.ending)
+    assert "… is not …" in manager.ending.message

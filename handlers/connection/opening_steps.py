@@ -1,0 +1,124 @@
+"""What is exchanged before an opening: requests out, answers in, and the tokens that a process holds.
+
+    Ask(POST to the token server)  -> Answer(200, {"access_token": …})
+    Try(GET with the token)        -> its status
+
+`preparation.py` decides what comes next. Invariant: nothing here is shown with a secret in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from handlers.connection.inputs import Closed
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.secret_references import Secrets
+
+# How much of an answer is read.
+ANSWER_BYTES = 64 * 1024
+# A token is renewed so long before it expires, or a tenth of its life before where that is less.
+EARLY_MS = 60_000
+
+
+class Answer(NamedTuple):
+    """The answer to a request before the opening; header names are lower case, the body is bounded."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Make this request, follow no redirect; answered by Answer, or by Closed where none came."""
+
+    request: UpstreamRequest
+    with_body: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Open the upstream; answered by its status. The last one stands; `places` are what its messages may hold."""
+
+    request: UpstreamRequest
+    places: Secrets = field(default_factory=dict, repr=False)
+
+
+Preparation = Generator[Ask | Try, Any, None]
+
+
+class Unready(Exception):
+    """The opening cannot be made; `closed` says why."""
+
+    def __init__(self, closed: Closed) -> None:
+        super().__init__(closed.reason)
+        self.closed = closed
+
+
+@dataclass(slots=True)
+class _Held:
+    """A token; `renewed` is whether it was requested because the upstream had refused the one before it."""
+
+    token: str = field(repr=False)
+    due_ms: int
+    expires_ms: int
+    renewed: bool
+
+
+class Tokens:
+    """The tokens of one process, by what they were requested with. `turn` lets one stream request at a time.
+
+    Whoever waited for its turn meanwhile takes what came of it: the token, or the failure.
+    """
+
+    def __init__(self, turn: AbstractContextManager[Any]) -> None:
+        self.turn = turn
+        self._held: dict[Any, _Held] = {}
+        self._failed: dict[Any, tuple[int, Closed | None]] = {}
+        self._refused: set[Any] = set()
+
+    def valid(self, key: Any, now_ms: int) -> tuple[str | None, bool]:
+        """The token, None where there is none, and whether another is to be requested."""
+        held = self._held.get(key)
+        if held is None or now_ms >= held.expires_ms:
+            return None, True
+        return held.token, now_ms >= held.due_ms
+
+    def failure(self, key: Any) -> tuple[int, Closed | None]:
+        """How often none came, and why the last time; whoever waited for its turn compares the number."""
+        return self._failed.get(key, (0, None))
+
+    def take(self, key: Any, token: str, now_ms: int, lives_ms: int) -> None:
+        """Holds a new token."""
+        due_ms = now_ms + lives_ms - min(EARLY_MS, lives_ms // 10)
+        self._held[key] = _Held(token, due_ms, now_ms + lives_ms, key in self._refused)
+        self._refused.discard(key)
+
+    def fails(self, key: Any, closed: Closed) -> None:
+        """Records that none came."""
+        self._failed[key] = self.failure(key)[0] + 1, closed
+
+    def refused(self, key: Any, token: str) -> bool:
+        """Records that the upstream refused a token; whether another one may be had: once in a row of refusals."""
+        held = self._held.get(key)
+        if held is None or held.token != token:
+            return True
+        if held.renewed:
+            return False
+        del self._held[key]
+        self._refused.add(key)
+        return True
+
+    def accepted(self, key: Any, token: str) -> None:
+        """Records that the upstream took a token, so that a later refusal is another matter."""
+        held = self._held.get(key)
+        if held is not None and held.token == token:
+            held.renewed = False
+
+
+def only(request: UpstreamRequest) -> Preparation:
+    """The opening of a stream that needs nothing before."""
+    yield Try(request)

@@ -1,0 +1,227 @@
+"""Decides what is requested before an opening: a token of OAuth 2 (RFC 6749), then a ticket; requests out, answers in.
+
+    Ask(POST to the token server)  -> Answer(200, {"access_token": …})
+    Ask(the ticket's request)      -> Answer(200, {"key": "k7"})
+    Try(GET with both)             -> 401: the token is requested anew, once, and it is tried again
+
+A token serves all streams of a process until shortly before it expires; where no new one comes then, it serves until it
+does. Whoever performs the steps makes the requests (`handlers/upstream/reader.py`, `local/simulation/slots.py`).
+Invariant: no text holds anything that a server sent but an error code of RFC 6749, nor an address but its host.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Generator
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+from handlers.connection.inputs import Closed
+from handlers.connection.opening_steps import Answer, Ask, Preparation, Tokens, Try, Unready
+from handlers.framing.events import text_at
+from handlers.profile import addresses
+from handlers.profile.addresses import ProfileError, quoted
+from handlers.profile.behaviour import Profile, UpstreamRequest, filled_in
+from handlers.profile.secret_references import Secrets, filled, place, places
+from handlers.profile.ticket_field import Ticket
+from handlers.profile.token_field import Token
+
+# How long a token or a ticket may be.
+MOST_CHARACTERS = 8192
+# RFC 6749, section 5.1: the server may leave it out and say how long a token lives "via other means".
+UNSAID_S, MOST_S = 300, 10**9
+UNAUTHORIZED = 401
+_PASSING = frozenset({408, 425, 429})
+# RFC 6749, section 5.2; RFC 8707, section 2. Other words may be anything, a secret that is echoed too.
+_CODES = frozenset(
+    {"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"}
+    | {"invalid_scope", "invalid_target"}
+)
+_JSON = {"accept": b"application/json", "accept-encoding": b"identity", "user-agent": b"streamkeeper"}
+
+
+def preparation(
+    profile: Profile, stream_id: str, cursor: str | None, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
+) -> Preparation:
+    """The opening with all that it needs; raises Unready."""
+    values, key = dict(secrets), _key(profile.token, secrets)
+    renewals = 1
+    while True:
+        token = ""
+        if profile.token is not None:
+            token = yield from _token(profile, key, values, tokens, now_ms)
+            values[place("token")] = token
+        asked: Try | None = None
+        status = UNAUTHORIZED
+        if profile.ticket is None or (yield from _ticket(profile, profile.ticket, stream_id, values)):
+            asked = _opening(profile, stream_id, cursor, values)
+            status = yield asked
+        is_refused = status == UNAUTHORIZED
+        if profile.token is not None and not is_refused:
+            tokens.accepted(key, token)
+        if is_refused and profile.token is not None and tokens.refused(key, token) and renewals:
+            renewals -= 1
+        elif asked is None:
+            assert profile.ticket is not None
+            raise Unready(Closed("rejected", f"the ticket server {profile.ticket.host} answered {UNAUTHORIZED}"))
+        else:
+            return
+
+
+def _opening(profile: Profile, stream_id: str, cursor: str | None, values: Secrets) -> Try:
+    try:
+        request = profile.request(stream_id, cursor, values)
+    except ProfileError as error:
+        raise Unready(Closed("rejected", str(error))) from None
+    return Try(request, {place(name): value for name, value in places(values).items()})
+
+
+# --- the token --------------------------------------------------------------------------------------------------------
+
+
+def _key(token: Token | None, secrets: Secrets) -> Any:
+    """What a token is requested with; a secret that was changed is another."""
+    return None if token is None else (token, *(filled(text, secrets) for text in token.texts))
+
+
+def _token(
+    profile: Profile, key: Any, secrets: Secrets, tokens: Tokens, now_ms: Callable[[], int]
+) -> Generator[Ask, Any, str]:
+    token = profile.token
+    assert token is not None
+    held, is_due = tokens.valid(key, now_ms())
+    if held is not None and not is_due:
+        return held
+    before, _ = tokens.failure(key)
+    with tokens.turn:
+        held, is_due = tokens.valid(key, now_ms())
+        if held is not None and not is_due:
+            return held
+        count, failure = tokens.failure(key)
+        if failure is None or count == before:
+            answer: Answer | Closed = yield Ask(_token_request(token, secrets, profile.allow_private))
+            said = _said(token, answer)
+            if not isinstance(said, Closed):
+                tokens.take(key, said[0], now_ms(), said[1])
+                return said[0]
+            tokens.fails(key, said)
+            failure = said
+    if held is not None:
+        return held  # it is early yet
+    raise Unready(failure)
+
+
+def _token_request(token: Token, secrets: Secrets, allow_private: bool) -> UpstreamRequest:
+    client, secret, refresh = (filled(text, secrets) for text in token.texts)
+    fields = {"grant_type": token.kind, "refresh_token": refresh, "scope": token.scope, "audience": token.audience}
+    headers = {**_JSON, "content-type": b"application/x-www-form-urlencoded"}
+    if token.auth == "basic" and secret:
+        # RFC 6749, section 2.3.1: both are encoded as in a form first.
+        pair = f"{quote_plus(client)}:{quote_plus(secret)}"
+        headers["authorization"] = b"Basic " + base64.b64encode(pair.encode())
+    else:
+        fields |= {"client_id": client, "client_secret": secret}
+    body = urlencode({name: value for name, value in fields.items() if value}).encode()
+    held = tuple(value for value in (client, secret, refresh) if value)
+    return UpstreamRequest("POST", token.address, headers, body, allow_private, held)
+
+
+def _said(token: Token, answer: Answer | Closed) -> tuple[str, int] | Closed:
+    """The token and how many milliseconds it lives; or why there is none."""
+    who = f"the token server {token.host}"
+    failed = _failed(who, "no_token", answer)
+    body = None if isinstance(answer, Closed) else _json(answer.body)
+    fields = body if isinstance(body, dict) else {}
+    if failed is not None:
+        code = fields.get("error")
+        return Closed(failed.reason, f"{failed.detail}: {code}") if isinstance(code, str) and code in _CODES else failed
+    value = fields.get("access_token")
+    if not isinstance(value, str) or not _is_visible(value):
+        return Closed("no_token", f"{who} answered without a token that can be sent")
+    # RFC 6749, section 7.1: "The client MUST NOT use an access token if it does not understand the token type."
+    kind = fields.get("token_type")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        return Closed("rejected", f"{who} answered with a token that is of no type, or of another than Bearer")
+    lives_s = fields.get("expires_in", UNSAID_S)
+    if isinstance(lives_s, str) and lives_s.isascii() and lives_s.isdigit():
+        lives_s = int(lives_s[:12])
+    if isinstance(lives_s, bool) or not isinstance(lives_s, int | float) or not 0 < lives_s <= MOST_S:
+        return Closed("no_token", f"{who} answered with a token whose expires_in is no number of seconds")
+    return value, round(1000 * lives_s)
+
+
+# --- the ticket -------------------------------------------------------------------------------------------------------
+
+
+def _ticket(profile: Profile, ticket: Ticket, stream_id: str, values: dict[Any, str]) -> Generator[Ask, Any, bool]:
+    """Takes what the ticket's answer fills into `values`; whether it is there, and not refused as unauthorized."""
+    answer: Answer | Closed = yield Ask(
+        _ticket_request(profile, ticket, stream_id, values),
+        with_body=any(not isinstance(where, str) for _, where in ticket.places),
+    )
+    who = f"the ticket server {ticket.host}"
+    if isinstance(answer, Answer) and answer.status == UNAUTHORIZED:
+        return False
+    failed = _failed(who, "no_ticket", answer)
+    if failed is not None:
+        raise Unready(failed)
+    assert isinstance(answer, Answer)
+    body = _json(answer.body)
+    for name, where in ticket.places:
+        value = answer.headers.get(where) if isinstance(where, str) else text_at(body, where)
+        if not value or not _is_visible(value):
+            at = f"in the header {where}" if isinstance(where, str) else f"at {where.text}"
+            raise Unready(Closed("no_ticket", f"{who} answered with nothing {at} that can be sent"))
+        values[place(name)] = value
+    return True
+
+
+def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Secrets) -> UpstreamRequest:
+    known = places(values)
+    try:
+        # What the id spells is encoded here, so that it is never taken for a reference.
+        address = filled(addresses.fill(ticket.address, stream_id, known), values, quoted)
+        own = profile.own_headers(ticket.headers, values)
+    except ProfileError as error:
+        raise Unready(Closed("rejected", str(error))) from None
+    headers = _JSON | {name: text.encode() for name, text in own.items()}
+    body = None if ticket.body is None else _body(json.loads(ticket.body), stream_id, values)
+    if body is not None:
+        headers.setdefault("content-type", b"application/json")
+    held = tuple(values.values())
+    return UpstreamRequest(ticket.method, address, headers, body, profile.allow_private, held)
+
+
+def _body(value: Any, stream_id: str, values: Secrets) -> bytes:
+    def spelled(inner: Any) -> Any:
+        if isinstance(inner, dict):
+            return {name: spelled(one) for name, one in inner.items()}
+        if isinstance(inner, list):
+            return [spelled(one) for one in inner]
+        return filled_in(inner, stream_id, values) if isinstance(inner, str) else inner
+
+    return json.dumps(spelled(value), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _failed(who: str, reason: str, answer: Answer | Closed) -> Closed | None:
+    """Why the answer is none; None where it is one."""
+    if isinstance(answer, Closed):
+        return Closed(answer.reason, f"{who}: {answer.detail}" if answer.detail else who)
+    if 200 <= answer.status < 300:
+        return None
+    # What blames the request is a refusal, which may pass; all else is trouble of the server's.
+    is_refusal = 300 <= answer.status < 500 and answer.status not in _PASSING
+    return Closed("rejected" if is_refusal else reason, f"{who} answered {answer.status}")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_visible(text: str) -> bool:
+    """Whether a header and an address can carry it. RFC 6749, appendix A.12: a token is of visible characters."""
+    return 0 < len(text) <= MOST_CHARACTERS and text.isascii() and text.isprintable()

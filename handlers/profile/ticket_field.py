@@ -1,0 +1,124 @@
+"""Parses the profile's field `ticket`: one request before each opening, whose answer fills places of what follows.
+
+    ticket = { address = "https://api.example/listen-key", path = "$.listenKey" }           {ticket}
+    ticket = { address = "…", places = { id = { header = "Mcp-Session-Id" } } }             {ticket.id}
+
+Invariant: a `Ticket` that is returned without a note in `Fields` is sound.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from handlers.framing.events import JsonPath
+from handlers.profile import addresses, sections
+from handlers.profile.addresses import ProfileError
+from handlers.profile.checked_fields import A_PATH, Fields, choice, is_header
+
+PLACE = "ticket"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MOST_PLACES = 20
+_SHAPE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The request, its secrets as references, and the places that its answer fills.
+
+    Each place is its name ("ticket", "ticket.id"), and a path in the answer's JSON or a header's name in lower case.
+    """
+
+    address: str
+    method: str
+    headers: tuple[tuple[str, str], ...]
+    body: str | None
+    places: tuple[tuple[str, JsonPath | str], ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those that may refer to a secret, and hold placeholders."""
+        return self.address.partition("?")[2], *(value for _, value in self.headers), self.body or ""
+
+    @property
+    def host(self) -> str:
+        """The name by which messages call the server."""
+        return urlsplit(self.address).hostname or ""
+
+
+def ticket(fields: Fields, check: Callable[[str], str]) -> Ticket | None:
+    """The ticket; None where the profile has none. `check` is that of the profile's own address."""
+    inner = fields.table("ticket", '{ address = "https://…", path = "$.key" }')
+    if inner is None:
+        return None
+    method = inner.read("method", choice(("POST", "GET")), "POST")
+    parsed = Ticket(
+        address=inner.checked("address", lambda text: _checked(text, check)),
+        method=method,
+        headers=sections.headers(inner),
+        body=_body(inner, method),
+        places=_places(inner),
+    )
+    sections.query(inner, parsed.address)
+    inner.refuse_the_rest("ticket: address, method, headers, body, path, header, places")
+    return parsed
+
+
+def _checked(text: str, check: Callable[[str], str]) -> str:
+    address = check(text)
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise ProfileError("must begin with https:// or http://")
+    return address
+
+
+def _body(inner: Fields, method: str) -> str | None:
+    value = inner.take("body")
+    if value is None:
+        return None
+    try:
+        parsed = json.loads(value) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict | list):
+        inner.wrong("body", "must be the text of a JSON object or array")
+        return None
+    if method != "POST":
+        inner.wrong("body", 'needs method = "POST"')
+    if misspelt := addresses.misspelt(value):
+        inner.wrong("body", f"holds {misspelt}, which is not known; there are {addresses.KNOWN}")
+    sections.check_message(inner, "body", parsed)
+    return str(value)
+
+
+def _places(inner: Fields) -> tuple[tuple[str, JsonPath | str], ...]:
+    found = [(PLACE, one) for one in [_place(inner)] if one is not None]
+    table = inner.table("places", f"a table of names, each {_SHAPE}")
+    for name, value in (table.rest() if table is not None else {}).items():
+        if not _NAME.fullmatch(name) or not isinstance(value, dict):
+            inner.wrong(f"places.{name}", f"must be a name of letters, digits, _ and - with {_SHAPE}")
+            continue
+        within = inner.inside(f"places.{name}", value)
+        one = _place(within)
+        within.refuse_the_rest("a place: path or header")
+        if one is None:
+            within.wrong("", f"must be {_SHAPE}")
+        else:
+            found.append((f"{PLACE}.{name}", one))
+    if not 0 < len(found) <= MOST_PLACES:
+        inner.wrong("", f"must say what of the answer is wanted: path, header or 1 to {MOST_PLACES} places")
+    return tuple(found)
+
+
+def _place(inner: Fields) -> JsonPath | str | None:
+    path: JsonPath | None = inner.read("path", A_PATH)
+    header: Any = inner.take("header")
+    if header is None:
+        return path
+    if path is not None:
+        inner.wrong("header", "or path says where the value stands: give one of them")
+    if not isinstance(header, str) or not is_header(header):
+        inner.wrong("header", "must be the name of a header of the answer")
+        return None
+    return header.lower()

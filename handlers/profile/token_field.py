@@ -1,0 +1,118 @@
+"""Parses the profile's field `token`: where a token of OAuth 2 comes from (RFC 6749), and how a request carries it.
+
+    token = { kind = "client_credentials", address = "https://auth.example/token", id = "…", secret = "${secret:key}" }
+
+Invariant: a `Token` that is returned without a note in `Fields` is sound, and its secrets are references.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+from urllib.parse import urlsplit
+
+from handlers.profile.addresses import ProfileError
+from handlers.profile.checked_fields import FIELD_VALUE, TEXT, Fields, choice, is_header
+from handlers.profile.secret_references import references, without
+
+Grant = Literal["client_credentials", "refresh_token"]
+Sent = Literal["basic", "body"]
+PLACE = "{token}"
+_FIELDS = "token: kind, address, id, secret, refresh_token, scope, audience, auth, header, pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """How a token is requested and sent; texts hold secrets as references.
+
+    `auth` is how the client names itself: HTTP Basic, as RFC 6749 prefers, or fields of the body. `pattern` surrounds
+    the token in `header`.
+    """
+
+    kind: Grant
+    address: str
+    id: str
+    secret: str
+    refresh_token: str
+    scope: str
+    audience: str
+    auth: Sent
+    header: str
+    pattern: str
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those that may refer to a secret."""
+        return self.id, self.secret, self.refresh_token
+
+    @property
+    def host(self) -> str:
+        """The name by which messages call the server."""
+        return urlsplit(self.address).hostname or ""
+
+
+def token(fields: Fields, check: Callable[[str], str], *, allow_private: bool) -> Token | None:
+    """The token; None where the profile has none. `check` is that of the profile's own address."""
+    inner = fields.table("token", '{ kind = "client_credentials", address = "https://…", id = "…", secret = "…" }')
+    if inner is None:
+        return None
+    parsed = Token(
+        kind=cast(Grant, inner.read("kind", choice(get_args(Grant)))),
+        address=inner.checked("address", lambda text: plain_address(text, check, allow_private=allow_private)),
+        id=_text(inner, "id"),
+        secret=_secret(inner, "secret"),
+        refresh_token=_secret(inner, "refresh_token"),
+        scope=inner.read("scope", TEXT, ""),
+        audience=inner.read("audience", TEXT, ""),
+        auth=inner.read("auth", choice(get_args(Sent)), "basic"),
+        header=inner.read("header", TEXT, "Authorization"),
+        pattern=inner.read("pattern", TEXT, "Bearer {token}"),
+    )
+    inner.refuse_the_rest(_FIELDS)
+    _check(inner, parsed)
+    return parsed
+
+
+def _check(inner: Fields, parsed: Token) -> None:
+    if parsed.kind == "client_credentials":
+        for name in ("id", "secret"):
+            if not getattr(parsed, name):
+                inner.wrong(name, 'is missing, which kind = "client_credentials" needs')
+        if parsed.refresh_token:
+            inner.wrong("refresh_token", 'is for kind = "refresh_token"')
+    elif not parsed.refresh_token:
+        inner.wrong("refresh_token", 'is missing, which kind = "refresh_token" needs: write ${secret:name}')
+    if parsed.secret and not parsed.id:
+        inner.wrong("secret", "needs id, the client whose secret it is")
+    if not is_header(parsed.header):
+        inner.wrong("header", "is not the name of an HTTP header that may be set")
+    if PLACE not in parsed.pattern or not FIELD_VALUE.fullmatch(parsed.pattern):
+        inner.wrong("pattern", "must be a text of visible ASCII characters that holds {token}")
+
+
+def plain_address(text: str, check: Callable[[str], str], *, allow_private: bool) -> str:
+    """The address of a request before the opening; it has no placeholders. Raises ProfileError."""
+    if "{" in text.replace("${", ""):
+        raise ProfileError("must hold no placeholder")
+    address = check(text)
+    if references(address):
+        raise ProfileError("must hold no secret")
+    allowed = ("http", "https") if allow_private else ("https",)
+    if urlsplit(address).scheme not in allowed:
+        raise ProfileError("must begin with https:// (or, with allow_private = true, http://)")
+    return address
+
+
+def _text(inner: Fields, field: str) -> str:
+    text: str = inner.read(field, TEXT, "")
+    try:
+        references(text)
+    except ProfileError as error:
+        inner.wrong(field, str(error))
+    return text
+
+
+def _secret(inner: Fields, field: str) -> str:
+    text = _text(inner, field)
+    if text and without(text) == text:
+        inner.wrong(field, "must refer to a secret, ${secret:name}: it never stands in a profile in plain text")
+    return text

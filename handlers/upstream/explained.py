@@ -1,0 +1,81 @@
+"""Says why a connection ended, or why none was made: each error of the transport is mapped once, here.
+
+Invariant: no text holds an address, a header or anything the upstream sent, for any of them may hold a secret.
+"""
+
+import errno
+import http.client
+import ssl
+from collections.abc import Iterator
+
+from urllib3 import exceptions
+
+from handlers.connection.inputs import Closed
+from handlers.framing import content_codings
+from handlers.upstream.address_policy import AddressRefused
+from handlers.upstream.opening import RedirectRefused
+from handlers.upstream.strict_response import BadAnswer, TooSlow
+
+# What ends a connection that stood, the first that fits: the error, the reason, and in words; None for the error's own.
+_ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str | None], ...] = (
+    ((AddressRefused, RedirectRefused, content_codings.UnknownCoding), "rejected", None),
+    (TooSlow, "stalled", None),
+    ((BadAnswer, content_codings.Corrupt), "protocol", None),
+    (content_codings.Unfinished, "truncated", None),
+    (http.client.LineTooLong, "protocol", "a line of the answer's head is too long"),
+    ((exceptions.IncompleteRead, http.client.IncompleteRead), "truncated", "the body ended before its end"),
+    (ssl.SSLError, "tls", "TLS failed"),
+    (http.client.RemoteDisconnected, "reset", "the connection was closed without an answer"),
+)
+
+
+def explain(error: BaseException, stall_after_s: float) -> Closed:
+    """Why the connection ended; `reason` is one word that code may compare, `detail` a phrase for people."""
+    causes = list(_causes(error))
+    match error:
+        case exceptions.ReadTimeoutError():
+            return Closed("stalled", f"no byte came for {stall_after_s:g} s")
+        case exceptions.NameResolutionError():
+            return Closed("unreachable", "the host's name cannot be resolved")
+        case exceptions.NewConnectionError():
+            return _not_connected(causes)
+        case exceptions.ConnectTimeoutError():
+            return Closed("unreachable", "the connection was not accepted in time")
+    ends = (closed for cause in causes if (closed := _explain_cause(cause)) is not None)
+    return next(ends, Closed("protocol", f"the answer is not valid HTTP ({type(error).__name__})"))
+
+
+def _explain_cause(cause: BaseException) -> Closed | None:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Closed("tls", f"the upstream's certificate cannot be trusted: {cause.verify_message}")
+    for kind, reason, words in _ENDS:
+        if isinstance(cause, kind):
+            return Closed(reason, str(cause) if words is None else words)
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        return Closed("stalled", "no byte came in time")
+    return _network(cause, "reset")
+
+
+def _not_connected(causes: list[BaseException]) -> Closed:
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return Closed("refused", "nothing listens at the address")
+    ends = (closed for cause in causes if (closed := _network(cause, "unreachable")) is not None)
+    return next(ends, Closed("unreachable", "the connection could not be made"))
+
+
+def _network(cause: BaseException, reason: str) -> Closed | None:
+    if not isinstance(cause, OSError) or cause.errno is None:
+        return None
+    return Closed(reason, errno.errorcode.get(cause.errno, "an error of the network"))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it wraps and what it came from, outermost first."""
+    seen: set[int] = set()
+    waiting: list[object] = [error]
+    while waiting:
+        cause = waiting.pop(0)
+        if isinstance(cause, BaseException) and id(cause) not in seen:
+            seen.add(id(cause))
+            yield cause
+            waiting += [*cause.args, cause.__cause__, cause.__context__]

@@ -1,0 +1,314 @@
+"""What is requested before an opening, as the generator decides it: no socket, no clock and no thread."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from handlers.connection.inputs import Closed
+from handlers.connection.opening_steps import Answer, Ask, Preparation, Tokens, Try, Unready
+from handlers.connection.preparation import UNSAID_S, preparation
+from handlers.profile.behaviour import Profile, UpstreamRequest
+from handlers.profile.secret_references import Reference
+from tests.handlers.profile.profiles import profile
+
+TOKEN: dict[str, Any] = {
+    "kind": "client_credentials",
+    "address": "https://auth.example/token",
+    "id": "${secret:id}",
+    "secret": "${secret:key}",
+}
+TICKET: dict[str, Any] = {"address": "https://api.example/listen", "path": "$.key"}
+SECRETS = {Reference("secret", "id"): "me & you", Reference("secret", "key"): "k:1"}
+WHO, TICKETS = "the token server auth.example", "the ticket server api.example"
+
+
+def given(token: object = "t1", **more: Any) -> Answer:
+    """A token server's answer."""
+    fields = {"access_token": token, "token_type": "Bearer", "expires_in": 3600} | more
+    return Answer(200, {}, json.dumps({name: value for name, value in fields.items() if value is not None}).encode())
+
+
+class Play:
+    """Servers that answer by what is put into `answers`, a clock, and the requests that were made."""
+
+    def __init__(self, parsed: Profile | None = None) -> None:
+        self.profile = parsed or profile(address="https://example.org/x", token=TOKEN)
+        self.tokens = Tokens(contextlib.nullcontext())
+        self.now_ms = 0
+        self.asked: list[UpstreamRequest] = []
+
+    def steps(self) -> Preparation:
+        """The steps of an opening."""
+        return preparation(self.profile, "demo", None, SECRETS, self.tokens, lambda: self.now_ms)
+
+    def opens(self, *answers: Answer | Closed | int) -> list[str]:
+        """The Authorization of each try at the upstream; every answer is used up."""
+        left, tried = list(answers), []
+        steps = self.steps()
+        step = next(steps)
+        with contextlib.suppress(StopIteration):
+            while True:
+                if isinstance(step, Ask):
+                    self.asked.append(step.request)
+                    assert step.request.address.startswith(("https://auth", "https://api"))
+                else:
+                    tried.append(step.request.headers.get("authorization", b"").decode())
+                step = steps.send(left.pop(0))
+        assert left == []
+        return tried
+
+    def fails(self, *answers: Answer | Closed | int) -> Closed:
+        """Why the opening cannot be made."""
+        with pytest.raises(Unready) as caught:
+            self.opens(*answers)
+        assert "k:1" not in repr(caught.value) + str(caught.value)
+        return caught.value.closed
+
+
+@pytest.mark.parametrize(
+    ("more", "fields", "authorization"),
+    [
+        ({}, {"grant_type": "client_credentials"}, b"Basic bWUrJTI2K3lvdTprJTNBMQ=="),
+        (
+            {"scope": "a b", "audience": "https://x"},
+            {"grant_type": "client_credentials", "scope": "a b", "audience": "https://x"},
+            b"Basic bWUrJTI2K3lvdTprJTNBMQ==",
+        ),
+        (
+            {"auth": "body"},
+            {"grant_type": "client_credentials", "client_id": "me & you", "client_secret": "k:1"},
+            None,
+        ),
+        (
+            {"kind": "refresh_token", "secret": "", "refresh_token": "${secret:key}"},
+            {"grant_type": "refresh_token", "refresh_token": "k:1", "client_id": "me & you"},
+            None,
+        ),
+    ],
+)
+def test_the_request_is_that_of_rfc_6749(more: dict[str, Any], fields: dict[str, str], authorization: Any) -> None:
+    """A form in a POST; the client by HTTP Basic, each part encoded as in a form, or in the body."""
+    play = Play(profile(address="https://example.org/x", token=TOKEN | more))
+    assert play.opens(given(), 200) == ["Bearer t1"]
+    (asked,) = play.asked
+    assert (asked.method, asked.address) == ("POST", "https://auth.example/token")
+    assert asked.headers["content-type"] == b"application/x-www-form-urlencoded"
+    assert asked.headers.get("authorization") == authorization
+    assert {name: value for name, (value,) in parse_qs((asked.body or b"").decode()).items()} == fields
+    for secret in ("k:1", "k%3A1", "bWUrJTI2"):
+        assert secret not in repr(asked)
+
+
+def test_a_token_serves_until_shortly_before_it_expires() -> None:
+    """An hour: requested again a minute before; ten seconds: a second before."""
+    for lives_s, early_ms in ((3600, 60_000), (10, 1_000)):
+        play = Play()
+        assert play.opens(given(expires_in=lives_s), 200) == ["Bearer t1"]
+        play.now_ms = lives_s * 1000 - early_ms - 1
+        assert play.opens(200) == ["Bearer t1"]
+        play.now_ms += 1
+        assert play.opens(given("t2"), 200) == ["Bearer t2"]
+
+
+def test_a_token_that_cannot_be_renewed_early_serves_until_it_expires() -> None:
+    """Then the server's outage is the stream's."""
+    play = Play()
+    play.opens(given(), 200)
+    play.now_ms = 3_599_999
+    assert play.opens(Answer(503, {}, b""), 200) == ["Bearer t1"]
+    play.now_ms += 1
+    assert play.fails(Answer(503, {}, b"")) == Closed("no_token", f"{WHO} answered 503")
+
+
+@pytest.mark.parametrize(
+    ("answer", "closed"),
+    [
+        (Answer(500, {}, b""), Closed("no_token", f"{WHO} answered 500")),
+        (Answer(429, {}, b""), Closed("no_token", f"{WHO} answered 429")),
+        (Answer(302, {}, b""), Closed("rejected", f"{WHO} answered 302")),
+        (Answer(400, {}, b'{"error":"invalid_client","error_description":"k:1"}'),
+         Closed("rejected", f"{WHO} answered 400: invalid_client")),
+        (Answer(401, {}, b'{"error":"k:1"}'), Closed("rejected", f"{WHO} answered 401")),
+        (Answer(403, {}, b'{"error":["invalid_client"]}'), Closed("rejected", f"{WHO} answered 403")),
+        (Closed("stalled", "no byte came in time"), Closed("stalled", f"{WHO}: no byte came in time")),
+        (Closed("rejected", "it redirects, which is not followed"),
+         Closed("rejected", f"{WHO}: it redirects, which is not followed")),
+        (Answer(200, {}, b"<html>"), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (Answer(200, {}, b"[" * 60_000), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (given(""), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (given("a\nb"), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (given("x" * 8193), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (given(7), Closed("no_token", f"{WHO} answered without a token that can be sent")),
+        (given(token_type="mac"),
+         Closed("rejected", f"{WHO} answered with a token that is of no type, or of another than Bearer")),
+        (given(token_type=None),
+         Closed("rejected", f"{WHO} answered with a token that is of no type, or of another than Bearer")),
+        *((given(expires_in=wrong),
+           Closed("no_token", f"{WHO} answered with a token whose expires_in is no number of seconds"))
+          for wrong in (0, -1, True, "soon", [60], 1e300)),
+    ],
+)  # fmt: skip
+def test_what_is_no_token_has_a_sentence(answer: Answer | Closed, closed: Closed) -> None:
+    """The server by its host, its status, and a word of RFC 6749; never what else it said."""
+    play = Play()
+    assert play.fails(answer) == closed
+    # Nothing of it is held: the next opening asks again.
+    assert play.opens(given(), 200) == ["Bearer t1"]
+
+
+@pytest.mark.parametrize(("spelled", "lives_s"), [(None, UNSAID_S), ("60", 60), (60, 60), (60.5, 60.5)])
+def test_how_long_a_token_lives(spelled: Any, lives_s: float) -> None:
+    """A number, a text of digits as some servers write it, or nothing."""
+    play = Play()
+    play.opens(given(token_type="bearer", expires_in=spelled), 200)
+    play.now_ms = round(1000 * lives_s) - 1
+    assert play.opens(Answer(503, {}, b""), 200) == ["Bearer t1"]
+    play.now_ms += 1
+    assert play.opens(given("t2"), 200) == ["Bearer t2"]
+
+
+def test_after_a_401_a_token_is_requested_anew_once() -> None:
+    """And tried at once; where that is refused too, it is kept: the refusal is another one's fault."""
+    play = Play()
+    assert play.opens(given(), 401, given("t2"), 401) == ["Bearer t1", "Bearer t2"]
+    assert play.opens(401) == ["Bearer t2"]
+    assert play.opens(401) == ["Bearer t2"]
+    assert play.opens(200) == ["Bearer t2"]
+    # It was accepted since, so a refusal is news again.
+    assert play.opens(401, given("t3"), 200) == ["Bearer t2", "Bearer t3"]
+
+
+def test_another_status_renews_no_token() -> None:
+    """What 403 or 503 say is not about the token."""
+    play = Play()
+    play.opens(given(), 403)
+    assert [play.opens(status) for status in (503, 429, 200)] == [["Bearer t1"]] * 3
+
+
+def test_a_token_that_somebody_else_renewed_meanwhile_is_tried() -> None:
+    """A stream whose token was refused takes the one that another stream has got since, and asks for none."""
+    play = Play()
+    play.opens(given(), 200)
+    steps = play.steps()
+    assert isinstance(next(steps), Try)
+    assert play.opens(401, given("t2"), 200) == ["Bearer t1", "Bearer t2"]
+    again = steps.send(401)
+    assert isinstance(again, Try)
+    assert again.request.headers["authorization"] == b"Bearer t2"
+
+
+def test_streams_that_come_together_request_one_token() -> None:
+    """Those that wait for their turn take the token, or the failure, that came meanwhile; later ones ask again."""
+    play = Play()
+    results: list[Any] = []
+
+    class Turn:
+        """Others come in between: their turn is over before this one's begins."""
+
+        def __init__(self) -> None:
+            self.meanwhile: list[Callable[[], Any]] = []
+
+        def __enter__(self) -> None:
+            if self.meanwhile:
+                results.append(self.meanwhile.pop()())
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    turn = Turn()
+    play.tokens.turn = turn
+    turn.meanwhile.append(lambda: play.opens(given(), 200))
+    assert (play.opens(200), results, len(play.asked)) == (["Bearer t1"], [["Bearer t1"]], 1)
+    play.now_ms = 4_000_000
+    turn.meanwhile.append(lambda: play.fails(Answer(503, {}, b"")))
+    down = Closed("no_token", f"{WHO} answered 503")
+    assert (play.fails(), results[1], len(play.asked)) == (down, down, 2)
+    play.now_ms += 1
+    assert play.opens(given("t2"), 200) == ["Bearer t2"]
+
+
+def test_a_secret_that_was_changed_is_another_token() -> None:
+    """The cache knows a token by all that it was requested with."""
+    play = Play()
+    play.opens(given(), 200)
+    changed = {**SECRETS, Reference("secret", "key"): "k:2"}
+    steps = preparation(play.profile, "demo", None, changed, play.tokens, lambda: 0)
+    assert isinstance(next(steps), Ask)
+
+
+# --- the ticket -------------------------------------------------------------------------------------------------------
+
+
+def ticketed(**more: Any) -> Profile:
+    fields: dict[str, Any] = {"address": "https://example.org/{ticket}", "ticket": TICKET} | more
+    return profile(**fields)
+
+
+def test_each_opening_has_a_ticket_of_its_own() -> None:
+    """One request before it; what the answer holds at the path fills the address, encoded."""
+    play = Play(ticketed())
+    for key in ("k/1", 2):
+        steps = play.steps()
+        asked = next(steps)
+        assert isinstance(asked, Ask)
+        assert (asked.request.method, asked.request.address, asked.with_body) == ("POST", TICKET["address"], True)
+        tried = steps.send(Answer(200, {}, json.dumps({"key": key}).encode()))
+        assert isinstance(tried, Try)
+        assert tried.request.address == f"https://example.org/{'k%2F1' if key == 'k/1' else key}"
+        assert [(one.name, value) for one, value in tried.places.items()] == [("ticket", str(key))]
+
+
+def test_a_header_of_the_answer_fills_a_header() -> None:
+    """Then the answer's body is not read: it may be a stream itself, as MCP's is."""
+    ticket = {
+        "address": "https://api.example/mcp",
+        "headers": {"Accept": "application/json, text/event-stream"},
+        "body": '{"method":"initialize","params":{"name":"{streamId}"}}',
+        "header": "Mcp-Session-Id",
+    }
+    headers = {"Mcp-Session-Id": "{ticket}"}
+    play = Play(profile(address="https://api.example/mcp", ticket=ticket, headers=headers))
+    steps = play.steps()
+    asked = next(steps)
+    assert isinstance(asked, Ask)
+    assert not asked.with_body
+    assert asked.request.body == b'{"method":"initialize","params":{"name":"demo"}}'
+    assert asked.request.headers["accept"] == b"application/json, text/event-stream"
+    tried = steps.send(Answer(200, {"mcp-session-id": "s-1"}, b""))
+    assert isinstance(tried, Try)
+    assert tried.request.headers["mcp-session-id"] == b"s-1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "closed"),
+    [
+        (Answer(503, {}, b""), Closed("no_ticket", f"{TICKETS} answered 503")),
+        (Answer(404, {}, b""), Closed("rejected", f"{TICKETS} answered 404")),
+        (Answer(401, {}, b""), Closed("rejected", f"{TICKETS} answered 401")),
+        (Closed("refused", "nothing listens at the address"),
+         Closed("refused", f"{TICKETS}: nothing listens at the address")),
+        (Answer(200, {}, b"{}"), Closed("no_ticket", f"{TICKETS} answered with nothing at $.key that can be sent")),
+        (Answer(200, {}, b'{"key":"a\\r\\nb"}'),
+         Closed("no_ticket", f"{TICKETS} answered with nothing at $.key that can be sent")),
+    ],
+)  # fmt: skip
+def test_a_ticket_that_does_not_come_has_a_sentence(answer: Answer | Closed, closed: Closed) -> None:
+    """A server that is down is an outage, a refusal one that may pass."""
+    assert Play(ticketed()).fails(answer) == closed
+
+
+def test_a_ticket_is_requested_with_the_token() -> None:
+    """A 401 there renews it once, as the upstream's own does; a ticket that was used is none for the next try."""
+    play = Play(ticketed(token=TOKEN))
+    key = Answer(200, {}, b'{"key":"k1"}')
+    assert play.opens(given(), Answer(401, {}, b""), given("t2"), key, 200) == ["Bearer t2"]
+    assert [one.headers.get("authorization") for one in play.asked[1::2]] == [b"Bearer t1", b"Bearer t2"]
+    play.now_ms = 4_000_000
+    asked = len(play.asked)
+    assert play.opens(given("t3"), key, 401, given("t4"), key, 401) == ["Bearer t3", "Bearer t4"]
+    assert len(play.asked) == asked + 4
+    assert play.fails(Answer(401, {}, b"")) == Closed("rejected", f"{TICKETS} answered 401")

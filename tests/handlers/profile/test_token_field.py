@@ -1,0 +1,99 @@
+"""The fields `token` and `ticket`, as a profile spells them, and the places that they fill."""
+
+from typing import Any
+
+from handlers.profile.secret_references import Reference, place, references
+from tests.handlers.profile.profiles import profile, refusal
+
+TOKEN: dict[str, Any] = {
+    "kind": "client_credentials",
+    "address": "https://auth.example/token",
+    "id": "${secret:id}",
+    "secret": "${secret:key}",
+}
+REFRESH: dict[str, Any] = {
+    "kind": "refresh_token",
+    "address": "https://auth.example/token",
+    "refresh_token": "${secret:refresh}",
+}
+TICKET: dict[str, Any] = {"address": "https://api.example/listen", "path": "$.key"}
+PLACE = '{ path = "$.key" } or { header = "Mcp-Session-Id" }'
+
+
+def test_each_mistake_of_a_token_has_one_sentence() -> None:
+    """It names the field, and what would be right; a secret never stands there in plain text."""
+    must_refer = "must refer to a secret, ${secret:name}: it never stands in a profile in plain text"
+    table: list[tuple[Any, str]] = [
+        ("x", "token must be { kind ="),
+        (TOKEN | {"kind": "password"}, "token.kind must be one of client_credentials, refresh_token"),
+        (TOKEN | {"address": "http://auth.example/token"}, "token.address must begin with https:// (or, with allow_pr"),
+        (TOKEN | {"address": "https://auth.example/{name}"}, "token.address must hold no placeholder"),
+        (TOKEN | {"address": "https://a:b@auth.example/"}, "token.address must not hold a user or a password"),
+        (TOKEN | {"address": "https://auth.example/?k=${secret:k}"}, "token.address must hold no secret"),
+        (TOKEN | {"secret": "hunter2"}, f"token.secret {must_refer}"),
+        ({**REFRESH, "refresh_token": "r"}, f"token.refresh_token {must_refer}"),
+        (TOKEN | {"id": ""}, 'token.id is missing, which kind = "client_credentials" needs'),
+        ({**TOKEN, "secret": ""}, 'token.secret is missing, which kind = "client_credentials" needs'),
+        ({**REFRESH, "refresh_token": ""}, 'token.refresh_token is missing, which kind = "refresh_token" needs'),
+        (TOKEN | {"refresh_token": "${secret:r}"}, 'token.refresh_token is for kind = "refresh_token"'),
+        (REFRESH | {"secret": "${secret:k}"}, "token.secret needs id, the client whose secret it is"),
+        (TOKEN | {"header": "Host"}, "token.header is not the name of an HTTP header that may be set"),
+        (TOKEN | {"pattern": "Bearer"}, "token.pattern must be a text of visible ASCII characters that holds {token}"),
+        (TOKEN | {"scopes": "a"}, "token.scopes is not a field of token: kind, address, id, secret, refresh_token"),
+        (TOKEN | {"auth": "none"}, "token.auth must be one of basic, body"),
+    ]
+    assert [spelled for spelled, sentence in table if sentence not in refusal(token=spelled)] == []
+    assert "hunter2" not in refusal(token=TOKEN | {"secret": "hunter2"})
+
+
+def test_each_mistake_of_a_ticket_has_one_sentence() -> None:
+    """As for a token; a place that nothing fills is one as well."""
+    table: list[tuple[dict[str, Any], str]] = [
+        ({"ticket": "x"}, 'ticket must be { address = "https://…", path = "$.key" }'),
+        ({"ticket": {"path": "$.key"}}, "ticket.address is missing"),
+        ({"ticket": TICKET | {"address": "wss://api.example"}}, "ticket.address must begin with http"),
+        ({"ticket": {"address": "https://api.example"}}, "ticket must say what of the answer is wanted"),
+        ({"ticket": TICKET | {"header": "X-Key"}}, "ticket.header or path says where the value stands: give one"),
+        ({"ticket": TICKET | {"path": "key"}}, "ticket.path must be a JSON path"),
+        ({"ticket": TICKET | {"places": {"a b": {"path": "$.x"}}}}, "ticket.places.a b must be a name of letters, d"),
+        ({"ticket": TICKET | {"places": {"a": {}}}}, f"ticket.places.a must be {PLACE}"),
+        ({"ticket": TICKET | {"places": {"a": {"path": "$.x", "of": 1}}}}, "ticket.places.a.of is not a field of a pl"),
+        ({"ticket": TICKET | {"body": "x"}}, "ticket.body must be the text of a JSON object or array"),
+        ({"ticket": TICKET | {"body": "{}", "method": "GET"}}, 'ticket.body needs method = "POST"'),
+        ({"ticket": TICKET | {"body": '{"api_key":"k"}'}}, "ticket.body holds 'api_key' in plain text"),
+        ({"ticket": TICKET | {"headers": {"X-Api-Key": "k"}}}, "ticket.headers.X-Api-Key holds 'X-Api-Key' in plain"),
+        ({"ticket": TICKET | {"body": '{"a":"{ticket}"}'}}, "ticket holds {ticket}, which no token and no place of a"),
+        ({"address": "https://example.org/{ticket}"}, "address holds {ticket}, which no token and no place of a tick"),
+        ({"headers": {"X": "{ticket.id}"}, "ticket": TICKET}, "headers.X holds {ticket.id}, which no token and no pl"),
+        ({"headers": {"X": "{token}"}}, "headers.X holds {token}, which no token and no place of a ticket of this"),
+        ({"address": "https://{ticket}/", "ticket": TICKET}, "address may hold {streamId} and {name}"),
+    ]
+    assert [fields for fields, sentence in table if sentence not in refusal(**fields)] == []
+
+
+def test_a_profile_needs_the_secrets_of_its_token_and_its_ticket() -> None:
+    """They are read with the others, before anything is requested."""
+    headers = {"X-Api-Key": "${ssm:api}"}
+    parsed = profile(token=TOKEN, ticket=TICKET | {"headers": headers})
+    assert parsed.secrets == sorted(references("${secret:id}${secret:key}${ssm:api}"))
+
+
+def test_places_are_filled_once_in_address_header_and_body() -> None:
+    """Encoded in the address, as they are in a header; what looks like a placeholder in a value stays as it is."""
+    parsed = profile(
+        address="https://example.org/{ticket.id}?k={ticket}&n={name}",
+        method="POST",
+        body='{"t":"{token}","k":"{ticket}","n":"{name}"}',
+        headers={"X-Session": "s-{ticket.id}"},
+        token=TOKEN | {"header": "X-Token", "pattern": "t={token}"},
+        ticket=TICKET | {"places": {"id": {"header": "X-Id"}}},
+    )
+    secrets: dict[Reference, str] = dict.fromkeys(parsed.secrets, "s")
+    secrets |= {place("token"): "T/{ticket}", place("ticket"): "a b{name}", place("ticket.id"): "../7"}
+    request = parsed.request("demo:x", None, secrets)
+    assert request.address == "https://example.org/..%2F7?k=a%20b%7Bname%7D&n=x"
+    assert (request.headers["x-session"], request.headers["x-token"]) == (b"s-../7", b"t=T/{ticket}")
+    assert request.body == b'{"t":"T/{ticket}","k":"a b{name}","n":"x"}'
+    assert {"T/{ticket}", "a b{name}", "../7"} <= set(request.secrets)
+    # What is not requested yet is empty: so a profile is tried out before its first opening.
+    assert parsed.request("demo:x", None, dict.fromkeys(parsed.secrets, "s")).address.endswith("/?k=&n=x")

@@ -1,0 +1,153 @@
+"""Tokens and tickets on real sockets: in what order they are requested, and what becomes of servers that fail."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from handlers.connection.inputs import Chunk, Closed, Opened
+from handlers.connection.opening_steps import Tokens
+from handlers.profile.parse import parse
+from handlers.profile.secret_references import Reference
+from handlers.run.ports import prepared
+from handlers.upstream.reader import Upstream
+from handlers.upstream.standstill import elapsed_s
+from local.upstreams.demo_streams import playing
+from local.upstreams.played_auth import CLIENT, SECRET
+from tests.handlers.servers import Peer, Script, sends, serving
+
+WAIT_S = 60.0
+VALUES = {Reference("secret", "key"): SECRET}
+TOO_MUCH = "more than 65536 bytes came"
+
+
+def table(origin: str, **fields: Any) -> dict[str, Any]:
+    """A profile of the played stream that wants both."""
+    return {
+        "address": f"{origin}/demo-token?ticket={{ticket}}&interval_ms=1",
+        "allow_private": True,
+        "framing": "sse",
+        "connect_timeout_s": 2,
+        "token": {
+            "kind": "client_credentials",
+            "address": f"{origin}/oauth/token",
+            "id": CLIENT,
+            "secret": "${secret:key}",
+        },
+        "ticket": {"address": f"{origin}/oauth/ticket", "path": "$.ticket"},
+    } | fields
+
+
+@contextmanager
+def opening(fields: dict[str, Any], tokens: Tokens, secret: str = SECRET) -> Iterator[Upstream]:
+    """One opening of the profile's stream."""
+    profile, values = parse("demo", fields, {}), {Reference("secret", "key"): secret}
+    reader = Upstream(
+        profile.request("demo", None, values),
+        before=prepared(profile, "demo", None, values, lambda: round(1000 * elapsed_s()), tokens),
+        connect_timeout_s=profile.connect_timeout_s,
+        stall_after_s=5,
+    )
+    reader.start()
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def first(fields: dict[str, Any], tokens: Tokens | None = None, secret: str = SECRET) -> Opened | Closed | Chunk:
+    """What arrives first."""
+    with opening(fields, tokens or Tokens(threading.Lock()), secret) as reader:
+        arrival = reader.get(WAIT_S)
+    assert arrival is not None
+    assert SECRET not in repr(arrival)
+    return arrival
+
+
+def test_a_stream_that_wants_both_is_read_and_one_token_serves_many() -> None:
+    """Eight openings at once request one token and eight tickets; once all are revoked, one more."""
+    with playing() as (origin, upstreams):
+        tokens, statuses = Tokens(threading.Lock()), []
+        for at in (1, 2):
+            threads = [threading.Thread(target=lambda: statuses.append(first(table(origin), tokens))) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(WAIT_S)
+            assert [one.status for one in statuses if isinstance(one, Opened)] == [200] * 8 * at
+            assert len(upstreams.auth.tokens) == at
+            upstreams.auth.revoke()
+        assert isinstance(statuses[0], Opened)
+        assert {one.name for one in statuses[0].places} == {"token", "ticket"}
+
+
+def test_a_client_that_is_not_known_is_a_refusal_by_the_servers_word() -> None:
+    """And by nothing that the server says besides."""
+    with playing() as (origin, _):
+        closed = first(table(origin), secret="hunter2")
+    assert closed == Closed("rejected", "the token server 127.0.0.1 answered 401: invalid_client")
+
+
+def answers(status: str, body: bytes = b"", *headers: str) -> bytes:
+    head = "".join(f"{header}\r\n" for header in headers)
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
+
+
+def _drips(peer: Peer) -> None:
+    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    while not peer.gone.wait(0.2):
+        peer.send(b" ")
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        (sends(answers("503 Unavailable")), " answered 503"),
+        (
+            sends(answers("307 Elsewhere", b"", "Location: http://127.0.0.1:9/")),
+            ": it redirects, which is not followed",
+        ),
+        (sends(answers("200 OK", b" " * 70_000)), f": {TOO_MUCH}"),
+        (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), ": the body ended before its end"),
+        (sends(), ": the connection was closed without an answer"),
+        (lambda peer: peer.wait_until_gone(), ": no byte came for 0.5 s"),
+        (_drips, ": its answer did not come within 0.5 s"),
+    ],
+)
+def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script: Script, detail: str) -> None:
+    """Slow, cut, endless or redirecting: one sentence in bounded time, and no request beyond it."""
+    with serving(script) as server, serving(sends(b"")) as upstream:
+        fields = table(server.address, address=f"{upstream.address}/x", connect_timeout_s=0.5)
+        closed = first({name: value for name, value in fields.items() if name != "ticket"})
+        assert isinstance(closed, Closed)
+        assert closed.detail == f"the token server 127.0.0.1{detail}"
+        assert upstream.peers == []
+
+
+def test_a_private_server_is_refused_where_the_profile_allows_none() -> None:
+    """The guard of addresses is the stream's own; https is needed then."""
+    fields = table("https://127.0.0.1:9", allow_private=False, address="https://example.invalid/x")
+    closed = first({name: value for name, value in fields.items() if name != "ticket"})
+    assert isinstance(closed, Closed)
+    assert closed.reason == "rejected"
+    assert closed.detail.startswith("the token server 127.0.0.1: the upstream's name leads to a private address")
+
+
+def test_closing_ends_a_request_that_is_under_way() -> None:
+    """A stop does not wait for a token server that is silent, and lets the next stream have its turn."""
+    tokens, asked = Tokens(threading.Lock()), threading.Event()
+
+    def silent(peer: Peer) -> None:
+        asked.set()
+        peer.wait_until_gone()
+
+    with serving(silent) as server:
+        fields = table(server.address, connect_timeout_s=30)
+        with opening(fields, tokens) as reader:
+            assert asked.wait(WAIT_S)
+            assert server.peers[0].request.startswith(b"POST /oauth/token ")
+        assert server.peers[0].gone.wait(WAIT_S)
+        assert reader.get(WAIT_S) == Closed("closed_here")
+        assert tokens.turn.acquire(timeout=WAIT_S)  # type: ignore[attr-defined]
