@@ -23,6 +23,8 @@ from local.user_error import UserError
 
 HOST = "127.0.0.1"
 _BACKLOG = 512
+# How often a socket is asked whether somebody is there.
+WS_PING_S = 5.0
 
 
 def read_port(environment: Mapping[str, str]) -> int:
@@ -63,14 +65,16 @@ class Server(uvicorn.Server):
     """uvicorn.Server that ends on an event, where uvicorn polls a flag ten times a second.
 
     `names` are the hosts that it serves besides the loopback's at its own port, `hosts` those that no page may be of.
+    `has_sockets` is whether the application serves WebSockets.
     """
 
     def __init__(
         self, app: ASGIApp, listening: socket.socket, names: Collection[str], hosts: Collection[str],
-        lifespan: Literal["on", "off"] = "off",
+        lifespan: Literal["on", "off"] = "off", *, has_sockets: bool = False,
     ) -> None:  # fmt: skip
         config = uvicorn.Config(
-            own_hosts.guarded(app, port_of(listening), names, hosts), http=own_hosts.Protocol, loop="none", ws="none",
+            own_hosts.guarded(app, port_of(listening), names, hosts), http=own_hosts.Protocol, loop="none",
+            ws="wsproto" if has_sockets else "none", ws_ping_interval=WS_PING_S,
             lifespan=lifespan, log_config=None, log_level="error", access_log=False, date_header=False,
             server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
@@ -99,13 +103,19 @@ def _quiet(app: ASGIApp) -> ASGIApp:
 
 
 class Listener:
-    """Serves one ASGI application on one socket until it is closed; names and hosts are those of `Server`."""
+    """Serves one ASGI application on one socket until it is closed; the rest is as of `Server`."""
 
     def __init__(
-        self, app: ASGIApp, listening: socket.socket, names: Collection[str] = (), hosts: Collection[str] = ()
+        self,
+        app: ASGIApp,
+        listening: socket.socket,
+        names: Collection[str] = (),
+        hosts: Collection[str] = (),
+        *,
+        has_sockets: bool = False,
     ) -> None:
         self._socket = listening
-        self._server = Server(_quiet(app), listening, names, hosts)
+        self._server = Server(_quiet(app), listening, names, hosts, has_sockets=has_sockets)
         self._task: asyncio.Task[None] | None = None
 
     @property

@@ -67,7 +67,8 @@ def guarded(app: ASGIApp, port: int, names: Collection[str], hosts: Collection[s
     """
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        sentence = refusal(scope["headers"], port, names, hosts) if scope["type"] == "http" else ""
+        is_asked = scope["type"] in ("http", "websocket")
+        sentence = refusal(scope["headers"], port, names, hosts) if is_asked else ""
         await (_refused(sentence) if sentence else app)(scope, receive, send)
 
     return guard

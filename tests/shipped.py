@@ -6,7 +6,7 @@ A new profile that ships is written down here; `tests/handlers/test_providers.py
 from pathlib import Path
 
 STREAMS = Path(__file__).resolve().parent.parent / "env" / "streams"
-DEMOS = ("demo", "demo-exclusive", "demo-log", "demo-ndjson", "demo-standby", "demo-token")
+DEMOS = ("demo", "demo-exclusive", "demo-log", "demo-ndjson", "demo-socket", "demo-standby", "demo-token")
 PROVIDERS = (
     *("alpaca", "companies-house", "completions", "couchdb", "etcd", "kubernetes"),
     *("mastodon", "mercure", "oanda", "wikimedia", "x-filtered"),

@@ -13,14 +13,20 @@ import re
 import shlex
 import sys
 import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from handlers.framing.decoders import FRAMINGS, framing_of
+from handlers.framing.events import parse_json
+from handlers.framing.frames import Frame
+from handlers.framing.oversize import Oversize
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.parse import parse
+from handlers.upstream.socket_response import SWITCHED
 from local.checkout import ROOT
 from local.printable import printable
 from local.profiles import places
@@ -33,6 +39,7 @@ _ADVICE = {
     403: "; it asks for a credential: write the profile by hand, docs/profiles.md says how to put a token",
     405: "; where it takes a POST, say what to send with --body",
 }
+UNAUTHORIZED = 401
 # The names that upstreams give to an event that is none.
 _HEARTBEATS = re.compile(r"ping|heart-?beat|keep-?alive", re.IGNORECASE)
 # What is safe where ids are counted: with "first" a restarted server's events would be taken for those before.
@@ -49,9 +56,12 @@ def add(verbs: Any) -> None:
         description="Connects to an address, looks at framing, ids, heartbeats and resumption, and writes a profile.",
         epilog="Exit status: 0 a profile was written, 1 nothing that streams answers there, 2 a mistake.",
     )
-    parser.add_argument("address", metavar="URL", help="http:// or https://; a token in it is refused")
+    parser.add_argument("address", metavar="URL", help="http(s):// or ws(s)://; a token in it is refused")
     parser.add_argument("--name", help="the profile's name (that of the host)")
     parser.add_argument("--body", metavar="JSON", help="send this with a POST")
+    parser.add_argument(
+        "--say", metavar="MESSAGE", action="append", help="say this first on a WebSocket (several times)"
+    )
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to look each time (10)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write this file, - for standard output")
     parser.set_defaults(run=run)
@@ -59,7 +69,9 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where a profile was written, 1 where nothing streams; raises UserError."""
-    address = Address(str(arguments.address), arguments.body)
+    address = Address(str(arguments.address), arguments.body, tuple(arguments.say or ()))
+    if address.says and not address.is_socket:
+        raise UserError("--say is for a ws:// or wss:// address: over HTTP nobody talks while the stream is read.")
     host = _host(address.url)
     name = arguments.name or re.sub(r"[^A-Za-z0-9_-]+", "-", host or "stream")[:64]
     target = arguments.output or STREAMS / f"{name}.toml"
@@ -72,14 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
     if to_file and target.exists():
         raise UserError(f"{target} is there already; name another with --name or --output.")
     try:
-        seen = probe(address, "sse", arguments.seconds)
+        seen = probe(address, "websocket" if address.is_socket else "sse", arguments.seconds)
+        if address.is_socket and not (seen.frames or seen.problem or address.says) and (first := _asked()):
+            address = replace(address, says=(first,))
+            seen = probe(address, "websocket", arguments.seconds)
     except ProfileError as problem:
         raise UserError(f"The address cannot be used: {printable(str(problem))}.") from None
-    framing, why = _framing(seen)
+    framing, why = ("websocket", "the address says so") if address.is_socket else _framing(seen)
     if (refusal := _refusal(seen, framing)) is not None:
         print(f"streamkeeper: {refusal}", file=sys.stderr)
         return 1
-    if framing != "sse":
+    if framing not in ("sse", "websocket"):
         seen = probe(address, framing, arguments.seconds)
     text = _written(address, framing, why, seen, arguments.seconds)
     parse(name, tomllib.loads(text), {})
@@ -94,12 +109,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _asked() -> str:
+    """What a person at the terminal wants to be said first; nothing where there is none."""
+    if not sys.stdin.isatty():
+        return ""
+    print("Nothing came: many exchanges want to hear first what is asked for.", file=sys.stderr)
+    return input("The first message, as JSON or a text (nothing: none): ").strip()
+
+
 def _refusal(seen: Probe, framing: str) -> str | None:
     """Why what answered is no stream; None where it is one."""
     if seen.problem:
         return seen.problem
-    if not 200 <= seen.status < 300:
-        return f"the answer is {seen.status}: no stream{_ADVICE.get(seen.status, '')}"
+    if framing == "websocket" and seen.status == SWITCHED:
+        return None
+    if not 200 <= seen.status < 300 or framing == "websocket":
+        advice = _ADVICE.get(seen.status, "") if framing != "websocket" or seen.status == UNAUTHORIZED else ""
+        return f"the answer is {seen.status}: no {'WebSocket' if framing == 'websocket' else 'stream'}{advice}"
     if framing == "raw" and seen.has_ended:
         kind = printable(seen.content_type) or "no content type"
         return f"the answer ({kind}) is a document that ends, no stream of events"
@@ -142,8 +168,11 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     if _is_private(_host(address.url)):
         lines.append("allow_private = true  # the address is of this machine or of a private network")
     lines.append(f'framing = "{framing}"  # {why}')
-    heartbeats = sorted({frame.name for frame in seen.frames if frame.name and _HEARTBEATS.fullmatch(frame.name)})
-    seen.frames = [frame for frame in seen.frames if frame.name not in heartbeats]
+    answers = _answers(address, seen)
+    lines += _said_first(address, seen, answers)
+    seen.frames = seen.frames[len(answers) :]
+    heartbeats = sorted({mark for frame in seen.frames if (mark := _heartbeat(frame))})
+    seen.frames = [frame for frame in seen.frames if not _heartbeat(frame)]
     has_ids = FRAMINGS[framing].has_ids  # type: ignore[index]
     if not seen.frames:
         lines.append("# No event came: key and cursor are the defaults. Probe for longer (--seconds) to know more.")
@@ -156,10 +185,59 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
             lines.append(f"# {len(seen.ids)} of the events have an id; not each has one of its own.")
         lines += places.written(address, framing, seen, seconds_)
     if heartbeats:
-        marks = ", ".join(f"{{ event = {_quoted(name)} }}" for name in heartbeats)
+        marks = ", ".join(heartbeats)
         lines.append(f"heartbeat = {marks if len(heartbeats) == 1 else f'[{marks}]'}  # by its name")
     lines.append(_stall(seen, seconds_))
     return "\n".join(lines) + "\n"
+
+
+def _heartbeat(frame: Frame) -> str:
+    """The mark of a frame that is a heartbeat by its name, or by a member's value; "" for any other."""
+    if frame.name:
+        return f"{{ event = {_quoted(frame.name)} }}" if _HEARTBEATS.fullmatch(frame.name) else ""
+    body = None if isinstance(frame.data, Oversize) else parse_json(frame.data)
+    for name, value in body.items() if isinstance(body, dict) else ():
+        if isinstance(value, str) and name.isidentifier() and _HEARTBEATS.fullmatch(value):
+            return f'{{ json = {{ "$.{name}" = {_quoted(value)} }} }}'
+    return ""
+
+
+def _answers(address: Address, seen: Probe) -> list[Mapping[str, Any]]:
+    """The messages that answered what was said first: they stand before the others and have other members."""
+    bodies = seen.bodies
+    if not address.says or len(bodies) < 3:
+        return []
+    usual = set(bodies[-1])
+    count = next((at for at, body in enumerate(bodies) if set(body) == usual), 0)
+    return bodies[: min(count, len(address.says))]
+
+
+def _said_first(address: Address, seen: Probe, answers: list[Mapping[str, Any]]) -> list[str]:
+    """The lines of what is said on a socket."""
+    if not address.is_socket:
+        return []
+    ended = [f"# It ended so: {seen.end}."] if seen.end else []
+    if not address.says:
+        ask = "# Nothing was said first" + ("." if seen.frames else ", and nothing came: --say says something.")
+        return [*ended, ask, '# subscribe = [{ send = { op = "subscribe" }, expect = { "$.op" = "subscribed" } }]']
+    messages = []
+    for at, one in enumerate(address.messages):
+        answer = answers[at] if at < len(answers) else {}
+        named = [(name, value) for name, value in answer.items() if isinstance(value, str) and name.isidentifier()]
+        expect = f', expect = {{ "$.{named[0][0]}" = {_quoted(named[0][1])} }}' if named else ""
+        messages.append(f"{{ send = {_toml(one)}{expect} }}")
+    why = "it was answered so" if answers else "no answer was seen"
+    return [*ended, f"subscribe = [{', '.join(messages)}]  # {why}"]
+
+
+def _toml(value: Any) -> str:
+    """The value as TOML in one line; null has no spelling there and is left out."""
+    if isinstance(value, dict):
+        members = (f"{_quoted(name)} = {_toml(inner)}" for name, inner in value.items() if inner is not None)
+        return f"{{ {', '.join(members)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(one) for one in value if one is not None)}]"
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _are_counted(ids: list[str]) -> bool:

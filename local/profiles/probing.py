@@ -8,16 +8,17 @@ import argparse
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from handlers.connection.inputs import Chunk, Closed, Opened
-from handlers.framing.frames import Frame, FramingError, as_frames
+from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
 from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.upstream.reader import Upstream
+from local.profiles.talking import Talking
 
 MOST_S = 86_400
 # So many frames, and the first bytes, are enough to judge by.
@@ -28,30 +29,47 @@ _NAME = "new"
 
 @dataclass(frozen=True)
 class Address:
-    """What is asked: a GET of the URL, or a POST of a body in JSON."""
+    """What is asked: a GET of the URL, or a POST of a body in JSON; and what is said first where it is a socket."""
 
     url: str
     body: str | None = None
+    says: tuple[str, ...] = ()
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether it is a WebSocket's."""
+        return self.url.lower().startswith(("ws://", "wss://"))
+
+    @property
+    def messages(self) -> list[Any]:
+        """What is said first, as a profile holds it: what is JSON as such."""
+        parsed = [(text, _json(text)) for text in self.says]
+        return [value if isinstance(value, dict | list) else text for text, value in parsed]
 
     def table(self) -> dict[str, Any]:
         """The fields of a profile that say so."""
-        return {"address": self.url} | ({} if self.body is None else {"method": "POST", "body": self.body})
+        said = {"subscribe": [{"send": one} for one in self.messages]} if self.says else {}
+        return {"address": self.url} | said | ({} if self.body is None else {"method": "POST", "body": self.body})
 
     def with_query(self, name: str, value: str) -> "Address":
         """The same with one parameter more."""
         parts = urlsplit(self.url)
         query = f"{parts.query}{'&' if parts.query else ''}{name}={quote(value, safe='')}"
-        return Address(urlunsplit(parts._replace(query=query)), self.body)
+        return replace(self, url=urlunsplit(parts._replace(query=query)))
 
 
 @dataclass
 class Probe:
-    """What one connection brought; `heartbeats_s` are the instants of bytes that keep it alive and are no frame."""
+    """What one connection brought; `heartbeats_s` are the instants of bytes that keep it alive and are no frame.
+
+    `end` is how a socket was closed.
+    """
 
     status: int = 0
     content_type: str = ""
     problem: str = ""
     has_ended: bool = False
+    end: str = ""
     frames: list[Frame] = field(default_factory=list)
     heartbeats_s: list[float] = field(default_factory=list)
     first: bytes = b""
@@ -75,28 +93,31 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
     profile: Profile = parse(_NAME, table, {})
     upstream = Upstream(profile.request(_NAME, cursor, {}), connect_timeout_s=10, stall_after_s=max(1.0, seconds))
     seen, until_s, decoder = Probe(), time.monotonic() + seconds, profile.decoder()
+    talking = Talking(profile, _NAME, {}, upstream)
     upstream.start()
     try:
         while (left_s := until_s - time.monotonic()) > 0 and len(seen.frames) < most:
             arrival = upstream.get(left_s)
             if isinstance(arrival, Opened):
                 seen.status, seen.content_type = arrival.status, arrival.headers.get("content-type", "")
+                talking.opened(arrival, decoder, cursor)
             elif isinstance(arrival, Closed):
                 seen.has_ended = True
                 if not seen.status:
                     seen.problem = f"no answer: {arrival.reason} {arrival.detail}".rstrip()
                 break
-            elif isinstance(arrival, Chunk) and not _taken(seen, arrival.data, decoder):
+            elif isinstance(arrival, Chunk) and not _taken(seen, arrival.data, decoder, talking):
                 break
     finally:
+        talking.leaves()
         upstream.close()
     if not seen.status and not seen.problem:
         seen.problem = f"nothing answered within {seconds:g} s"
     return seen
 
 
-def _taken(seen: Probe, data: bytes, decoder: Any) -> bool:
-    """Takes a chunk in; false where it cannot be read."""
+def _taken(seen: Probe, data: bytes, decoder: Decoder, talking: Talking) -> bool:
+    """Takes a chunk in; false where it cannot be read, or the socket was closed."""
     seen.first = (seen.first + data)[:_BYTES]
     try:
         frames = [frame for frame in as_frames(decoder.feed(data)) if not frame.is_comment]
@@ -104,6 +125,10 @@ def _taken(seen: Probe, data: bytes, decoder: Any) -> bool:
         seen.frames += as_frames(error.frames)
         return False
     seen.frames += frames
+    _, end = talking.takes([], decoder, None)
+    if end is not None:
+        seen.has_ended, seen.end = True, end.outcome.message
+        return False
     # A reconnection time comes once, at the beginning.
     if not frames and not decoder.unfinished_bytes and b"retry:" not in data:
         seen.heartbeats_s.append(time.monotonic())

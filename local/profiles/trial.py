@@ -18,6 +18,7 @@ import boto3
 
 from handlers.api.problems import sentence
 from handlers.aws.secret_values import SecretValues
+from handlers.connection.ends import End
 from handlers.connection.inputs import Chunk, Closed, Opened
 from handlers.connection.intake import taken_apart
 from handlers.connection.judging import is_confirmed, is_expired, judge
@@ -37,6 +38,7 @@ from local.checkout import ROOT, require_checkout
 from local.printable import columns_of, printable
 from local.profiles import advice
 from local.profiles.profile_files import placeholders, profile_text
+from local.profiles.talking import Talking
 from local.upstreams.behaviours import BEHAVIOURS
 from local.upstreams.demo_streams import moved, playing
 from local.user_error import UserError
@@ -127,6 +129,12 @@ class Trial:
         body = printable(_body(event.data)[: most + 1].replace("\n", " "))
         self.say(head + (body if len(body) <= most else f"{body[: most - 1]}…"))
 
+    def ends(self, end: End) -> None:
+        """Prints what ended the connection in what was said on its socket, or not said."""
+        self.ended = True
+        error = "refused" if end.outcome.error == "StreamRejected" else end.outcome.error
+        self.say(f"{error or end.outcome.status}: {printable(end.outcome.message)}")
+
     def chunk_ended(self, last_id: str | None) -> None:
         """Records the last event ID; a block without an event may set it."""
         after = None if self.ended else cursor_behind(last_id, self.profile.cursor)
@@ -172,30 +180,38 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
         stall_after_s=profile.stall_after_s,
         joins=profile.joins_chunks,
     )
+    talking = Talking(profile, arguments.stream_id, values, upstream)
     trial.begins()
     upstream.start()
     try:
-        return 0 if _read(upstream, trial, time.monotonic() + arguments.seconds) else 1
+        return 0 if _read(upstream, trial, talking, time.monotonic() + arguments.seconds) else 1
     finally:
+        talking.leaves()
         upstream.close()
         trial.summary()
 
 
-def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
+def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> bool:
     """Returns whether there was a stream; reads until its end or the instant."""
     decoder, was_stream = trial.profile.decoder(), False
     while not trial.ended and (left_s := until - time.monotonic()) > 0:
-        arrival = upstream.get(left_s)
+        arrival = upstream.get(talking.wait_s(left_s))
+        if (end := talking.passes()) is not None:
+            trial.ends(end)
+            return False
         if isinstance(arrival, Opened):
             trial.opened(arrival)
             was_stream = not trial.ended
+            if was_stream:
+                talking.opened(arrival, decoder, trial.requested)
         elif isinstance(arrival, Chunk):
             try:
                 frames, failure = decoder.feed(arrival.data), None
             except FramingError as error:
                 frames, failure = error.frames, error
-            if not frames and failure is None and not decoder.unfinished_bytes:
+            if not frames and failure is None and not decoder.unfinished_bytes and not trial.profile.is_socket:
                 trial.counts[KEEP_ALIVE] += 1
+            frames, end = talking.takes(frames, decoder, failure)
             for frame in as_frames(frames):
                 trial.frame(frame)
             trial.chunk_ended(decoder.last_event_id)
@@ -203,6 +219,9 @@ def _read(upstream: Upstream, trial: Trial, until: float) -> bool:
             if failure is not None:
                 trial.say(f"framing error: {failure}")
                 return False
+            if end is not None:
+                trial.ends(end)
+                return end.refused_ms is None
         elif isinstance(arrival, Closed):
             trial.say(f"closed: {arrival.reason}{': ' if arrival.detail else ''}{arrival.detail}")
             return was_stream

@@ -201,7 +201,7 @@ class Service:
         upstreams = Upstreams(lambda client: upstream_listener.reset(client))
         hosts = own_hosts.more(self._environment)
         # A person may put a proxy before the demonstration streams; names of buckets stand before the AWS endpoint's.
-        upstream_listener = Listener(upstreams.app, self.sockets.upstreams, hosts, own_hosts.LOOPBACK)
+        upstream_listener = Listener(upstreams.app, self.sockets.upstreams, hosts, own_hosts.LOOPBACK, has_sockets=True)
         buckets = f".localhost:{port_of(self.sockets.aws)}"
         aws_listener = Listener(self._edges.serving(aws.app), self.sockets.aws, hosts, (buckets,))
         self._listeners = [upstream_listener, aws_listener, Listener(gateway.app, self.sockets.api, hosts)]

@@ -2,13 +2,15 @@
 
 The providers' rules are those that the profiles in env/streams/ name with their sources, and times are their own where
 they publish any. In a text `<n>` is an event's number, `<at>` its instant, `<at_ms>` that in epoch milliseconds: those
-of the event itself, or of the last one before. Invariant: the last digits of a cursor are the number of the event that
-it follows, or the cursor is its instant.
+of the event itself, or of the last one before. `<price>` goes up and down with it. Invariant: the last digits of a
+cursor are the number of the event that it follows, or the cursor is its instant.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from local.upstreams.played_sockets import Talk
 
 INTERVAL_MS = 100
 SSE, JSON = "text/event-stream", "application/json"
@@ -29,7 +31,8 @@ class Behaviour:
     parameter brings so many of the last events in place of a cursor. `expired` is a status or a text for a cursor
     that is too old, "" where the oldest stored event follows. `confirms` is the answer's header that repeats
     the cursor. `session` is the query parameter that separates connections besides the path. `status` is the
-    answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket.
+    answer to everyone, `retry_after_s` its Retry-After. One that is `guarded` wants a token and a ticket. With a `talk`
+    it is a socket, and each line is a message.
     """
 
     event: str
@@ -59,6 +62,7 @@ class Behaviour:
     status: int = 200
     retry_after_s: int = 0
     guarded: bool = False
+    talk: Talk | None = None
 
 
 _RECORD = '{"n": <n>, "at_ms": <at_ms>, "text": "Event number <n>."}\n'
@@ -78,6 +82,22 @@ DEMOS: Mapping[str, Behaviour] = {
     "demo-token": replace(_TICKS, guarded=True, greeting=": demo-token, a token and a ticket were good\n\n"),
     "demo-ndjson": replace(
         _TICKS, media_type="application/x-ndjson", event=_RECORD, heartbeat="\n", resume=("query", "since"), resets=True
+    ),
+    # A played exchange: it wants to hear a channel first and something every minute, and drops connections at random.
+    "demo-socket": Behaviour(
+        event='{"op": "trade", "n": <n>, "at_ms": <at_ms>, "price": <price>}\n',
+        heartbeat='{"op": "heartbeat"}\n',
+        has_key=False,
+        resets=True,
+        talk=Talk(
+            asks={"op": "subscribe"},
+            answer='{"op": "subscribed", "channel": "<channel>"}',
+            refusal='{"op": "error", "text": "the first message must be a subscribe with a channel"}',
+            since="since",
+            ping={"op": "ping"},
+            pong='{"op": "pong"}',
+            silent_s=60,
+        ),
     ),
 }
 BEHAVIOURS: Mapping[str, Behaviour] = {

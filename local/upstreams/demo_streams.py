@@ -8,6 +8,7 @@ refused there is one at a time; where it evicts, the older one ends right after 
 import asyncio
 import contextlib
 import json
+import math
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -17,15 +18,17 @@ from urllib.parse import urlsplit, urlunsplit
 
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from handlers.profile.behaviour import Profile
 from local.listener import HOST, Listener, bind
 from local.upstreams.behaviours import BEHAVIOURS, DEMOS, Behaviour
 from local.upstreams.clockwork import due, first_number, now_ms, oldest_number
 from local.upstreams.played_auth import PlayedAuth
+from local.upstreams.played_sockets import converses, subscribed
 from local.upstreams.presence import Client, Presence, Watch
 
 
@@ -79,7 +82,11 @@ class Upstreams:
         asked = [Route(f"/oauth/{name}", self._asked, methods=["POST"], name=name) for name in ("token", "ticket")]
         played = Route("/{provider}/{place:path}", self._played, methods=["GET", "POST"])
         demos = [Route(f"/{{stream_id{of}}}", self._demo) for of in (":demo", "")]
-        self.app = Starlette(routes=[*demos, *asked, played])
+        sockets = [
+            WebSocketRoute("/{stream_id:demo}", self._demo_socket),
+            WebSocketRoute("/{provider}/{place:path}", self._played_socket),
+        ]
+        self.app = Starlette(routes=[*demos, *asked, played, *sockets])
 
     def close(self) -> None:
         """Ends every connection without last words."""
@@ -104,20 +111,28 @@ class Upstreams:
 
     async def _demo(self, request: Request) -> Response:
         """The part of the stream id before the first colon selects the stream."""
-        stream_id = request.path_params["stream_id"]
-        behaviour = DEMOS.get(stream_id.split(":")[0])
+        behaviour = self._demo_behaviour(request)
+        if isinstance(behaviour, Response):
+            return behaviour
+        return await self._answer(request, behaviour, request.path_params["stream_id"])
+
+    async def _demo_socket(self, websocket: WebSocket) -> None:
+        behaviour = self._demo_behaviour(websocket)
+        await self._converse(websocket, behaviour, websocket.path_params["stream_id"])
+
+    def _demo_behaviour(self, connection: HTTPConnection) -> Behaviour | Response:
+        behaviour = DEMOS.get(connection.path_params["stream_id"].split(":")[0])
         if behaviour is None:
             return JSONResponse({"message": "There is no such demonstration stream."}, 404)
         try:
-            behaviour = replace(
+            return replace(
                 behaviour,
-                interval_ms=_milliseconds(request.query_params.get("interval_ms", "100")),
-                heartbeat_ms=_milliseconds(request.query_params.get("heartbeat_ms", "5000")),
+                interval_ms=_milliseconds(connection.query_params.get("interval_ms", "100")),
+                heartbeat_ms=_milliseconds(connection.query_params.get("heartbeat_ms", "5000")),
             )
         except ValueError:
             sentence = "interval_ms and heartbeat_ms must be whole numbers from 1 to 3600000."
             return JSONResponse({"message": sentence}, 400)
-        return await self._answer(request, behaviour, stream_id)
 
     async def _played(self, request: Request) -> Response:
         behaviour = self._behaviours.get(request.path_params["provider"])
@@ -126,16 +141,46 @@ class Upstreams:
         session = request.query_params.get(behaviour.session, "") if behaviour.session else ""
         return await self._answer(request, behaviour, f"{request.url.path[1:]}{':' if session else ''}{session}")
 
+    async def _played_socket(self, websocket: WebSocket) -> None:
+        behaviour = self._behaviours.get(websocket.path_params["provider"])
+        no_provider = JSONResponse({"message": "There is no such provider here."}, 404)
+        await self._converse(websocket, behaviour or no_provider, websocket.url.path[1:])
+
+    async def _converse(self, websocket: WebSocket, behaviour: Behaviour | Response, name: str) -> None:
+        """Serves one socket: what is refused is answered as over HTTP."""
+        refusal = behaviour if isinstance(behaviour, Response) else self._refusal(websocket, behaviour)
+        if refusal is not None or isinstance(behaviour, Response):
+            await websocket.send_denial_response(refusal or JSONResponse({}))
+            return
+        talk = behaviour.talk
+        assert talk is not None
+        await websocket.accept()
+        with contextlib.suppress(WebSocketDisconnect), self.presence.entered(websocket.client, name):
+            has_asked, cursor = await subscribed(websocket, talk)
+            if has_asked:
+                at_ms = now_ms()
+                cursor = cursor if talk.since else await _cursor(websocket, behaviour)
+                first = max(first_number(behaviour, cursor, at_ms), oldest_number(behaviour, at_ms))
+                await converses(websocket, talk, self._body(websocket, behaviour, name, first))
+
+    def _refusal(self, connection: HTTPConnection, behaviour: Behaviour) -> Response | None:
+        """The answer to a request that is refused; None where it is not."""
+        if (behaviour.talk is not None) != (connection.scope["type"] == "websocket"):
+            return JSONResponse({"message": "This is a WebSocket." if behaviour.talk else "This is no WebSocket."}, 426)
+        if behaviour.has_key and not connection.headers.get("authorization"):
+            return JSONResponse({"message": "Who are you?"}, 401)
+        if behaviour.guarded and not self.auth.admits(connection.headers, connection.query_params.get("ticket", "")):
+            return JSONResponse({"message": "Who are you?"}, 401)
+        if behaviour.status == 200:
+            return None
+        retry = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None
+        return JSONResponse({"message": "Not now."}, behaviour.status, retry)
+
     async def _answer(self, request: Request, behaviour: Behaviour, name: str) -> Response:
         if request.method != behaviour.method:
             return JSONResponse({"message": f"Only {behaviour.method} is answered."}, 405)
-        if behaviour.has_key and not request.headers.get("authorization"):
-            return JSONResponse({"message": "Who are you?"}, 401)
-        if behaviour.guarded and not self.auth.admits(request.headers, request.query_params.get("ticket", "")):
-            return JSONResponse({"message": "Who are you?"}, 401)
-        if behaviour.status != 200:
-            retry = {"Retry-After": str(behaviour.retry_after_s)} if behaviour.retry_after_s else None
-            return JSONResponse({"message": "Not now."}, behaviour.status, retry)
+        if (refusal := self._refusal(request, behaviour)) is not None:
+            return refusal
         at_ms = now_ms()
         try:
             cursor = await _cursor(request, behaviour)
@@ -154,7 +199,7 @@ class Upstreams:
         body = self._body(request, behaviour, name, max(wanted, oldest))
         return self.presence.answer(request, body, behaviour.media_type, name, headers)
 
-    async def _body(self, request: Request, behaviour: Behaviour, name: str, first: int) -> AsyncIterator[bytes]:
+    async def _body(self, request: HTTPConnection, behaviour: Behaviour, name: str, first: int) -> AsyncIterator[bytes]:
         slots, slot = self._slots.setdefault(name, []), _Slot()
         later = asyncio.get_running_loop().call_later
         if behaviour.second == "evicts":
@@ -189,10 +234,10 @@ def _milliseconds(text: str) -> int:
     return int(text)
 
 
-async def _cursor(request: Request, behaviour: Behaviour) -> str | None:
+async def _cursor(request: HTTPConnection, behaviour: Behaviour) -> str | None:
     """The cursor in the request, or None; ValueError for a body that is not JSON."""
     place, name = behaviour.resume
-    if place == "body":
+    if place == "body" and isinstance(request, Request):
         value = json.loads(await request.body())
         for step in name.split("/")[1:]:
             value = value.get(step) if isinstance(value, dict) else None
@@ -209,13 +254,16 @@ def _rendered(behaviour: Behaviour, text: str, number: int) -> bytes:
     at_ms = number * behaviour.interval_ms
     if "<at>" in text:
         text = text.replace("<at>", datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds"))
+    if "<price>" in text:
+        text = text.replace("<price>", f"{1.1 + 0.05 * math.sin(number / 600):.5f}")
     return text.replace("<at_ms>", str(at_ms)).replace("<n>", str(number)).encode()
 
 
 def moved(profile: Profile, origin: str) -> Profile:
     """Returns the profile at the player of its name; `origin` is http://host:port."""
     base, parts = urlsplit(origin), urlsplit(profile.address)
-    address = urlunsplit((base.scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
+    scheme = "ws" if profile.is_socket else base.scheme
+    address = urlunsplit((scheme, base.netloc, f"/{profile.name}{parts.path}", parts.query, ""))
     return replace(profile, address=address, allow_private=True)
 
 
@@ -225,7 +273,7 @@ def playing(behaviours: Mapping[str, Behaviour] = BEHAVIOURS) -> Iterator[tuple[
     loop = asyncio.new_event_loop()
     listening = bind(0, "the played providers")
     upstreams = Upstreams(lambda client: listener.reset(client), behaviours=behaviours)
-    listener = Listener(upstreams.app, listening)
+    listener = Listener(upstreams.app, listening, has_sockets=True)
     thread = threading.Thread(target=loop.run_forever, name="played providers", daemon=True)
     thread.start()
     try:

@@ -4,8 +4,10 @@ A connection counts from the moment its answer is made until the answer has ende
 connection that entered leaves exactly once.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
+from starlette.datastructures import Address
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -44,17 +46,23 @@ class Presence:
         headers: Mapping[str, str] | None = None,
     ) -> StreamingResponse:
         """Returns the answer that streams `body`; the connection counts from now on."""
-        client = (request.client.host, request.client.port) if request.client is not None else ("", 0)
+        stack = ExitStack()
+        stack.enter_context(self.entered(request.client, stream_id))
+        return _Counted(body, media_type, stack.close, headers or {})
+
+    @contextmanager
+    def entered(self, address: Address | None, stream_id: str) -> Iterator[None]:
+        """Counts a connection within its block."""
+        client = (address.host, address.port) if address is not None else ("", 0)
         clients = self._clients.setdefault(stream_id, [])
         clients.append(client)
         self._most[stream_id] = max(self.most(stream_id), len(clients))
         self._notify(stream_id)
-
-        def over() -> None:
+        try:
+            yield
+        finally:
             clients.remove(client)
             self._notify(stream_id)
-
-        return _Counted(body, media_type, over, headers or {})
 
     def _notify(self, stream_id: str) -> None:
         if self._watch is not None:

@@ -1,0 +1,67 @@
+"""Talks on the socket of a trial or a probe as a function does: what is said first, pings, and the last words.
+
+Of a stream that is no socket it says nothing, and what comes passes unchanged.
+"""
+
+import time
+
+from handlers.connection.conversation import Conversation, Speaker
+from handlers.connection.effects import Effect, Send
+from handlers.connection.ends import End
+from handlers.connection.inputs import Opened
+from handlers.framing.frames import Decoded, Decoder, FramingError
+from handlers.framing.websocket import encoded_frame
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.run.ports import random_mask
+from handlers.upstream.reader import Upstream
+
+
+class Talking:
+    """What is said to one upstream in the name of a stream."""
+
+    def __init__(self, profile: Profile, stream_id: str, secrets: Secrets, upstream: Upstream) -> None:
+        speaker = Speaker(profile, stream_id, secrets)
+        self._talk = Conversation(speaker) if profile.is_socket else None
+        self._upstream = upstream
+
+    def opened(self, answer: Opened, decoder: Decoder, cursor: str | None) -> None:
+        """Says what is said first, to go on behind the cursor."""
+        decoder.opens(answer.headers)
+        if self._talk is not None:
+            self._send(self._talk.begins(_now_ms(), cursor))
+
+    def wait_s(self, left_s: float) -> float:
+        """How long to wait for what comes next, `left_s` at most."""
+        due_ms = None if self._talk is None else self._talk.due_ms
+        return left_s if due_ms is None else min(left_s, max(0.0, (due_ms - _now_ms()) / 1000))
+
+    def takes(self, decoded: Decoded, decoder: Decoder, failure: FramingError | None) -> tuple[Decoded, End | None]:
+        """What has come that counts by now, and what ends the connection."""
+        if self._talk is None:
+            return decoded, None
+        said, counted, end = self._talk.takes(_now_ms(), decoded, decoder, failure)
+        self._send(said)
+        return (counted if self._talk.is_connected else ()), end
+
+    def passes(self) -> End | None:
+        """Says what is due by now; what ends the connection, where an answer has not come in time."""
+        if self._talk is None:
+            return None
+        said, end = self._talk.passes(_now_ms())
+        self._send(said)
+        return end
+
+    def leaves(self) -> None:
+        """Says the last words."""
+        if self._talk is not None:
+            self._send(self._talk.leaves())
+
+    def _send(self, said: list[Effect]) -> None:
+        for one in said:
+            if isinstance(one, Send):
+                self._upstream.send(encoded_frame(one.opcode, one.payload, random_mask()))
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

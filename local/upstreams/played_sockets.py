@@ -1,0 +1,102 @@
+"""Says what a played socket hears and answers: the first message that it wants, and pings.
+
+    {"op": "subscribe", "channel": "eur-usd", "since": 41}     {"op": "subscribed", "channel": "eur-usd"}, then 42 …
+    {"op": "ping"}                                             {"op": "pong"}
+    anything else first, or nothing for ten seconds            the refusal, and a close
+
+Invariant: an event is sent only once the first message is answered, where one is wanted.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+FIRST_WITHIN_S = 10.0
+# Codes that nobody has registered are a server's own: RFC 6455, section 7.4.2.
+SUBSCRIBE_FIRST, SILENT = 4001, 4008
+GOING_AWAY = 1001
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What is heard and said on a provider's socket; texts are as they stand on the wire, "" for none.
+
+    The first message must have the members of `asks`, none where none is wanted; it is answered by `answer`, and any
+    other by `refusal`. `since` is the member of it that holds the cursor. A message with the members of `ping` is
+    answered by `pong`; a client that says nothing for `silent_s` is closed, 0 for never.
+    """
+
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    answer: str = ""
+    refusal: str = ""
+    since: str = ""
+    ping: Mapping[str, Any] = field(default_factory=dict)
+    pong: str = ""
+    silent_s: float = 0
+
+
+async def subscribed(websocket: WebSocket, talk: Talk) -> tuple[bool, str | None]:
+    """Whether the client has asked for what is sent, and the cursor in its message; closes where it has not."""
+    if not talk.asks:
+        return True, None
+    try:
+        async with asyncio.timeout(FIRST_WITHIN_S):
+            message = _object(await websocket.receive_text())
+    except TimeoutError:
+        message = {}
+    if not _has(message, talk.asks):
+        if talk.refusal:
+            await websocket.send_text(talk.refusal)
+        await websocket.close(SUBSCRIBE_FIRST, "subscribe first")
+        return False, None
+    channel = json.dumps(message.get("channel"))
+    await websocket.send_text(talk.answer.replace('"<channel>"', channel))
+    since = message.get(talk.since) if talk.since else None
+    return True, None if since is None else str(since)
+
+
+async def converses(websocket: WebSocket, talk: Talk, body: AsyncIterator[bytes]) -> None:
+    """Sends each line of `body` as a message, and answers pings, until either side ends it."""
+    sending = asyncio.create_task(_sends(websocket, body))
+    try:
+        while not sending.done():
+            hearing = asyncio.create_task(websocket.receive_text())
+            await asyncio.wait({sending, hearing}, timeout=talk.silent_s or None, return_when=asyncio.FIRST_COMPLETED)
+            if not hearing.done():
+                hearing.cancel()
+                await asyncio.gather(hearing, return_exceptions=True)
+                break
+            if talk.ping and _has(_object(hearing.result()), talk.ping):
+                await websocket.send_text(talk.pong)
+        if not sending.done():
+            await websocket.close(SILENT, "say something now and then")
+    except (WebSocketDisconnect, RuntimeError):
+        return
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _sends(websocket: WebSocket, body: AsyncIterator[bytes]) -> None:
+    async with contextlib.aclosing(body) as chunks:  # type: ignore[type-var]
+        async for chunk in chunks:
+            for line in chunk.decode().splitlines():
+                await websocket.send_text(line)
+    await websocket.close(GOING_AWAY)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        message = json.loads(text)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _has(message: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
+    return all(message.get(name) == value for name, value in members.items())
