@@ -225,6 +225,7 @@ def _counts(report: Report) -> dict[str, int]:
         "dead_lettered": progress.dead_lettered,
         "conflicts": progress.conflicts,
         "left_out": progress.left_out,
+        "missing": progress.missing,
         "frames": progress.frames,
         "bytes": progress.bytes,
         "unterminated_bytes": progress.unterminated_bytes,

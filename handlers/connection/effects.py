@@ -99,7 +99,8 @@ class Progress:
     profile does not keep, each as often as it came. `error`, `http_status` and
     `detail` say how it ended, as its `Outcome` does. `event_ms` is when the stream's last new event came, on whichever
     connection, `pause_ms` the longest pause before one, and `expect_ms` what the profile expects (`quiet.py`).
-    `stopped_ms` is since when a stop was requested before the start that it follows, None where none was.
+    `stopped_ms` is since when a stop was requested before the start that it follows, None where none was. `missing` are
+    the losses that the upstream announced on it, and the gaps of which it could not ask for all that came in them.
     """
 
     fence: int
@@ -131,6 +132,7 @@ class Progress:
     pause_ms: int | None = None
     expect_ms: int | None = None
     stopped_ms: int | None = None
+    missing: int = 0
 
     @property
     def silence(self) -> Silence:

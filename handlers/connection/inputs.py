@@ -124,6 +124,13 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class GapsRecorded:
+    """The gaps are written down; `missing` are those that the connection could not ask for whole."""
+
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFailed:
     """The store refuses after its own retries."""
 
@@ -135,6 +142,6 @@ class Woken:
     """The manager's `wake_at_ms` has come."""
 
 
-Input = Claimed | ClaimRefused | Opened | Chunk | Closed | LeaseRead | Written | StoreFailed | Woken
+Input = Claimed | ClaimRefused | Opened | Chunk | Closed | LeaseRead | Written | GapsRecorded | StoreFailed | Woken
 # What comes from the upstream by itself.
 Arrival = Opened | Chunk | Closed

@@ -57,6 +57,7 @@ KEPT_MS = 5_000
 DELIVERED, OPEN, LOST = "delivered", "open", "lost"
 REPAIRED = repairs.REPAIRED
 _FOR_EVER = 1 << 62
+_HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
 # An upstream that has ended the stream has sent all of it.
 _WHOLE = "ended"
 
@@ -319,6 +320,22 @@ def gaps(records: Iterable[Record], now_ms: int, dead_after_ms: int) -> list[Gap
     over = ends if len(ends) < len(ordered) else sorted(ends)[:-1]
     stop_ms = max([begin_ms, ordered[-1].opened_ms, *over])
     return _judged(holes, list(_without(proved, begin_ms, stop_ms)), ordered)
+
+
+def unasked(shown: Iterable[Gap], records: Iterable[Record], fence: int) -> list[Gap]:
+    """Returns the gaps that are not delivered and that connection `fence` could not ask for whole: nobody can any more.
+
+    The moment of a handover is none of them. It asked from `from_ms` on, and all was known, or lay in a gap, until
+    `since_ms` by what is known now.
+    """
+    own = [(one.since_ms, one.from_ms) for one in _settled(records) if one.fence == fence and one.since_ms is not None]
+    return [
+        gap
+        for gap in shown
+        if gap.state in (OPEN, LOST)
+        and gap.cause not in _HANDOVERS
+        and any(gap.from_ms < from_ms and since_ms is not None and since_ms < gap.to_ms for since_ms, from_ms in own)
+    ]
 
 
 def _is_relieved(record: Record, end_ms: int, ordered: list[Record]) -> bool:

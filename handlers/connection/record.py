@@ -189,7 +189,7 @@ class Record:
         self._seen_ms = 0
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
-        self._losses = 0
+        self._losses = self.missing_gaps = 0
         self._looked = 0  # the last connection that wrote down which gaps there were
         self._told = -1  # as what it recorded gaps last: open, closed, or caught up
 
@@ -227,6 +227,7 @@ class Record:
             pause_ms=self._pause_ms,
             expect_ms=self._expect_ms,
             stopped_ms=self.stopped_ms,
+            missing=self._losses + self.missing_gaps,
         )
 
     @property

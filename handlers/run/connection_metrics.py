@@ -44,6 +44,8 @@ def numbers(report: Report, blocked_ms: int) -> dict[str, int]:
     }
     if progress.conflicts:
         values["Conflicts"] = progress.conflicts
+    if progress.missing:
+        values["Missing"] = progress.missing
     if progress.left_out:
         values["LeftOut"] = progress.left_out
     if report.connect_ms is not None:

@@ -23,7 +23,7 @@ _LONGEST = frozenset({"BlockedMs", "ConnectMs"})
 def is_usual(report: Report) -> bool:
     """Returns whether nobody needs to read how just this connection ended."""
     progress = report.progress
-    remarkable = progress.conflicts or progress.dead_lettered or report.same_ends >= STUCK_AFTER
+    remarkable = progress.conflicts or progress.dead_lettered or progress.missing or report.same_ends >= STUCK_AFTER
     return report.outcome.error == "StreamTakenOver" and not remarkable
 
 

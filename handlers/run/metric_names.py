@@ -35,6 +35,10 @@ DUPLICATES = _events("Duplicates", "duplicate", "Events that were there already,
 CONFLICTS = _events("Conflicts", "conflicting", "Events under a known key with another body.")
 DEAD_LETTERED = _events("DeadLettered", "dead_lettered", "Events that went to the dead-letter queue.")
 LEFT_OUT = _events("LeftOut", "left_out", "Events that the profile does not keep, each as often as it came.")
+MISSING = Metric(
+    "Missing", "streamkeeper_gaps_missing_total", "counter", "{gap}",
+    "Announced losses, and gaps but for handovers that nobody could ask for whole.", ("stream",),
+)  # fmt: skip
 # In CloudWatch each end is a metric of its own, by the name in the label `end`.
 ENDED = Metric(
     "", "streamkeeper_connections_ended_total", "counter", "{connection}", "Connections that ended, by how they did.",
@@ -84,7 +88,7 @@ LAG = Metric(
 )
 
 ALL = (
-    *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, ENDED, SENT, WAITED, UNDELIVERED),
+    *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, MISSING, ENDED, SENT, WAITED, UNDELIVERED),
     *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, LAG),
 )
 # Fields of a connection's document that are times: no counter of the local run has them.

@@ -12,7 +12,7 @@ from typing import Any
 
 from handlers.connection import ledger
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, gaps
+from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, gaps, unasked
 from handlers.connection.repairs import Repair
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
@@ -32,7 +32,7 @@ def connection_item(progress: Progress, *, lane: str, execution: str, request_id
     texts = {"lane": lane, "execution": execution, "request_id": request_id, "ended_by": progress.ended_by}
     # Mostly there is no conflict, nothing left out and no HTTP status.
     numbers = {name: getattr(progress, name) for name in _NUMBERS} | {
-        name: getattr(progress, name) or None for name in ("conflicts", "left_out", "http_status")
+        name: getattr(progress, name) or None for name in ("conflicts", "left_out", "missing", "http_status")
     }
     if progress.ended_by:
         texts |= {"error": progress.error, "detail": progress.detail}
@@ -175,8 +175,10 @@ class LedgerRecords:
         own: Item,
         looked: int,
         on_open: Callable[[], None] | None = None,
-    ) -> None:
+    ) -> int:
         """Records the gaps between the last connections, and whether each is closed by now.
+
+        Returns how many the connection could not ask for whole.
 
         `own` is the record of the connection that asks, which the ledger need not have yet. A connection that is
         killed too soon records no gaps, so the next one checks those before it: back to before connection `looked`,
@@ -198,6 +200,7 @@ class LedgerRecords:
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
+        return len(unasked(shown, records, count(own, "fence") or 0))
 
     def _rows_back_to(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
         """The last connections, back to one that was answered, and before which all gaps are recorded.

@@ -27,7 +27,16 @@ from handlers.connection.effects import (
     Write,
 )
 from handlers.connection.epochs import NO_EPOCH, epochs_of
-from handlers.connection.inputs import LOG, Claimed, ClaimRefused, LeaseRead, RestOwed, Resumption, Written
+from handlers.connection.inputs import (
+    LOG,
+    Claimed,
+    ClaimRefused,
+    GapsRecorded,
+    LeaseRead,
+    RestOwed,
+    Resumption,
+    Written,
+)
 from handlers.connection.lease import is_ended, superseded
 from handlers.connection.steps import ChangeRest, Invocation, ReadRest, RestRead, Step
 from handlers.errors import StoreUnavailable
@@ -296,13 +305,13 @@ class Requests:
         stream_id = self._invocation.stream_id
         return [lambda: self._store.request_repair(stream_id, self._now_ms(), repair.after_ms)]
 
-    def _record_gaps(self, dead_after_ms: int) -> None:
-        now_ms, looked = self._now_ms(), self._record.looked
-        repair = self._repair()
-        self._store.ledger.record_gaps(
+    def _record_gaps(self, dead_after_ms: int) -> GapsRecorded:
+        now_ms, looked, repair = self._now_ms(), self._record.looked, self._repair()
+        missing = self._store.ledger.record_gaps(
             self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked, repair[0] if repair else None
         )
         self._looked = typed_values.count(self._row, "fence")
+        return GapsRecorded(missing)
 
 
 def _unheeded(_answer: object) -> None:

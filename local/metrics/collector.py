@@ -28,6 +28,7 @@ _COUNTED: dict[Metric, Callable[[Connection], int]] = {
     metric_names.CONFLICTS: lambda one: one.conflicts,
     metric_names.DEAD_LETTERED: lambda one: one.dead_lettered,
     metric_names.LEFT_OUT: lambda one: one.left_out,
+    metric_names.MISSING: lambda one: one.missing,
 }
 
 

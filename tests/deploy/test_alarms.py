@@ -51,6 +51,7 @@ def test_every_alarm_acts_on_the_topic() -> None:
         f"{ours}/Kills",
         f"{ours}/StoreRefusals",
         f"{ours}/StuckAtCursor",
+        f"{ours}/MissingGaps",
         f"{ours}/Rejections",
         "AWS/States/ExecutionsFailed/Connections",
         "AWS/States/ExecutionsTimedOut/Connections",
@@ -191,7 +192,7 @@ def test_the_dashboard_shows_what_is_measured() -> None:
     sources = [source.match(query) for query in queries]
     assert [found and found[1] for found in sources] == ["WatchLog", "ManagerLog", "ManagerLog", "ManagerLog"]
     fields = set(re.findall(r"(?:sum|max|ispresent)\((\w+)\)", " ".join(queries)))
-    assert fields == {"Wanted", "Unconnected", *("Stored", "Duplicates", "DeadLettered"), *DRAWN_ENDS}
+    assert fields == {"Wanted", "Unconnected", *("Stored", "Duplicates", "DeadLettered", "Missing"), *DRAWN_ENDS}
     assert {"Wanted", "Unconnected"} <= set(re.findall(r'add_metadata\("(\w+)"', WATCH))
     assert [query.rpartition(" ")[2] for query in queries[2:]] == ["profile", "group"]
 

@@ -167,6 +167,7 @@ def test_a_stream_that_has_ended_is_returned_with_counts(
         "dead_lettered": 0,
         "conflicts": 0,
         "left_out": 0,
+        "missing": 0,
         "frames": 3,
         "bytes": len(body),
         "unterminated_bytes": 0,

@@ -30,8 +30,8 @@ def test_a_stage_has_few_metrics_and_no_profile_in_them() -> None:
     assert metrics(found) == ([["service"]], ["Stored"])
     assert (found["profile"], found["Duplicates"], found["TakenOver"], found["ConnectMs"]) == ("prices", 2, 1, 7)
     assert "_aws" not in described("stage", duplicates=2)
-    troubled = described("stage", error="StreamDropped", dead_lettered=1, conflicts=1)
-    assert metrics(troubled) == ([["service"]], ["DeadLettered", "Conflicts", "Dropped"])
+    troubled = described("stage", error="StreamDropped", dead_lettered=1, conflicts=1, missing=2)
+    assert metrics(troubled) == ([["service"]], ["DeadLettered", "Conflicts", "Missing", "Dropped"])
 
 
 def test_a_profile_has_all_of_them_on_request() -> None:

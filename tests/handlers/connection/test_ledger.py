@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, known, records
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, known, records, unasked
 
 DEAD_AFTER_MS = 5
 NOW = 100_000
@@ -166,7 +166,19 @@ def test_a_gap_is_closed_where_the_upstream_still_has_what_came_in_it(reach_ms: 
     """What was asked for is as old as the last instant at which all was known; nobody vouches for a reach of none."""
     before = connection(1, 0, 10, since_ms=None, live_ms=0)
     after = connection(2, 40, None, reach_ms=reach_ms, since_ms=10, live_ms=70)
-    assert gaps([before, after], NOW, DEAD_AFTER_MS) == [Gap(2, 10, 40, "reset", DELIVERED if closed else OPEN)]
+    told = gaps([before, after], NOW, DEAD_AFTER_MS)
+    assert told == [Gap(2, 10, 40, "reset", DELIVERED if closed else OPEN)]
+    assert unasked(told, [before, after], 2) == ([] if closed else told)
+    # Others are not its own, and the moment of a handover is none.
+    assert unasked(told, [before, after], 1) == unasked([replace(told[0], cause="let_go")], [before, after], 2) == []
+
+
+def test_what_was_asked_for_and_is_not_proved_yet_is_not_missing() -> None:
+    """The next connection asks for the rest."""
+    before, after = connection(1, 0, 10, since_ms=None, live_ms=0), connection(2, 40, 50, since_ms=10, live_ms=70)
+    told = gaps([before, after, connection(3, 90, 95, since_ms=10, live_ms=170)], NOW, DEAD_AFTER_MS)
+    assert [gap.state for gap in told] == [OPEN, OPEN]
+    assert unasked(told, [before, after], 2) == []
 
 
 @pytest.mark.parametrize(
