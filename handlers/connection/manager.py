@@ -331,10 +331,6 @@ class Manager:
             return next_ms
         return max(now_ms, min(next_ms, heartbeat_ms) if next_ms >= self._watches_from_ms else heartbeat_ms)
 
-    def _gaps_recorded(self, _now_ms: int, recorded: GapsRecorded) -> list[Effect]:
-        self._record.missing_gaps = recorded.missing
-        return []
-
     def _store_failed(self, _now_ms: int, failed: StoreFailed) -> list[Effect]:
         close: list[Effect] = [] if self.phase in (Phase.CLAIMING, Phase.AWAITING_RELEASE) else [CloseUpstream()]
         return [*close, Finish(Outcome("StoreUnavailable", "", failed.detail))]
@@ -495,7 +491,7 @@ class Manager:
         Chunk: (HAS_ASKED | {Phase.DRAINING}, _chunk),
         Closed: (HAS_ASKED | {Phase.DRAINING}, _closed),
         Written: (LIVE | {Phase.DRAINING}, _written),
-        GapsRecorded: (LIVE | {Phase.DRAINING}, _gaps_recorded),
+        GapsRecorded: (LIVE | {Phase.DRAINING}, lambda self, _now_ms, recorded: self._record.misses(recorded.missing)),
         LeaseRead: (_ANY - {Phase.CLAIMING}, _lease_read),
         StoreFailed: (_ANY, _store_failed),
         Woken: (_ANY, _woken),

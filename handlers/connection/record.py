@@ -189,7 +189,7 @@ class Record:
         self._seen_ms = 0
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
-        self._losses = self.missing_gaps = 0
+        self._losses = self._missing_gaps = 0
         self._looked = 0  # the last connection that wrote down which gaps there were
         self._told = -1  # as what it recorded gaps last: open, closed, or caught up
 
@@ -227,7 +227,7 @@ class Record:
             pause_ms=self._pause_ms,
             expect_ms=self._expect_ms,
             stopped_ms=self.stopped_ms,
-            missing=self._losses + self.missing_gaps,
+            missing=self._losses + self._missing_gaps,
         )
 
     @property
@@ -341,6 +341,11 @@ class Record:
         """Records that the upstream closed it as well, which may have been before."""
         if self._read_until_ms is not None:
             self._read_until_ms = min(self._read_until_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
+
+    def misses(self, gaps: int) -> list[Effect]:
+        """Records how many gaps it could not ask for whole."""
+        self._missing_gaps = gaps
+        return []
 
     def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:
         """Returns the effect that writes down `events` that the upstream says it has lost, None for an unknown number.
