@@ -39,8 +39,8 @@ chaos: setup  ## run generated schedules of faults in virtual time; SCHEDULES sa
 soak: setup  ## let the processes, network and disk of a local run fail for MINUTES (20), in the order of SEED
 	@PYTHONPATH=states-language/testing exec $(VENV)/bin/python -m tests.chaos.real.soak --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
-screenshots: setup  ## make the pictures of docs/console.md anew, in a real Chromium
-	@STREAMKEEPER_SCREENSHOTS=1 $(VENV)/bin/pytest -q tests/console
+screenshots: setup  ## make the pictures of the pages anew, in a real Chromium, of a run in which all is well
+	@PYTHONPATH=states-language/testing $(VENV)/bin/python -m tests.console.screenshots
 
 package: setup  ## make the zip and the CloudFormation template for AWS in .serverless; STAGE chooses the stage
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npx --no sls package --stage $(or $(STAGE),dev)

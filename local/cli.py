@@ -34,30 +34,44 @@ class Verb:
     in_checkout: bool = False
 
 
-VERBS = {
-    "run": Verb("local.service.command", "run the whole service on this machine", in_checkout=True),
-    "profile": Verb("local.profiles.command", "check stream profiles"),
-    "request": Verb("local.api_client.command", "send a request to the HTTP API, signed where it must be"),
-    "start": Verb("local.streams.verbs", "start a stream, or say that it runs already"),
-    "stop": Verb("local.streams.verbs", "stop a stream"),
-    "status": Verb("local.streams.verbs", "show how a stream stands"),
-    "list": Verb("local.streams.verbs", "list all streams"),
-    "events": Verb("local.streams.event_listing", "print stored events, or export them into a file"),
-    "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
-    "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
-    "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
-    "replay": Verb(
-        "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
-    ),
-    "compare": Verb("local.compare.command", "run ways to keep a stream connected beside each other", in_checkout=True),
-    "timeline": Verb("local.history.command", "say and draw what an execution did, from its history"),
-    "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
-    "cost": Verb("local.costs.command", "say what a stream costs a month on AWS, and by which part", in_checkout=True),
-    "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
-    "upgrade": Verb("local.upgrades.command", "have the streams go over to what is deployed, in waves"),
-    "completion": Verb("local.completion", "print the completion for bash, zsh or fish"),
-    "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
+# By what a person wants; --help shows them so.
+GROUPS = {
+    "Begin": {
+        "run": Verb("local.service.command", "run the whole service on this machine", in_checkout=True),
+        "completion": Verb("local.completion", "print the completion for bash, zsh or fish"),
+    },
+    "Look": {
+        "list": Verb("local.streams.verbs", "list all streams: status, for how long, and why one is not well"),
+        "status": Verb("local.streams.verbs", "show one stream: its verdict, lanes, cursor and figures"),
+        "events": Verb("local.streams.event_listing", "print stored events, or export them into a file"),
+        "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
+        "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
+        "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
+    },
+    "Change": {
+        "start": Verb("local.streams.verbs", "start a stream, or report that it runs already"),
+        "stop": Verb("local.streams.verbs", "stop a stream"),
+        "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
+        "upgrade": Verb("local.upgrades.command", "move the streams to the deployed version, in waves"),
+        "request": Verb("local.api_client.command", "send a request to the HTTP API, signed where it must be"),
+    },
+    "Design": {
+        "profile": Verb("local.profiles.command", "write, check and try stream profiles"),
+        "cost": Verb(
+            "local.costs.command", "show what a stream costs a month on AWS, and by which part", in_checkout=True
+        ),
+        "compare": Verb("local.compare.command", "compare ways to keep a stream connected", in_checkout=True),
+        "asl": Verb("local.workbench.command", "check, run or draw a state machine's definition"),
+    },
+    "Prove": {
+        "replay": Verb(
+            "local.replay.command", "run a machine against a scripted upstream in virtual time", in_checkout=True
+        ),
+        "timeline": Verb("local.history.command", "draw what an execution did, from its history"),
+        "chaos": Verb("local.chaos.command", "run generated schedules of faults in virtual time", in_checkout=True),
+    },
 }
+VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 OURS = frozenset({"handlers", "local", "timeline"})
 
 
@@ -114,16 +128,29 @@ def _add(name: str, subparsers: Any) -> None:
 def parser_of(names: Collection[str]) -> argparse.ArgumentParser:
     """The parser; only the verbs with these names have all that they take, for the rest is imported then."""
     parser = argparse.ArgumentParser(
-        prog="streamkeeper", description="Keeps HTTP streams connected; here, on this machine."
+        prog="streamkeeper",
+        description="Keeps HTTP streams connected; here, on this machine.",
+        epilog="`streamkeeper VERB --help` has examples of each.",
+        formatter_class=_Grouped,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    subparsers = parser.add_subparsers(required=True, metavar="VERB")
+    subparsers = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     for name, verb in VERBS.items():
         if name in names:
             _add(name, subparsers)
         else:
             subparsers.add_parser(name, help=verb.help)
     return parser
+
+
+class _Grouped(argparse.HelpFormatter):
+    """Lists the verbs by their groups."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, argparse._SubParsersAction):
+            return super()._format_action(action)
+        listed = {choice.dest: super(_Grouped, self)._format_action(choice) for choice in action._get_subactions()}
+        return "".join(f"\n{group}:\n{''.join(map(listed.__getitem__, verbs))}" for group, verbs in GROUPS.items())
 
 
 def _version() -> str:

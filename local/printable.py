@@ -6,18 +6,23 @@ Texts of streams, profiles and requests come from strangers. Invariant: a printe
 round and raises nothing, whatever the terminal's encoding.
 """
 
+import contextlib
 import io
 import os
 import re
 import shutil
+import sys
 import textwrap
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from timeline import picture
 
 # C0 and C1 controls, what changes the direction of writing (UAX #9), other ends of lines, halves of surrogate pairs.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# The columns of what is no terminal: no table is that wide.
+WIDE = 1000
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _STEERING_BUT_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
@@ -46,6 +51,44 @@ def columns_of(stream: TextIO, otherwise: int) -> int:
     if os.environ.get("COLUMNS", "").isdecimal() or stream.isatty():
         return shutil.get_terminal_size((otherwise, 24)).columns
     return otherwise
+
+
+def aligned(lines: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """Returns a table as lines: the first column begins at the left, others end at the right.
+
+    No row is cut: what is wider than `columns` goes on below in a table of its own, again with the first column.
+    """
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    shown: list[str] = []
+    first = 1
+    while first < len(widths):
+        last, width = first, widths[0]
+        while last < len(widths) and (last == first or width + 2 + widths[last] <= columns):
+            width += 2 + widths[last]
+            last += 1
+        for line in lines:
+            cells = (line[at].rjust(widths[at]) for at in range(first, last))
+            shown.append("  ".join([line[0].ljust(widths[0]), *cells]))
+        if last < len(widths):
+            shown.append("")
+        first = last
+    return shown
+
+
+@contextlib.contextmanager
+def saying(words: str, after_s: float = 1.0, *, to_pipes: bool = False) -> Iterator[None]:
+    """Says on standard error what takes so long, where it is not over after that time.
+
+    On a terminal alone, unless `to_pipes`.
+    """
+    timer = threading.Timer(after_s, print, [f"streamkeeper: {words}"], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    if to_pipes or sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def lines_of(stream: TextIO, items: Iterable[str]) -> str:

@@ -51,7 +51,7 @@ KINDS: dict[str, Rest] = {
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a kind came to. `calls_s` has the tries of each second since the outage began.
+    """What a kind came to. `calls_s` has the tries of each second since the outage began, `peak_calls_s` is the most.
 
     `last_ms` counts from the outage's end to the last stream's recovery; None where some never recovered.
     """
@@ -88,7 +88,7 @@ def simulate(kind: str, seed: int = 0) -> Recovery:
     whole = [calls[second] for second in range(max(calls) + 1)]
     half_ms = recovered[STREAMS // 2 - 1] if len(recovered) >= STREAMS // 2 else None
     all_ms = recovered[-1] if len(recovered) == STREAMS else None
-    return Recovery(kind, sum(whole), max(whole[1:], default=0), refused, half_ms, all_ms, whole)
+    return Recovery(kind, sum(whole), max(whole), refused, half_ms, all_ms, whole)
 
 
 def simulated(seed: int = 0) -> list[Recovery]:

@@ -20,6 +20,7 @@ from local.costs import prices
 from local.costs.prices import Prices
 from local.history.pictures import checked, write
 from local.options import number, one_of, whole
+from local.printable import WIDE, aligned, columns_of
 from local.simulation.scenario import DERIVED, POLICIES, Policy, Scenario, Upstream
 from local.user_error import UserError
 from timeline import canvas, svg
@@ -100,7 +101,7 @@ def _backoff(arguments: argparse.Namespace) -> int:
     lines = backoff_kinds.rows(found)
     if path is not None:
         write(path, backoff_kinds.picture(found), backoff_kinds.heading(), _html(lines))
-    shown = "\n".join([backoff_kinds.heading(), "", *_aligned(lines)])
+    shown = "\n".join([backoff_kinds.heading(), "", *aligned(lines, columns_of(sys.stdout, WIDE))])
     print(json.dumps(backoff_kinds.as_json(found)) if arguments.json else shown)
     return 0
 
@@ -125,7 +126,7 @@ def _strategies(arguments: argparse.Namespace) -> int:
         lanes = {"lanes": [result.lanes() for result in results]} if arguments.lanes else {}
         print(json.dumps({**as_json(source, arguments.faults, found), **lanes}, indent=1))
     else:
-        print("\n".join([title, "", *_aligned(rows(found))]))
+        print("\n".join([title, "", *aligned(rows(found), columns_of(sys.stdout, WIDE))]))
     return 0
 
 
@@ -210,15 +211,6 @@ def rows(found: list[dict[str, Any]]) -> list[list[str]]:
         shown = {**one, "gap_ms": one["gap_ms"] / 1000, "overlap_ms": one["overlap_ms"] / 1000}
         lines.append([one["strategy"], *(form.format(shown[name]) for _, name, form in COLUMNS)])
     return lines
-
-
-def _aligned(lines: list[list[str]]) -> list[str]:
-    """The table as lines; its columns are as wide as what they hold."""
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    return [
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    ]
 
 
 def _html(lines: list[list[str]]) -> str:

@@ -3,14 +3,17 @@
 import argparse
 import json
 import sys
+import textwrap
 from dataclasses import asdict
 from typing import Any
 
+from handlers.api.verdict import counted
 from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, stage_costs
 from local.costs.model import Costs, Load
 from local.costs.prices import Prices
 from local.options import number, one_of, whole
+from local.printable import WIDE, columns_of, saying
 from local.user_error import UserError
 
 STORES, ORDERS, ARRIVALS = ("items", "log"), ("index", "none"), ("random", "clock")
@@ -90,12 +93,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--price: {error}.") from None
     source = month.scenario(arguments.stage)
     _need_room(load, source.settings)
-    found = model.costs(source, month.replayed(source), load, listed)
+    with saying("running the stream for a month in virtual time …"):
+        found = model.costs(source, month.replayed(source), load, listed)
     notes = [*_notes(load), *_unpriced(load, listed)]
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
-    print(text(arguments.stage, load, found, listed, source.settings))
+    shown = text(arguments.stage, load, found, listed, source.settings)
+    columns = columns_of(sys.stdout, WIDE)
+    print("\n".join(wrapped for line in shown.split("\n") for wrapped in _wrapped(line, columns)))
     for note in notes:
         print(f"streamkeeper: {note}", file=sys.stderr)
     return 0
@@ -199,7 +205,9 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     words["sinks"] = " and ".join(load.deliver)
     words["shared"] = "" if load.together == 1 else f", shared by {load.together}"
     words |= {name: f"{settings[name]} days" if settings[name] else "for ever" for name in _KEPT}
-    rate = f"{load.events_per_s:g} events a second of {load.event_bytes} bytes" if load.events_per_s else "no events"
+    plural = "" if load.events_per_s == 1 else "s"
+    of_bytes = counted(load.event_bytes, "byte")
+    rate = f"{load.events_per_s:g} event{plural} a second of {of_bytes}" if load.events_per_s else "no events"
     rate += " by a clock" if load.arrivals == "clock" and load.events_per_s else ""
     rate += f", of which {100 * load.keep:g} % are kept" if load.keep < 1 else ""
     stored = "an item each" if load.store == "items" else "in segments"
@@ -223,7 +231,15 @@ def text(stage: str, load: Load, found: Costs, listed: Prices, settings: Any) ->
     return "\n".join([*lines, "", "beside it, each without the writes of its events", *rows(found.beside, BESIDE_WHY)])
 
 
+def _wrapped(line: str, columns: int) -> list[str]:
+    """A line on as many as it takes; the words behind an amount stay behind it."""
+    indent = " " * _WORDS_AT if line.startswith("  ") else ""
+    return textwrap.wrap(line, max(columns, _WORDS_AT + 20), subsequent_indent=indent) or [""]
+
+
 _KEPT = ("keep_days", "ledger_keep_days")
+# In which column the words of a part begin.
+_WORDS_AT = 34
 
 
 def _table(title: str, parts: dict[str, float], why: dict[str, str]) -> list[str]:

@@ -42,16 +42,18 @@ class Sample:
 
 
 class Collector:
-    """Collects of the streams that run here, and of those that have since this was made."""
+    """Collects of the streams that run here and those in `ended`, which have run since this was made."""
 
     def __init__(
         self,
         records: Callable[[], StreamRecords],
         running: Callable[[], Iterable[str]],
         sinks: Callable[[str], Collection[str]],
+        ended: Callable[[], Iterable[str]],
     ) -> None:
         self._records = records
         self._running = running
+        self._ended = ended
         self._sinks = sinks
         self._streams: set[str] = set()
         self._seen: dict[tuple[str, int], dict[_Key, int]] = {}
@@ -63,8 +65,8 @@ class Collector:
         with self._lock:
             running = list(self._running())
             groups = {one: self._records().members(one) for one in running if is_group(one)}
-            self._streams.update(one for one in running if one and one not in groups)
-            self._streams.update(stream for streams in groups.values() for stream in streams)
+            for name in {*running, *self._ended()} - {""}:
+                self._streams.update(groups.get(name) or (self._records().members(name) if is_group(name) else [name]))
             away_ms: dict[str, int] = {}
             for stream_id in sorted(self._streams):
                 records = self._records().read(stream_id)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from local import collection, stages
-from local.printable import columns_of, in_marks_of, printable_lines
+from local.printable import columns_of, in_marks_of, printable_lines, saying
 from local.simulation import scenario
 from local.simulation.scenario import Scenario
 from local.simulation.started_executions import VirtualExecutions
@@ -192,7 +192,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 once the answer is printed."""
-    with collection.paused():
+    with collection.paused(), saying("running the scenario in virtual time …"):
         result = replay(scenario.read(args.scenario, STAGE))
     atexit.register(gc.freeze)  # nor is there garbage to collect at the end of the process
     try:

@@ -6,6 +6,7 @@ and the state is on disk.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -211,10 +212,12 @@ class Service:
 
     def _metrics(self, executions: Executions) -> Metrics:
         table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")
+        since_ms = time.time_ns() // 1_000_000
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
             lambda: map(stream_of, executions.running()),
             lambda stream_id: status.sinks_of(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
+            lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
         )
         return Metrics(collector, export.read(self._environment), self._screen.say)
 

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 from local.api_client.command import here
 from local.api_client.http_client import Answer, Api
-from local.printable import printable
+from local.printable import printable, saying
 from local.user_error import UserError
 
 DONE, REFUSED, NOT_RUNNING, NO_STREAM = 0, 1, 3, 4
@@ -34,6 +34,8 @@ _TRANSIENT = (429, 500, 502, 503, 504)
 _LASTING = "unknown-layout"
 # The first wait of who is patient, and the longest.
 EVERY_S, LONGEST_S = 1.0, 30.0
+# After how long somebody who waits for an answer reads that there is none.
+SILENT_S = 3.0
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 Run = Callable[[argparse.Namespace], int]
@@ -91,7 +93,8 @@ class Streams:
 
     def _asked(self, method: str, path: str, query: Mapping[str, Any] | None) -> dict[str, Any]:
         chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
-        answer = self.api.request(method, path + (f"?{urlencode(chosen)}" if chosen else ""))
+        with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S, to_pipes=True):
+            answer = self.api.request(method, path + (f"?{urlencode(chosen)}" if chosen else ""))
         if not answer.is_success:
             raise Refused(answer)
         try:

@@ -2,9 +2,11 @@
 
 import argparse
 import json
+import sys
+from datetime import UTC, datetime
 from typing import Any
 
-from handlers.api.verdict import counted
+from handlers.api.verdict import counted, spelled
 from local.printable import printable
 from local.streams import asking
 from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of
@@ -63,7 +65,8 @@ def _show(answer: dict[str, Any]) -> None:
     if coverage is not None:
         shares = f"connected {coverage['connected_percent']:g} %, complete {coverage['complete_percent']:g} %"
         print(f"  coverage  {shares}, {_missing(coverage['missing'])}, since {local_time(coverage['since'])}")
-    print(f"  events    {counts['stored']} stored, {counts['duplicates']} duplicates, {counts['dead_lettered']} dead")
+    duplicates = counted(counts["duplicates"], "duplicate")
+    print(f"  events    {counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered")
     for row in answer.get("delivery", ()):
         waits = f"; waits: {row['waits']}" if row["waits"] else ""
         counts_of = f"{row['delivered']} delivered, {row['failed']} failed, {row['dead_lettered']} dead"
@@ -73,31 +76,40 @@ def _show(answer: dict[str, Any]) -> None:
 def _missing(missing: dict[str, Any]) -> str:
     if not missing["intervals"]:
         return "missing nothing"
-    events = "" if missing["events"] is None else f" and {missing['events']} events"
+    events = "" if missing["events"] is None else f" and {counted(missing['events'], 'event')}"
     return f"missing {counted(missing['intervals'], 'gap')} of {missing['seconds']:g} s{events}"
 
 
 def list_(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
     groups: dict[str, list[dict[str, Any]]] = {}
+    count = 0
     for page in asking.streams(arguments).pages("/connections", {}):
         for stream in page["streams"]:
             if arguments.json:
                 print(json.dumps(stream))
-            elif "group" in stream:
+                continue
+            if count == 0:
+                print(f"{'status':<12}  {'stream':<24}  {'for':<6}  why")
+            count += 1
+            if "group" in stream:
                 groups.setdefault(stream["group"], []).append(stream)
             else:
                 print(_listed(stream))
     for group, streams in sorted(groups.items(), key=lambda one: (len(one[0]), one[0])):
-        print(f"\n{_group_words(group, streams)}")
-        for stream in streams:
-            print(f"  {_listed(stream)}")
+        print("\n".join(["", _group_words(group, streams), *map(_listed, streams)]))
+    if count == 0 and not arguments.json:
+        print("streamkeeper: no stream was started yet.", file=sys.stderr)
     return DONE
 
 
 def _listed(stream: dict[str, Any]) -> str:
-    word = f"{stream['status']:<12}"
-    return f"{in_colour(word, stream['status'])}  {printable(stream['stream'])}  {printable(stream['verdict'])}"
+    """A stream's line: its status, its id, for how long, and why it is not well."""
+    since = stream["since_at"] or stream["started_at"]
+    lasted = datetime.now(UTC) - datetime.fromisoformat(since) if since else None
+    age = "–" if lasted is None else " ".join(spelled(int(lasted.total_seconds() * 1000)).split()[:2])
+    word, why = in_colour(f"{stream['status']:<12}", stream["status"]), stream["reason"] or ""
+    return f"{word}  {printable(stream['stream']):<24}  {age:<6}  {printable(why)}".rstrip()
 
 
 def _group_words(group: str, streams: list[dict[str, Any]]) -> str:

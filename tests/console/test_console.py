@@ -1,10 +1,6 @@
-"""The page in a real Chromium, served by the real service: what a person sees and does there.
-
-`STREAMKEEPER_SCREENSHOTS=1` has the pictures of docs/console.md made anew.
-"""
+"""The page in a real Chromium, served by the real service: what a person sees and does there."""
 
 import json
-import os
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -32,7 +28,6 @@ HOSTILE = "demo:<img src=x onerror=\"document.title='run'\">\"&'"
 BODY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
 AWAY = "absent:away"
 TELEPHONE = {"width": 390, "height": 860}
-PICTURES = support.PROJECT / "docs"
 # Every part of a stream's view is open and has something to show.
 READY = """await page.locator('.handover', { hasText: 'Last handover' }).waitFor();
     for (const name of ['More figures', 'State machine']) await page.locator('summary', { hasText: name }).click();
@@ -49,7 +44,6 @@ SEEN = pytest.mark.parametrize("ways", [TWO_WAYS, pytest.param(WAYS, marks=pytes
 # Waits until the newest event is another than at first.
 ANOTHER = """const first = await page.locator('.events .body').first().textContent();
     await page.waitForFunction((text) => document.querySelector('.events .body').textContent !== text, first);"""
-SHOTS = bool(os.environ.get("STREAMKEEPER_SCREENSHOTS"))
 
 
 @pytest.fixture(scope="module")
@@ -116,18 +110,6 @@ def violations(browser: Chromium, part: str = "html") -> Any:
         return JSON.parse(result.value)""",
         part,
     )
-
-
-def picture(browser: Chromium, name: str, height: int = 860) -> None:
-    """Makes a picture for docs/ where pictures are asked for."""
-    if SHOTS:
-        path = str(PICTURES / f"console-{name}.png")
-        browser.do(
-            "await page.setViewportSize({ width: page.viewportSize().width, height: input.height });"
-            "await page.waitForTimeout(300); await page.screenshot({ path: input.path })",
-            {"path": path, "height": height},
-        )
-        assert Path(path).stat().st_size < 200_000
 
 
 def store(service: LocalRun) -> Store:
@@ -297,7 +279,6 @@ def test_a_server_that_is_lost_and_comes_back(service: LocalRun, browser: Chromi
                 """await page.locator('#link[data-state=lost]').waitFor();
                 return [await page.locator('#link').textContent(), await page.locator('.events li').count() > 0]"""
             )
-            picture(browser, "lost", 480)
         assert "The server does not answer. Asked again in" in said[0]
         assert said[1]
         browser.do("await page.locator('#link[data-state=live]').waitFor()")
@@ -430,10 +411,6 @@ def test_axe_finds_nothing(service: LocalRun, browser: Chromium, ways: tuple[tup
     """In a stream's view with everything open, in the question before a stop, light and dark, wide and narrow."""
     shown(browser, address(service, demo))
     browser.do(READY)
-    pictures = (("stream-light", "light", 1200), ("stream-dark", "dark", 1200), ("phone", "light", 390))
-    for name, scheme, width in pictures if SHOTS else ():
-        seen_as(browser, scheme, {"width": width, "height": 860})
-        picture(browser, name, 1000)
     browser.do(
         """await page.getByText('Connections as a table').click();
         await page.locator('.events summary').first().click();

@@ -1,13 +1,14 @@
 """The command `streamkeeper` itself: what every verb has in common."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from local.cli import BROKEN_PIPE, main
+from local.cli import BROKEN_PIPE, GROUPS, main
 from tests.local.support import PROJECT
 
 
@@ -29,3 +30,14 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert said.err.startswith("streamkeeper: ")
     assert said.err.count("\n") == 1
     assert "absent.yml" in said.err
+
+
+def test_help_lists_every_verb_by_what_a_person_wants(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each once, below its group."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    places = [shown.index(f"\n{group}:\n") for group in GROUPS]
+    assert places == sorted(places)
+    for verbs, begin, end in zip(GROUPS.values(), places, [*places[1:], len(shown)], strict=True):
+        assert re.findall(r"^  ([a-z]+) ", shown[begin:end].partition("\n\n")[0], re.MULTILINE) == list(verbs)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.printable import in_marks_of, lines_of, printable, printable_lines
+from local.printable import aligned, in_marks_of, lines_of, printable, printable_lines, saying
 from local.service.screen import Screen
-from tests.local.support import PROJECT, environment
+from tests.local.support import PROJECT, environment, until
 from timeline import picture
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text("\x00\x07\x1b[2J\r\n\x9b\u202e\u2028\ud800\udc00ab")
@@ -124,3 +124,26 @@ def test_a_closed_pipe_ends_nothing() -> None:
     failed, goes_on = ran.stderr.splitlines()
     assert failed.startswith("streamkeeper: the display failed, and the service goes on without it: BrokenPipeError: ")
     assert (goes_on, ran.returncode) == ("goes on", 0)
+
+
+def test_a_table_keeps_its_rows_whole() -> None:
+    """Beside each other where they fit, else the last columns below, behind the first one."""
+    rows = [["strategy", "gaps", "lost"], ["retry", "4", "15"]]
+    assert aligned(rows, 20) == ["strategy  gaps  lost", "retry        4    15"]
+    parts = ["strategy  gaps", "retry        4", "", "strategy  lost", "retry       15"]
+    assert [aligned(rows, columns) for columns in (19, 3)] == [parts, parts]
+
+
+@pytest.mark.parametrize(
+    ("stream", "to_pipes", "lines"), [(Terminal(), False, 1), (io.StringIO(), True, 1), (io.StringIO(), False, 0)]
+)
+def test_a_long_wait_is_explained(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, to_pipes: bool, lines: int
+) -> None:
+    """After its time and not before, on a terminal; in a pipe only where that is asked for."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    with saying("never", 3600, to_pipes=to_pipes):
+        pass
+    with saying("waiting", 0, to_pipes=to_pipes):
+        assert not lines or until(lambda: stream.getvalue() != "", 60)
+    assert stream.getvalue() == "streamkeeper: waiting\n" * lines

@@ -22,6 +22,7 @@ def test_every_stream_recovers_once(kind: str, seed: int) -> None:
     """Every try is a first one of a stream, refused, or made during the outage; nobody is answered in the outage."""
     found = backoff_kinds.simulate(kind, seed)
     in_outage = sum(found.calls_s[: backoff_kinds.OUTAGE_S])
+    assert found.peak_calls_s == max(found.calls_s)
     assert found.calls == in_outage + found.refused + backoff_kinds.STREAMS
     assert found.half_ms is not None
     assert found.last_ms is not None

@@ -38,9 +38,11 @@ def values(text: str) -> dict[tuple[str, ...], float]:
 STARTED = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.000Z"}}
 
 
-def collector_of(aws: Aws, running: list[str], sinks: Collection[str] = ()) -> Collector:
-    """A collector of the tables, while this runs and every profile names these sinks."""
-    return Collector(lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running, lambda _: sinks)
+def collector_of(aws: Aws, running: list[str], sinks: Collection[str] = (), ended: Collection[str] = ()) -> Collector:
+    """A collector of the tables, while this runs, that has ended, and every profile names these sinks."""
+    return Collector(
+        lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running, lambda _: sinks, lambda: ended
+    )
 
 
 def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> None:
@@ -72,6 +74,15 @@ def test_counters_grow_with_what_connections_write(aws: Aws) -> None:
     third = values(export.prometheus(collector.collect(10_000)))
     assert third["streamkeeper_events_stored_total", "demo"] == 8
     assert collector.collect(10_000) == collector.collect(10_000)
+
+
+def test_a_stream_that_ended_before_anybody_asked_is_counted(aws: Aws) -> None:
+    """Nothing scraped while it ran; and so are the members of a group that ended."""
+    aws.put_control("demo", "lease", **STARTED)
+    save(aws, 1, 5, "taken_over", error="StreamTakenOver")
+    found = values(export.prometheus(collector_of(aws, [], ended=["demo", "demo", ""]).collect(10_000)))
+    assert found["streamkeeper_events_stored_total", "demo"] == 5
+    assert found["streamkeeper_executions_running",] == found["streamkeeper_streams_wanted",] == 0
 
 
 def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from local import cli
+from local.streams import asking
 from tests.handlers.servers import Peer, Script, Server, sends, serving
+from tests.local.support import until
 
 THROTTLED = b"HTTP/1.1 429 X\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
 AWAY = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"
@@ -99,3 +101,15 @@ def test_what_asks_for_nothing_says_so(arguments: list[str], sentence: str, caps
     """Before anything is sent."""
     assert cli.main([*arguments, "--url", "http://127.0.0.1:9"]) == 2
     assert re.match(f"streamkeeper: {sentence}", capsys.readouterr().err)
+
+
+def test_follow_says_that_no_answer_comes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """After three seconds; the answer that comes at last is taken."""
+    monkeypatch.setattr(asking, "SILENT_S", 0.05)
+
+    def late(peer: Peer) -> None:
+        assert until(lambda: "has not answered yet; waiting." in capsys.readouterr().err, 60)
+        peer.send(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\n{}")
+
+    with serving(late) as server:
+        assert cli.main(["follow", "demo", "--url", server.address]) == 4

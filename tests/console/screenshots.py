@@ -1,0 +1,103 @@
+"""Makes the pictures of the pages anew: `make screenshots`.
+
+Of a run of its own in which all is well: four demonstration streams, each after a handover, and nothing else.
+"""
+
+import contextlib
+import functools
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from tests.console.chromium import Chromium, chromium
+from tests.console.gate import gate
+from tests.harness import free_port
+from tests.local import support
+from tests.local.support import environment
+
+DOCS = support.PROJECT / "docs"
+STREAMS = ("demo", "demo:eu-west", "demo-log", "demo-ndjson")
+# Name, light or dark, width, height, and what is shown.
+VIEWS = (
+    ("console-streams", "light", 1200, 420, "#/"),
+    ("console-stream-light", "light", 1200, 1000, "#/streams/demo"),
+    ("console-stream-dark", "dark", 1200, 1000, "#/streams/demo"),
+    ("console-phone", "light", 390, 1000, "#/streams/demo"),
+)
+# Two minutes and three handovers: the line of time is full.
+STARTED_S = 130
+MOST_BYTES = 200_000
+
+
+def taken(browser: Chromium, name: str, scheme: str, width: int, height: int) -> None:
+    """Makes a picture of the page that is open."""
+    path = DOCS / f"{name}.png"
+    browser.do(
+        """await page.emulateMedia({ colorScheme: input.scheme, reducedMotion: 'reduce' });
+        await page.setViewportSize({ width: input.width, height: input.height });
+        await page.waitForTimeout(1000);
+        await page.screenshot({ path: input.path })""",
+        {"scheme": scheme, "width": width, "height": height, "path": str(path)},
+    )
+    assert path.stat().st_size < MOST_BYTES, path
+    print(path.relative_to(support.PROJECT))
+
+
+@contextlib.contextmanager
+def local_run(port: int) -> Iterator[None]:
+    """`make run`, as everybody has it: lanes of half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        known = environment(PORT=str(port), STREAMKEEPER_DATA=folder)
+        command = [sys.executable, "-m", "local.cli", "run"]
+        with subprocess.Popen(command, cwd=support.PROJECT, env=known, stdout=subprocess.DEVNULL) as process:
+            try:
+                yield
+            finally:
+                process.send_signal(signal.SIGINT)
+
+
+def started(port: int, stream_id: str) -> bool:
+    """Starts a stream; False where nobody answers yet."""
+    address = f"http://127.0.0.1:{port}/connections/{quote(stream_id, safe='')}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=60) as answer:
+            return int(answer.status) == 200
+    except urllib.error.URLError:
+        return False
+
+
+def main() -> None:
+    """Starts the run, waits, and makes the pictures."""
+    port = free_port()
+    with local_run(port), chromium() as browser:
+        for stream_id in STREAMS:
+            assert support.until(functools.partial(started, port, stream_id), 60)
+        time.sleep(STARTED_S)
+        pictures(port, browser)
+
+
+def pictures(port: int, browser: Chromium) -> None:
+    """All of VIEWS, and the page when its server is lost."""
+    with gate(port) as server:
+        page = f"http://127.0.0.1:{server.port}/prod/console"
+        for name, scheme, width, height, view in VIEWS:
+            browser.do(
+                """await page.goto('about:blank');
+                await page.goto(input);
+                await page.locator('.streams tbody tr, .events li').first().waitFor()""",
+                page + view,
+            )
+            taken(browser, name, scheme, width, height)
+        with server.lost():
+            browser.do("await page.locator('#link[data-state=lost]').waitFor()")
+            taken(browser, "console-lost", "light", 1200, 480)
+
+
+if __name__ == "__main__":
+    main()
