@@ -1,12 +1,22 @@
-"""Makes the one TLS context of a process; it trusts the same authorities for AWS and for every upstream.
+"""Makes the TLS contexts of a process: one that trusts the public authorities, and one for each profile with its own.
 
 The settings are the defaults of Python 3.13, which runs in Lambda, on every Python: an older one checks less, so an
-upstream that works on a laptop could be refused where it is deployed. The context is made once: to read the
-certificates of all authorities takes a function of 128 MB a quarter of a second.
+upstream that works on a laptop could be refused where it is deployed. A context is made once: to read the certificates
+of all authorities takes a function of 128 MB a quarter of a second.
+
+An authority of one's own need not be as RFC 5280 has it (VERIFY_X509_STRICT): those of Kubernetes clusters lack
+identifiers of keys, and are trusted by name.
 """
 
 import ssl
-from functools import cache
+import tempfile
+from functools import cache, lru_cache
+
+from handlers.profile.addresses import ProfileError
+from handlers.profile.tls_field import Trust
+
+# Of so many profiles a process keeps the contexts.
+_CONTEXTS = 16
 
 
 @cache
@@ -15,3 +25,40 @@ def tls() -> ssl.SSLContext:
     made = ssl.create_default_context()
     made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
     return made
+
+
+@lru_cache(_CONTEXTS)
+def own_tls(trust: Trust) -> ssl.SSLContext:
+    """The context of a profile; nobody may change it. Raises ProfileError where a text is not what it should be."""
+    try:
+        made = ssl.create_default_context(cadata=None if trust.beside_public else trust.ca or None)
+        if trust.beside_public:
+            made.load_verify_locations(cadata=trust.ca)
+    except (ssl.SSLError, ValueError, TypeError):
+        raise ProfileError("tls.ca holds no certificate in PEM that can be read") from None
+    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if trust.ca:
+        made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    else:
+        made.verify_flags |= ssl.VERIFY_X509_STRICT
+    if trust.certificate:
+        _show(made, trust)
+    return made
+
+
+def check_trust(trust: Trust | None) -> None:
+    """Raises ProfileError where the texts are not what they should be."""
+    if trust is not None:
+        own_tls(trust)
+
+
+def _show(context: ssl.SSLContext, trust: Trust) -> None:
+    # OpenSSL's reader of such pairs takes a file, which only this user may read, and for no longer than that takes.
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pem") as file:
+        file.write(f"{trust.certificate.rstrip()}\n{trust.key.rstrip()}\n")
+        file.flush()
+        try:
+            # Without a password OpenSSL would ask a terminal for that of an encrypted key.
+            context.load_cert_chain(file.name, password="")
+        except (ssl.SSLError, ValueError, OSError):
+            raise ProfileError("tls.certificate and tls.key are no pair in PEM, or the key is encrypted") from None

@@ -14,8 +14,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from handlers.connection.inputs import Closed
 from handlers.connection.opening_steps import Answer, Ask, Preparation, Tokens, Try, Unready
@@ -25,6 +26,7 @@ from handlers.profile.addresses import ProfileError, quoted
 from handlers.profile.behaviour import Profile, UpstreamRequest, filled_in
 from handlers.profile.secret_references import Secrets, filled, place, places
 from handlers.profile.ticket_field import Ticket
+from handlers.profile.tls_field import Trust
 from handlers.profile.token_field import Token
 
 # How long a token or a ticket may be.
@@ -100,7 +102,8 @@ def _token(
             return held
         count, failure = tokens.failure(key)
         if failure is None or count == before:
-            answer: Answer | Closed = yield Ask(_token_request(token, secrets, profile.allow_private))
+            asked = _token_request(token, secrets, profile.allow_private)
+            answer: Answer | Closed = yield Ask(replace(asked, trust=_trust(profile, token.host, secrets)))
             said = _said(token, answer)
             if not isinstance(said, Closed):
                 tokens.take(key, said[0], now_ms(), said[1])
@@ -190,7 +193,8 @@ def _ticket_request(profile: Profile, ticket: Ticket, stream_id: str, values: Se
     if body is not None:
         headers.setdefault("content-type", b"application/json")
     held = tuple(values.values())
-    return UpstreamRequest(ticket.method, address, headers, body, profile.allow_private, held)
+    trust = _trust(profile, ticket.host, values)
+    return UpstreamRequest(ticket.method, address, headers, body, profile.allow_private, held, trust=trust)
 
 
 def _body(value: Any, stream_id: str, values: Secrets) -> bytes:
@@ -202,6 +206,12 @@ def _body(value: Any, stream_id: str, values: Secrets) -> bytes:
         return filled_in(inner, stream_id, values) if isinstance(inner, str) else inner
 
     return json.dumps(spelled(value), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _trust(profile: Profile, host: str, secrets: Secrets) -> Trust | None:
+    """As for the upstream where it is on the same host; elsewhere no certificate is shown."""
+    trust = profile.trust(secrets)
+    return trust if trust is None or host == urlsplit(profile.address).hostname else trust.elsewhere()
 
 
 def _failed(who: str, reason: str, answer: Answer | Closed) -> Closed | None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from handlers.profile.messages import CloseMeaning, Exchange, Numbering
     from handlers.profile.repair_field import Repair
     from handlers.profile.ticket_field import Ticket
+    from handlers.profile.tls_field import Trust
     from handlers.profile.token_field import Token
 
 Overlap = Literal["evicts", "tolerates", "forbids"]
@@ -58,7 +59,8 @@ def _said(form: Form, default: Any = None) -> dict[str, Any]:
 class UpstreamRequest:
     """One opening of a stream, ready to be sent; header values are bytes, for a cursor may be any text.
 
-    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may. One that
+    `secrets` are the values that must not leave the profile's own origin, `portable` the headers that may. `trust` is
+    for that origin too; None where the public authorities are trusted, and no certificate is shown. One that
     `upgrades` is the handshake of a WebSocket, without its key.
     """
 
@@ -70,6 +72,7 @@ class UpstreamRequest:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     portable: frozenset[str] = frozenset()
     upgrades: bool = False
+    trust: "Trust | None" = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class Profile:
     repair: "Repair | None" = None
     token: "Token | None" = None
     ticket: "Ticket | None" = None
+    tls: "Trust | None" = None
 
     @property
     def connect_timeout_ms(self) -> int:
@@ -174,7 +178,7 @@ class Profile:
         """The secrets that a request needs."""
         texts = [self.address.partition("?")[2], *(value for _, value in self.headers), self.body or ""]
         texts += [one.text for one in self.exchanges]
-        texts += [text for one in (self.token, self.ticket) if one is not None for text in one.texts]
+        texts += [text for one in (self.token, self.ticket, self.tls) if one is not None for text in one.texts]
         return sorted({reference for text in texts for reference in references(text)})
 
     @property
@@ -332,8 +336,20 @@ class Profile:
         body = None if self.body is None else self._body(self.body, stream_id, asked, secrets)
         held = tuple(secrets[reference] for reference in self.secrets) + tuple(places(secrets).values())
         return UpstreamRequest(
-            self.method, address, headers, body, self.allow_private, held, portable, upgrades=self.is_socket
+            self.method,
+            address,
+            headers,
+            body,
+            self.allow_private,
+            held,
+            portable,
+            upgrades=self.is_socket,
+            trust=self.trust(secrets),
         )
+
+    def trust(self, secrets: Secrets) -> "Trust | None":
+        """Whom the profile's own origin is trusted by, and what it is shown."""
+        return None if self.tls is None else self.tls.filled(lambda text: filled(text, secrets))
 
     def message(self, send: Any, stream_id: str, cursor: str | None, secrets: Secrets) -> bytes:
         """What is sent on the socket for `send` behind `cursor`; None and "" name no particular place."""

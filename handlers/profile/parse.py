@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from handlers.profile.message_fields import Conversation
     from handlers.profile.messages import Numbering
     from handlers.profile.ticket_field import Ticket
+    from handlers.profile.tls_field import Trust
     from handlers.profile.token_field import Token
 
 # What a profile says only of a socket, or of a feed that counts.
@@ -91,6 +92,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         **({} if talk is None else talk.fields()),
         token=_token(fields, table, check, allow_private=said["allow_private"]),
         ticket=_ticket(fields, table, check),
+        tls=_tls(fields, table),
         **said,
     )
     sections.query(fields, profile.address)
@@ -150,6 +152,15 @@ def _ticket(fields: Fields, table: Mapping[str, Any], check: Callable[[str], str
     from handlers.profile import ticket_field
 
     return ticket_field.ticket(fields, check)
+
+
+def _tls(fields: Fields, table: Mapping[str, Any]) -> "Trust | None":
+    """Whom the upstream is trusted by; most profiles trust the public authorities."""
+    if "tls" not in table:
+        return None
+    from handlers.profile import tls_field
+
+    return tls_field.tls(fields)
 
 
 def _check_places(fields: Fields, profile: Profile) -> None:

@@ -31,6 +31,7 @@ from handlers.profile.secret_references import Secrets
 from handlers.run.ports import Ports, Reader
 from handlers.run.threads import Answered
 from handlers.store.requests import Requests
+from handlers.tls import check_trust
 from handlers.upstream.reader import CHUNK_BYTES, INBOX_BYTES, JOIN_S, Share
 
 T = TypeVar("T")
@@ -303,7 +304,7 @@ def _read_secrets(secrets: SecretValues, one: _Stream[Any], anew: bool) -> Secre
     """The values, which the next Open sends; it is refused where one cannot be read, or no request can carry it."""
     try:
         one.values = secrets.read(one.profile.secrets, anew=anew)
-        one.profile.request(one.invocation.stream_id, None, one.values)
+        check_trust(one.profile.request(one.invocation.stream_id, None, one.values).trust)
     except (StreamRejected, ProfileError) as error:
         one.values, one.unsendable = {}, str(error)
     else:

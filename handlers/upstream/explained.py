@@ -12,13 +12,14 @@ from urllib3 import exceptions
 
 from handlers.connection.inputs import Closed
 from handlers.framing import content_codings
+from handlers.profile.addresses import ProfileError
 from handlers.upstream.address_policy import AddressRefused
 from handlers.upstream.opening import RedirectRefused
 from handlers.upstream.strict_response import BadAnswer, TooSlow
 
 # What ends a connection that stood, the first that fits: the error, the reason, and in words; None for the error's own.
 _ENDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str, str | None], ...] = (
-    ((AddressRefused, RedirectRefused, content_codings.UnknownCoding), "rejected", None),
+    ((AddressRefused, RedirectRefused, content_codings.UnknownCoding, ProfileError), "rejected", None),
     (TooSlow, "stalled", None),
     ((BadAnswer, content_codings.Corrupt), "protocol", None),
     (content_codings.Unfinished, "truncated", None),

@@ -19,7 +19,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.util import parse_url
 
 from handlers.profile.behaviour import UpstreamRequest
-from handlers.tls import tls
+from handlers.tls import own_tls, tls
 from handlers.upstream.address_policy import resolve
 from handlers.upstream.strict_response import StrictResponse
 
@@ -98,7 +98,7 @@ def _without_credentials(request: UpstreamRequest, address: str) -> UpstreamRequ
             raise RedirectRefused("the upstream redirected to another host, and the body holds a secret")
     kept = {name: value for name, value in request.headers.items() if name in _SAFE | request.portable}
     held = {name: value for name, value in kept.items() if not any(s.encode() in value for s in request.secrets)}
-    return replace(request, headers=held)
+    return replace(request, headers=held, trust=None if request.trust is None else request.trust.elsewhere())
 
 
 def _origin(address: str) -> tuple[str, str, int]:
@@ -113,7 +113,9 @@ def _answer(
     request: UpstreamRequest, timeout: urllib3.Timeout, watch: Watch, response_class: ResponseClass
 ) -> Iterator[urllib3.BaseHTTPResponse]:
     # A pool of its own: a connection is never shared, reused or retried behind the manager's back.
-    trusted = tls() if _origin(request.address)[0] == "https" else None
+    trusted = None
+    if _origin(request.address)[0] == "https":
+        trusted = tls() if request.trust is None else own_tls(request.trust)
     with urllib3.PoolManager(1, maxsize=1, block=True, cert_reqs="CERT_REQUIRED", ssl_context=trusted) as pools:
         pool = pools.connection_from_url(request.address)
         pool.ConnectionCls = _checked(pool.ConnectionCls, response_class, request.allow_private, watch)

@@ -19,6 +19,7 @@ from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.checked_fields import BadProfile
 from handlers.profile.parse import parse
+from handlers.tls import check_trust
 from handlers.upstream.address_policy import refusal
 from local.checkout import require_checkout
 from local.printable import printable
@@ -147,8 +148,20 @@ def examine(path: Path) -> Report:
         profile = parse(path.stem, table, placeholders(text) | dict(os.environ))
     except BadProfile as bad:
         return Report(path, problems=(*problems, *bad.problems), misplaced=misplaced)
-    problems += _problems_of_address(profile)
+    problems += _problems_of_address(profile) + _problems_of_tls(profile)
     return Report(path, None if problems else profile, tuple(problems), misplaced=misplaced)
+
+
+def _problems_of_tls(profile: Profile) -> list[str]:
+    """What is wrong with the certificates that stand in the profile itself; secrets are not read."""
+    trust = profile.tls
+    if trust is None or profile.secrets:
+        return []
+    try:
+        check_trust(trust)
+    except ProfileError as problem:
+        return [f"the profile {profile.name!r}: {problem}"]
+    return []
 
 
 def _problems_of_name(path: Path) -> list[str]:

@@ -29,7 +29,7 @@ from handlers.profile.parse import parse
 from handlers.upstream.socket_response import SWITCHED
 from local.checkout import ROOT
 from local.printable import printable
-from local.profiles import places
+from local.profiles import certificates, places
 from local.profiles.probing import Address, Probe, probe, seconds
 from local.user_error import UserError
 
@@ -63,13 +63,14 @@ def add(verbs: Any) -> None:
         "--say", metavar="MESSAGE", action="append", help="say this first on a WebSocket (several times)"
     )
     parser.add_argument("--seconds", type=seconds, default=10.0, metavar="N", help="how long to look each time (10)")
+    certificates.add(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write this file, - for standard output")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 where a profile was written, 1 where nothing streams; raises UserError."""
-    address = Address(str(arguments.address), arguments.body, tuple(arguments.say or ()))
+    address = Address(str(arguments.address), arguments.body, tuple(arguments.say or ()), certificates.trust(arguments))
     if address.says and not address.is_socket:
         raise UserError("--say is for a ws:// or wss:// address: over HTTP nobody talks while the stream is read.")
     host = _host(address.url)
@@ -96,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     if framing not in ("sse", "websocket"):
         seen = probe(address, framing, arguments.seconds)
-    text = _written(address, framing, why, seen, arguments.seconds)
+    text = _written(address, framing, why, seen, arguments.seconds) + certificates.written(address.trust, name)
     parse(name, tomllib.loads(text), {})
     if not to_file:
         print(text, end="")

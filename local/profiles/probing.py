@@ -17,6 +17,7 @@ from handlers.framing.frames import Decoder, Frame, FramingError, as_frames
 from handlers.framing.oversize import Oversize
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
+from handlers.profile.tls_field import Trust
 from handlers.upstream.reader import Upstream
 from local.profiles.talking import Talking
 
@@ -29,11 +30,15 @@ _NAME = "new"
 
 @dataclass(frozen=True)
 class Address:
-    """What is asked: a GET of the URL, or a POST of a body in JSON; and what is said first where it is a socket."""
+    """What is asked: a GET of the URL, or a POST of a body in JSON; and what is said first where it is a socket.
+
+    `trust` is given where its authority is not a public one.
+    """
 
     url: str
     body: str | None = None
     says: tuple[str, ...] = ()
+    trust: Trust | None = None
 
     @property
     def is_socket(self) -> bool:
@@ -91,7 +96,8 @@ def probe(address: Address, framing: str, seconds: float, cursor: str | None = N
     # What is refused for its address is refused for good; a probe of one's own machine is what is asked for.
     table = {**address.table(), "framing": framing, "allow_private": True, "connect_timeout_s": 10}
     profile: Profile = parse(_NAME, table, {})
-    upstream = Upstream(profile.request(_NAME, cursor, {}), connect_timeout_s=10, stall_after_s=max(1.0, seconds))
+    request = replace(profile.request(_NAME, cursor, {}), trust=address.trust)
+    upstream = Upstream(request, connect_timeout_s=10, stall_after_s=max(1.0, seconds))
     seen, until_s, decoder = Probe(), time.monotonic() + seconds, profile.decoder()
     talking = Talking(profile, _NAME, {}, upstream)
     upstream.start()

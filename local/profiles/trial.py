@@ -32,6 +32,7 @@ from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
 from handlers.profile.secret_references import Reference, Secrets
 from handlers.run.ports import prepared
+from handlers.tls import check_trust
 from handlers.upstream.reader import Upstream
 from local import stages
 from local.checkout import ROOT, require_checkout
@@ -170,6 +171,7 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
     try:
         values = read(profile.secrets) if profile.secrets else {}
         request = profile.request(arguments.stream_id, arguments.cursor, values)
+        check_trust(request.trust)
     except (StreamkeeperError, ProfileError) as problem:
         raise UserError(sentence(str(problem))) from None
     trial = Trial(profile, print, arguments.cursor)

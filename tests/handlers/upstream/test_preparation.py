@@ -118,7 +118,12 @@ def _drips(peer: Peer) -> None:
 )
 def test_a_server_that_fails_is_named_and_nothing_is_sent_to_the_upstream(script: Script, detail: str) -> None:
     """Slow, cut, endless or redirecting: one sentence in bounded time, and no request beyond it."""
-    with serving(script) as server, serving(sends(b"")) as upstream:
+
+    def answer(peer: Peer) -> None:
+        peer.read_body()  # what is not read when a socket is closed resets it
+        script(peer)
+
+    with serving(answer) as server, serving(sends(b"")) as upstream:
         fields = table(server.address, address=f"{upstream.address}/x", connect_timeout_s=0.5)
         closed = first({name: value for name, value in fields.items() if name != "ticket"})
         assert isinstance(closed, Closed)

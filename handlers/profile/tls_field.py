@@ -1,0 +1,71 @@
+"""Parses the profile's field `tls`: which authority the upstream's certificate has, and which certificate we show.
+
+    tls = { ca = "${secret:cluster-ca}", certificate = "${secret:client:crt}", key = "${secret:client:key}" }
+
+Each is PEM: a secret, or, but for the key, the text itself. Invariant: a `Trust` that is returned without a note in
+`Fields` has no key in plain text.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from handlers.profile.addresses import ProfileError
+from handlers.profile.checked_fields import TEXT, Fields
+from handlers.profile.secret_references import references, without
+
+_BEGIN = "-----BEGIN "
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """PEM texts, "" for none, with secrets as references or filled in. With `ca` no other authority is trusted.
+
+    Where it is `beside_public`, the public ones are trusted as well.
+    """
+
+    ca: str = field(repr=False, default="")
+    certificate: str = field(repr=False, default="")
+    key: str = field(repr=False, default="")
+    beside_public: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those that may refer to a secret."""
+        return self.ca, self.certificate, self.key
+
+    def filled(self, fill: Callable[[str], str]) -> "Trust":
+        """The same with its secrets."""
+        return replace(self, ca=fill(self.ca), certificate=fill(self.certificate), key=fill(self.key))
+
+    def elsewhere(self) -> "Trust | None":
+        """What holds for another host: no certificate is shown there, and the public authorities are trusted too."""
+        return Trust(self.ca, beside_public=True) if self.ca else None
+
+
+def tls(fields: Fields) -> Trust | None:
+    """The field; None where the profile has none."""
+    inner = fields.table("tls", '{ ca = "${secret:ca}", certificate = "${secret:crt}", key = "${secret:key}" }')
+    if inner is None:
+        return None
+    parsed = Trust(_pem(inner, "ca"), _pem(inner, "certificate"), _pem(inner, "key"))
+    inner.refuse_the_rest("tls: ca, certificate, key")
+    if bool(parsed.certificate) != bool(parsed.key):
+        missing = "key" if parsed.certificate else "certificate"
+        inner.wrong(missing, "is missing: a certificate is shown with its key, and needs both")
+    if not any(parsed.texts):
+        inner.wrong("", "must have ca, or certificate and key")
+    if parsed.key and without(parsed.key) == parsed.key:
+        inner.wrong("key", "must refer to a secret, ${secret:name}: it never stands in a profile in plain text")
+    return parsed
+
+
+def _pem(inner: Fields, name: str) -> str:
+    text: str = inner.read(name, TEXT, "")
+    try:
+        referred = references(text)
+    except ProfileError as error:
+        inner.wrong(name, str(error))
+        return text
+    if text and not referred and _BEGIN not in text:
+        inner.wrong(name, f"must be a text in PEM ({_BEGIN}…), or refer to a secret, ${{secret:name}}")
+    return text

@@ -1,0 +1,39 @@
+"""The field `tls`, as a profile spells it, and what it comes to."""
+
+from typing import Any
+
+from handlers.profile.secret_references import Reference
+from handlers.profile.tls_field import Trust
+from tests.handlers.profile.profiles import profile, refusal
+
+CA, CRT, KEY = "${secret:ca}", "${secret:crt}", "${secret:key}"
+PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
+
+
+def test_each_mistake_has_one_sentence() -> None:
+    """A key in plain text is one, and is not repeated."""
+    in_pem = "must be a text in PEM (-----BEGIN …), or refer to a secret, ${secret:name}"
+    table: list[tuple[Any, str]] = [
+        ("ca", "tls must be { ca ="),
+        ({}, "tls must have ca, or certificate and key"),
+        ({"ca": 1}, "tls.ca must be a text"),
+        ({"ca": "ca.pem"}, f"tls.ca {in_pem}"),
+        ({"ca": "${secret:a:b:c}"}, "tls.ca holds ${...} that is not a reference to a secret"),
+        ({"certificate": CRT}, "tls.key is missing: a certificate is shown with its key, and needs both"),
+        ({"key": KEY}, "tls.certificate is missing: a certificate is shown with its key, and needs both"),
+        ({"certificate": PEM, "key": "-----BEGIN KEY-----"}, "tls.key must refer to a secret, ${secret:name}"),
+        ({"ca": CA, "cert": CRT}, "tls.cert is not a field of tls: ca, certificate, key"),
+    ]
+    assert [spelled for spelled, sentence in table if sentence not in refusal(tls=spelled)] == []
+
+
+def test_its_secrets_are_read_with_the_others_and_shown_nowhere() -> None:
+    """The request has them, and neither its text nor the profile's."""
+    parsed = profile(tls={"ca": CA, "certificate": CRT, "key": KEY})
+    values = {Reference("secret", name): f"PEM of {name}" for name in ("ca", "crt", "key")}
+    assert parsed.secrets == sorted(values)
+    request = parsed.request("demo:x", None, values)
+    assert request.trust == Trust("PEM of ca", "PEM of crt", "PEM of key")
+    assert "PEM" not in repr(request) + repr(request.trust)
+    assert request.trust is not None
+    assert request.trust.elsewhere() == Trust("PEM of ca", beside_public=True)

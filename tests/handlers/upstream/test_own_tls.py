@@ -1,0 +1,152 @@
+"""Upstreams with an authority of their own, and those that want a certificate: on real sockets."""
+
+import ssl
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.connection.inputs import Closed, Opened
+from handlers.profile.addresses import ProfileError
+from handlers.profile.behaviour import UpstreamRequest
+from handlers.profile.tls_field import Trust
+from handlers.tls import check_trust, own_tls
+from handlers.upstream.opening import redirected
+from handlers.upstream.reader import Upstream
+from local.cli import main
+from tests.handlers.servers import UNTIL_CLOSE, certificate, sends, serving
+
+WAIT_S = 60.0
+UNTRUSTED = "the upstream's certificate cannot be trusted: "
+STREAM = sends(UNTIL_CLOSE + b"id: 1\ndata: x\n\n")
+
+
+def first(address: str, trust: Trust | None) -> Opened | Closed:
+    """What arrives first."""
+    request = UpstreamRequest("GET", f"{address}/x", {}, allow_private=True, trust=trust)
+    reader = Upstream(request, connect_timeout_s=5, stall_after_s=5)
+    reader.start()
+    arrival = reader.get(WAIT_S)
+    reader.close()
+    assert isinstance(arrival, Opened | Closed)
+    return arrival
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[ssl.SSLContext, Trust]:
+    """A server whose authority is its own, as of a cluster, and what a client has of it: all three texts."""
+    context, authority = certificate(tmp_path, names_authority=False)
+    texts = [(tmp_path / name).read_text() for name in ("authority.pem", "certificate.pem", "key.pem")]
+    assert authority.read_text() == texts[0]
+    context.load_verify_locations(cadata=texts[0])
+    return context, Trust(texts[0], texts[1], texts[2])
+
+
+def test_an_own_authority_is_trusted_and_no_other(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
+    """Though its certificates lack what public ones must have; without it, or with another, it is refused."""
+    context, trust = pair
+    (tmp_path / "other").mkdir()
+    _, other = certificate(tmp_path / "other")
+    with serving(STREAM, tls=context) as server:
+        answers = [first(server.address, one) for one in (Trust(trust.ca), None, Trust(other.read_text()))]
+    opened, *refused = answers
+    assert isinstance(opened, Opened)
+    assert [one.reason for one in refused if isinstance(one, Closed)] == ["tls", "tls"]
+    assert all(isinstance(one, Closed) and one.detail.startswith(UNTRUSTED) for one in refused)
+
+
+def test_a_certificate_is_shown_where_the_upstream_wants_one(pair: tuple[ssl.SSLContext, Trust]) -> None:
+    """Without it there is no stream."""
+    context, trust = pair
+    context.verify_mode = ssl.CERT_REQUIRED
+    with serving(STREAM, tls=context) as server:
+        assert isinstance(first(server.address, trust), Opened)
+        assert isinstance(first(server.address, Trust(trust.ca)), Closed)
+
+
+def test_another_origin_is_shown_nothing_and_trusted_by_the_public_authorities_too(
+    pair: tuple[ssl.SSLContext, Trust],
+) -> None:
+    """Where the upstream redirects; on its own origin all stays."""
+    _, trust = pair
+    request = UpstreamRequest("GET", "https://a.example/x", {}, trust=trust)
+    assert redirected(request, 302, "/y").trust == trust
+    moved = redirected(request, 302, "https://b.example/y").trust
+    assert moved == Trust(trust.ca, beside_public=True)
+    assert moved is not None
+    own, public = own_tls(moved).get_ca_certs(), ssl.create_default_context().get_ca_certs()
+    assert len(own) == len(public) + 1
+    assert own_tls(Trust(trust.ca)).get_ca_certs() == [one for one in own if one not in public]
+
+
+def encrypted(folder: Path, key: str) -> str:
+    """The key with a password."""
+    plain, shut = folder / "plain.pem", folder / "shut.pem"
+    plain.write_text(key)
+    command = ["openssl", "pkcs8", "-topk8", "-in", str(plain), "-out", str(shut), "-passout", "pass:hunter2"]
+    subprocess.run(command, check=True, capture_output=True)
+    return shut.read_text()
+
+
+def test_what_is_no_pem_is_one_sentence(pair: tuple[ssl.SSLContext, Trust], tmp_path: Path) -> None:
+    """By what the field is called, and never what stands in it; an encrypted key asks no terminal."""
+    _, trust = pair
+    ca = "tls.ca holds no certificate in PEM that can be read"
+    no_pair = "tls.certificate and tls.key are no pair in PEM, or the key is encrypted"
+    (tmp_path / "other").mkdir()
+    certificate(tmp_path / "other")
+    other = (tmp_path / "other" / "key.pem").read_text()
+    table = [
+        (Trust("hunter2"), ca),
+        (Trust("-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n"), ca),
+        (Trust(trust.ca[:-40]), ca),
+        (Trust("ü"), ca),
+        (Trust(certificate=trust.certificate, key="hunter2"), no_pair),
+        (Trust(certificate=trust.certificate, key=other), no_pair),
+        (Trust(certificate=trust.certificate, key=encrypted(tmp_path, trust.key)), no_pair),
+        (Trust(certificate="hunter2", key=trust.key), no_pair),
+    ]
+    for one, sentence in table:
+        with pytest.raises(ProfileError) as caught:
+            check_trust(one)
+        assert str(caught.value) == sentence
+        # Where nobody has checked it before, the reader says the same.
+        assert first("https://127.0.0.1:9", one) == Closed("rejected", sentence)
+
+
+def test_profile_check_and_new_read_certificates(
+    pair: tuple[ssl.SSLContext, Trust], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An authority that stands in the profile is read; `new` takes files and writes secrets, never what they hold."""
+    context, trust = pair
+    file = tmp_path / "own.toml"
+    head = 'address = "https://own.example/x"\nframing = "sse"\n'
+    file.write_text(f"{head}tls = {{ ca = '''{trust.ca}''' }}\n", encoding="utf-8")
+    assert main(["profile", "check", str(file)]) == 0
+    file.write_text(f"{head}tls = {{ ca = '''{trust.ca[:60]}''' }}\n", encoding="utf-8")
+    assert main(["profile", "check", str(file)]) == 1
+    assert "the profile 'own': tls.ca holds no certificate in PEM that can be read" in capsys.readouterr().err
+    context.verify_mode = ssl.CERT_REQUIRED
+    names: dict[str, Any] = {"ca": "authority.pem", "certificate": "certificate.pem", "key": "key.pem"}
+    options = [part for option, name in names.items() for part in (f"--{option}", str(tmp_path / name))]
+    written = tmp_path / "made.toml"
+    with serving(STREAM, tls=context) as server:
+        common = ["profile", "new", f"{server.address}/x", "--seconds", "0.5", "--output", str(written)]
+        assert main(common) == 1
+        assert main([*common, "--name", "made", *options]) == 0
+    text = written.read_text(encoding="utf-8")
+    assert tomllib.loads(text)["tls"] == {name: f"${{secret:made-{name}}}" for name in names}
+    assert "BEGIN" not in text
+    assert main(["profile", "check", str(written)]) == 0
+    assert main([*common, "--key", str(tmp_path / "key.pem")]) == 2
+    assert main([*common, "--ca", str(tmp_path / "missing.pem")]) == 2
+    assert main([*common, "--ca", str(file)]) == 2
+    errors = capsys.readouterr().err
+    for sentence in (
+        "--certificate and --key belong together.",
+        f"--ca: {tmp_path / 'missing.pem'} cannot be read as a text.",
+        "The certificates cannot be used: tls.ca holds no certificate in PEM that can be read.",
+    ):
+        assert sentence in errors
