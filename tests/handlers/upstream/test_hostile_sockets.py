@@ -57,7 +57,7 @@ def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
 
 
 NO_SWITCH = "(protocol): the upstream answered 101 and did not switch to WebSocket"
-HANDSHAKES: dict[str, tuple[dict[str, bytes], str]] = {
+HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
     "another accept key": (
         {"Sec_WebSocket_Accept": b"AAAA"},
         "(protocol): the upstream's Sec-WebSocket-Accept does not belong to the key that was sent",
