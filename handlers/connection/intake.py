@@ -228,6 +228,8 @@ class Intake:
             is_resumed=record.resumed,
             numbers=self._numbers,
         )
+        if self._numbers is not None and self._numbers.goes_on:
+            record.reaches_cursor()
         goes_on = reading.stop is None and failure is None and end is None
         is_inside = goes_on and is_inside
         # An upstream that sends what nobody keeps is not idle: more of what it kept may follow.

@@ -17,13 +17,18 @@ _MOST_DIGITS = 18
 
 
 class Numbers:
-    """The rows of one connection; the only row goes on behind `after`, where that is a number."""
+    """The rows of one connection; the only row goes on behind `after`, where that is a number.
+
+    `goes_on` is whether its first event did: the upstream still had all that came after the cursor.
+    """
 
     def __init__(self, numbering: Numbering, after: str | None = None) -> None:
         self._numbering = numbering
         self._last: dict[object, int] = {}
+        self._after: int | None = None
+        self.goes_on = False
         if after is not None and numbering.by is None and (number := _number(after)) is not None:
-            self._last[None] = number
+            self._last[None] = self._after = number
 
     def missing(self, frame: Frame, *, begins: bool) -> list[int]:
         """Returns the hole before the event of `frame`: how many are missing, or nothing where none are.
@@ -36,6 +41,9 @@ class Numbers:
             return []
         by = self._numbering.by
         row = None if by is None else str(at(body, by)[1])
+        if self._after is not None:
+            # The event of the cursor itself may come once more.
+            self.goes_on, self._after = not begins and number - self._after in (0, 1), None
         last = self._last.pop(row, None)
         self._last[row] = number
         if len(self._last) > MOST_ROWS:

@@ -358,6 +358,10 @@ class Record:
         from_ms = heard_ms if is_live or self._since_ms is None else min(heard_ms, self._since_ms)
         return RecordLoss(self.fence, self._losses, from_ms, now_ms, "announced_by_upstream", events)
 
+    def reaches_cursor(self) -> None:
+        """Records that the upstream went back to the cursor, whatever the profile vouches for: its numbers say so."""
+        self._reach_ms = None
+
     def cursor_unknown(self, now_ms: int) -> None:
         """Records that the answer does not begin behind the cursor: nobody can ask for what came in between."""
         self.resumed = False

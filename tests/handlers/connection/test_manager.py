@@ -35,7 +35,7 @@ from handlers.connection.ledger import LOST, gaps, records
 from handlers.connection.ledger import Record as LedgerRecord
 from handlers.connection.lifetime import Phase, ProtocolMisuse
 from handlers.connection.manager import LEASE_TTL_READS, Manager
-from tests.handlers.connection.managers import FENCE, SAVES, connected, drained, event, fresh, kinds, outcome
+from tests.handlers.connection.managers import FENCE, SAVES, claimed, connected, drained, event, fresh, kinds, outcome
 
 
 def test_it_claims_before_it_connects_and_marks_after() -> None:
@@ -213,3 +213,18 @@ def test_a_refused_cursor_is_replaced_where_nobody_is_connected(lease: Lease) ->
     manager, effects = refused_cursor(lease)
     assert kinds(drained(manager, 41, effects))[0] is ReplaceCursor
     assert manager.progress.ended_by == "cursor_expired"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reach_ms"), [((8, 9), None), ((7, 8), None), ((9,), 4_000), ((1, 2), 4_000), ((6,), 4_000)]
+)
+def test_numbers_that_go_on_behind_the_cursor_prove_that_the_upstream_had_all(
+    numbers: tuple[int, ...], reach_ms: int | None
+) -> None:
+    """However long it was away, and whatever the profile vouches for; a hole or a restart proves nothing."""
+    asks = {"header": "Last-Event-ID", "reach_s": 4}
+    manager = claimed(key="$.n", cursor="$.n", sequence="$.n", resume=asks)
+    manager.handle(40, Opened(200, {"content-type": "text/event-stream"}))
+    assert manager.progress.reach_ms == 4_000
+    manager.handle(100, Chunk("".join(f'data: {{"n": {number}}}\n\n' for number in numbers).encode()))
+    assert manager.progress.reach_ms == reach_ms
