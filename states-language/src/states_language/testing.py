@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from states_language.clock import VirtualClock
+from states_language.clock import Clock, VirtualClock
 from states_language.definition.load import load
 from states_language.execution import Execution
 from states_language.failures import TaskFailure
@@ -73,7 +73,7 @@ def run_machine(
     """
     machine = source if isinstance(source, Machine) else load(source)
     clock = VirtualClock(seed=seed)
-    answers = _Answers(clock, functions or {})
+    answers = Answers(clock, functions or {})
 
     async def main() -> Execution:
         data = {} if input is None else input
@@ -188,16 +188,27 @@ class MachineRun:
         return "\n".join([f"The execution {end}.", *lines])
 
 
-class _Answers:
-    """Answers the calls of one run."""
+class Answers:
+    """Answers calls by the names of states and functions; `answers` may change at any time.
 
-    def __init__(self, clock: VirtualClock, answers: Mapping[str, Answer]) -> None:
+    calls: those that were made. mistakes: those without an answer, and assertions that failed in a function.
+    """
+
+    def __init__(self, clock: Clock, answers: Mapping[str, Answer]) -> None:
         self.calls: list[TaskCall] = []
         self.mistakes: list[AssertionError] = []
-        self._answers = {_bare(name): answer for name, answer in answers.items()}
+        self._given = answers
         self._counts: Counter[str] = Counter()
         self._functions = Functions(clock, {})
         self._stubs = Stubs(clock, {})
+
+    @property
+    def _answers(self) -> dict[str, Answer]:
+        return {_bare(name): answer for name, answer in self._given.items()}
+
+    def has(self, call: TaskCall) -> bool:
+        """Return whether there is an answer to the call."""
+        return named(call, self._answers) in self._answers
 
     async def perform(self, call: TaskCall) -> Any:
         """Return the answer; raises TaskFailure."""
@@ -217,10 +228,11 @@ class _Answers:
         return {}
 
     async def _answer(self, call: TaskCall) -> Any:
-        name = named(call, self._answers)
-        if name not in self._answers:
+        answers = self._answers
+        name = named(call, answers)
+        if name not in answers:
             raise self._mistake(f"'{call.state}' calls '{name}', which has no answer; {self._known()}")
-        answer = self._answers[name]
+        answer = answers[name]
         if isinstance(answer, InTurn):
             answer = answer.answers[min(self._counts[name], len(answer.answers) - 1)]
             self._counts[name] += 1

@@ -1,5 +1,6 @@
 """The pytest plugin: a machine in a test, in few lines, with failures that show what happened."""
 
+import json
 from typing import Any
 
 import pytest
@@ -228,3 +229,23 @@ def test_pytest_finds_the_fixture_by_its_entry_point(pytester: pytest.Pytester) 
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["E*AssertionError: expected the output 4", "E*it gave 3", "E*PassStateEntered A {}"])
     assert not any("testing.py" in line for line in result.outlines)
+
+
+def test_the_fixture_serves_boto3_and_waits_take_no_time(states_server: Any) -> None:
+    """Answers are given by state, as to run_machine."""
+    states_server.functions["Charge"] = {"paid": True}
+    definition = {
+        "StartAt": "Rest",
+        "States": {
+            "Rest": {"Type": "Wait", "Seconds": 200, "Next": "Charge"},
+            "Charge": {
+                "Type": "Task",
+                "Resource": "arn:aws:lambda:us-east-1:123456789012:function:charge",
+                "End": True,
+            },
+        },
+    }
+    states, role = states_server.client(), "arn:aws:iam::000000000000:role/any"
+    machine = states.create_state_machine(name="m", definition=json.dumps(definition), roleArn=role, type="EXPRESS")
+    answer = states.start_sync_execution(stateMachineArn=machine["stateMachineArn"])
+    assert json.loads(answer["output"]) == {"paid": True}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from endpoint import PREFIX, deployed
-from states_language import TaskFailure
+from endpoint import PASS, PREFIX, WAIT, deployed
+from states_language import TaskCall, TaskFailure
 from states_language.clock import RealClock
 from states_language.server.actions import StepFunctions
-from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions
+from states_language.server.executions import STOPPED_CAUSE, STOPPED_ERROR, Executions, Retention
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution
 from states_language.server.requests import Refusal
@@ -207,3 +207,57 @@ def test_a_watcher_that_fails_reaches_no_request(tmp_path: Path, capsys: pytest.
         "states-language: the report of an execution's end",
     ]
     assert lines[0].endswith("Broken: no \\ud800\\x1b[2J")
+
+
+def _client(folder: Path, retention: Retention) -> StepFunctions:
+    states = StepFunctions(folder, RealClock(), deployed(("passes", PASS), ("waits", WAIT)), retention=retention)
+
+    async def perform(_call: TaskCall) -> Any:
+        return {}
+
+    states.executions.perform = perform
+    return states
+
+
+def test_what_ended_first_is_forgotten_and_what_runs_does_not_count(tmp_path: Path) -> None:
+    """By count; those that run are kept beside them, and a restart keeps the same."""
+
+    async def kept() -> tuple[list[str], list[str]]:
+        states = _client(tmp_path, Retention(count=3))
+        running = [states.executions.start(PREFIX + "waits", name=f"w{number}") for number in range(5)]
+        for number in range(6):
+            known = states.executions.start(PREFIX + "passes", name=f"p{number}")
+            while known.closing is None:
+                await asyncio.sleep(0)
+        names = [known.opening.name for known in states.executions.all()]
+        states.executions.stop(running[0].opening.arn, None, None)
+        after = [known.opening.name for known in states.executions.all() if known.closing is not None]
+        states.executions.close()
+        states.close()
+        return names, after
+
+    waiting = [f"w{number}" for number in range(5)]
+    assert asyncio.run(kept()) == ([*waiting, "p3", "p4", "p5"], ["w0", "p4", "p5"])
+    again = _client(tmp_path, Retention(count=3)).executions
+    again.restore()  # what ran when the service ended is ABORTED, and ended last
+    assert {known.opening.name for known in again.all()} <= {*waiting, "p5"}
+    assert len(again.all()) == 3
+
+
+def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
+    """When the next one starts or ends."""
+
+    async def names() -> list[str]:
+        states = _client(tmp_path, Retention(age_s=0))
+        for number in range(2):
+            known = states.executions.start(PREFIX + "passes", name=f"p{number}")
+            while known.closing is None:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.002)
+        states.executions.start(PREFIX + "waits", name="w")
+        found = [known.opening.name for known in states.executions.all()]
+        states.executions.close()
+        states.close()
+        return found
+
+    assert asyncio.run(names()) == ["w"]

@@ -4,24 +4,11 @@ import cProfile
 import resource
 from pathlib import Path
 
-from states_language.server.journals import MOST_KEPT, Journal, Journals, Opening
+from states_language.server.journals import Journal, Journals, Opening
 from states_language.server.requests import page
 from states_language.server.stored_events import StoredEvents
 
 WAITS = "arn:aws:states:us-east-1:000000000000:stateMachine:waits"
-
-
-def test_the_number_of_stored_executions_is_bounded(tmp_path: Path) -> None:
-    """The oldest files go first, and none of an execution that runs."""
-    records = Journals(tmp_path)
-    paths = [
-        records.journal(Opening(f"arn:{number}", str(number), WAITS, "{}", number)) for number in range(MOST_KEPT + 3)
-    ]
-    for journal in paths:
-        journal.close()
-    removed = records.prune({paths[0].path})
-    assert removed == [paths[1].path, paths[2].path]
-    assert len(records.read()) == MOST_KEPT + 1
 
 
 def test_the_order_of_starts_outlives_the_service(tmp_path: Path) -> None:

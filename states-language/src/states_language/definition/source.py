@@ -149,6 +149,12 @@ def _read(name: str) -> str:
         raise DefinitionError("/", f"{name} is not valid {encoding}: see its byte {problem.start + 1}") from None
 
 
+def read_data(path: str | os.PathLike[str]) -> Any:
+    """Return the data in a file, as `parse_data` does."""
+    name = os.fspath(path)
+    return parse_data(_read(name), name)
+
+
 def parse_definition(
     text: str, name: str = "the text", substitutions: Substitutions | None = None, machine: str | None = None
 ) -> Definition:

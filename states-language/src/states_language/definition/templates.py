@@ -11,6 +11,7 @@ from typing import Any
 from states_language.definition.fields import DefinitionError, below
 from states_language.definition.substitutions import PLACEHOLDER, filled
 
+FUNCTIONS = ("AWS::Serverless::Function", "AWS::Lambda::Function")
 TYPES = ("AWS::Serverless::StateMachine", "AWS::StepFunctions::StateMachine")
 _ASSET = re.compile(r"[0-9a-f]{64}\.\w+")
 """The key of a file that CDK copies: its hash. It lies beside the template."""

@@ -8,8 +8,10 @@ Without lanes, as in virtual time, nothing pauses and `here` returns None.
 
 import asyncio
 import contextvars
+import heapq
 from collections import deque
 from collections.abc import Coroutine, Generator
+from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # the library has no types
@@ -47,6 +49,10 @@ class Lanes:
         self._renewing = False
         self._least = False
         self._waiting: dict[Lane, deque[asyncio.Future[None]]] = {}
+        # By what they had used when they were put here; one may have used more since, or wait no more.
+        self._by_use: list[tuple[int, int, Lane]] = []
+        self.asking = 0
+        self._entries = count()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that runs this one in a lane."""
@@ -61,12 +67,20 @@ class Lanes:
             self._renewing = True
             asyncio.get_running_loop().call_soon(self._renew)
 
+    @property
+    def busy(self) -> bool:
+        """Return whether a lane waits for its turn or for an evaluator."""
+        return bool(self._waiting) or self.asking > 0
+
     def wait(self, lane: "Lane") -> "asyncio.Future[None] | None":
         """Return the future of the next turn of what began in this lane; None where it is now."""
         if self._left > 0:
             return None
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(lane, deque()).append(turn)
+        if lane not in self._waiting:
+            self._waiting[lane] = deque()
+            heapq.heappush(self._by_use, (lane.used, next(self._entries), lane))
+        self._waiting[lane].append(turn)
         return turn
 
     def _renew(self) -> None:
@@ -83,12 +97,24 @@ class Lanes:
         """Return whose turn is next: all that began in one lane, such as a Map's forty, counts as one."""
         # What used least has every other turn, so that small work is over soon; the others go round.
         self._least = not self._least
-        first = min(self._waiting, key=_used) if self._least else next(iter(self._waiting))
+        first = self._least_used() if self._least else next(iter(self._waiting))
         turns = self._waiting.pop(first)
         turn = turns.popleft()
         if turns:
             self._waiting[first] = turns
+            heapq.heappush(self._by_use, (first.used, next(self._entries), first))
+        elif len(self._by_use) > 2 * len(self._waiting) + 16:
+            self._by_use = [(lane.used, next(self._entries), lane) for lane in self._waiting]
+            heapq.heapify(self._by_use)
         return turn
+
+    def _least_used(self) -> "Lane":
+        while True:
+            used, _, lane = heapq.heappop(self._by_use)
+            if lane in self._waiting:
+                if lane.used <= used:
+                    return lane
+                heapq.heappush(self._by_use, (lane.used, next(self._entries), lane))
 
 
 _first: "contextvars.ContextVar[Lane]" = contextvars.ContextVar("_first")
@@ -121,7 +147,11 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
 
     def ask(self, job: Job) -> Job:
         """Return the answer of a process to the job; others run meanwhile."""
-        answer: Job = self._pass_on(self._lanes.evaluators.ask(job))
+        self._lanes.asking += 1
+        try:
+            answer: Job = self._pass_on(self._lanes.evaluators.ask(job))
+        finally:
+            self._lanes.asking -= 1
         return answer
 
     def _pass_on(self, steps: Any) -> Any:
@@ -136,10 +166,6 @@ class Lane(greenlet):  # type: ignore[misc]  # the library has no types
                 send, argument = steps.send, self.parent.switch(awaited)
             except BaseException as problem:
                 send, argument = steps.throw, problem
-
-
-def _used(lane: Lane) -> int:
-    return lane.used
 
 
 class _InLane(Coroutine[Any, Any, T]):

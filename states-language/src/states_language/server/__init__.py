@@ -9,12 +9,13 @@
 A host serves `application(states)`, an ASGI application, or puts `states.answer` behind an application of its own; it
 ends with `states.executions.close()`, `states.close()` and `tasks.close()`. `python -m states_language.server` is such
 a host. What a host deploys is passed to `StepFunctions` as `loaded_stack` returns it, and later to `deploy`. `Refusal`
-is an error with AWS's name. These modules are public too: `sdk` (how Tasks spell names, values and errors of services).
+is an error with AWS's name. These modules are public too: `sdk` (how Tasks spell names, values and errors of services),
+`threaded` (a server in a thread, for tests).
 All else may change without notice.
 """
 
 from states_language.server.actions import StepFunctions, application, settle
-from states_language.server.executions import Executions
+from states_language.server.executions import Executions, Retention
 from states_language.server.journals import Closing, Opening
 from states_language.server.known_executions import KnownExecution
 from states_language.server.machines import StateMachine, loaded_stack
@@ -31,6 +32,7 @@ __all__ = [
     "KnownExecution",
     "Opening",
     "Refusal",
+    "Retention",
     "StateMachine",
     "StepFunctions",
     "TaskPerformer",

@@ -20,15 +20,28 @@ from botocore.exceptions import ClientError
 
 from states_language import command
 from states_language.clock import RealClock
+from states_language.definition.fields import DefinitionError
 from states_language.failures import TaskFailure
-from states_language.server import REGION, StepFunctions, TaskPerformer, UnknownFunction, application, settle
-from states_language.server.serving import serving
+from states_language.server import (
+    REGION,
+    Refusal,
+    Retention,
+    StepFunctions,
+    TaskPerformer,
+    UnknownFunction,
+    application,
+    loaded_stack,
+    settle,
+)
+from states_language.server.serving import HOST, serving
+from states_language.server.stack import machines_of
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.stubs import named
-from states_language.workbench import Host, Mistake
+from states_language.workbench import Host, Mistake, files
 from states_language.workbench.answers import Answers, read
 from states_language.workbench.run import Outside
 
+KEPT = Retention()
 PORT, FOLDER = 8083, Path(".states-language")
 _KEYS = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
 
@@ -42,8 +55,16 @@ def parser() -> argparse.ArgumentParser:
         "AWS_ENDPOINT_URL_<SERVICE>. Exit status: 0 it was ended, 2 it could not begin.",
     )
     made.add_argument("--port", type=int, default=PORT, help=f"the port, 0 for any free one ({PORT})")
+    made.add_argument("--host", default=HOST, help=f"the address that it listens on ({HOST}); nobody is authenticated")
     made.add_argument(
         "--data", type=Path, default=FOLDER, metavar="FOLDER", help=f"where it keeps its state ({FOLDER})"
+    )
+    made.add_argument("--virtual-time", action="store_true", help="let no Wait take time")
+    made.add_argument("--template", metavar="FILE", help="a template of SAM or CloudFormation with state machines")
+    files.add_substitute(made)
+    made.add_argument("--keep", type=int, default=KEPT.count, metavar="N", help="ended executions kept (%(default)s)")
+    made.add_argument(
+        "--keep-days", type=float, default=KEPT.age_s / 86_400, metavar="DAYS", help="and how long (%(default)g)"
     )
     made.add_argument("--functions", metavar="FUNCTIONS", help="a Python module or .py, or a .yml of answers by name")
     return made
@@ -93,10 +114,16 @@ class Endpoints:
 async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.Event) -> None:
     """Serve until `ended` is set; raises Mistake where that cannot begin."""
     clock, endpoints = RealClock(), Endpoints()
+    retention = Retention(arguments.keep, round(arguments.keep_days * 86_400))
     try:
-        states = StepFunctions(arguments.data, clock)
+        machines = machines_of(arguments.template, dict(arguments.substitute or ())) if arguments.template else []
+        states = StepFunctions(
+            arguments.data, clock, loaded_stack(machines), retention=retention, virtual_time=arguments.virtual_time
+        )
     except OSError as problem:
         raise Mistake(f"The folder {arguments.data} cannot be used: {problem.strerror}.") from None
+    except (DefinitionError, Refusal) as problem:
+        raise Mistake(f"{arguments.template}: {problem}") from None
     tasks, outside = TaskPerformer(endpoints.invoke, endpoints.client, states), Outside(clock, answers, Host())
 
     async def perform(call: TaskCall) -> Any:
@@ -107,12 +134,14 @@ async def serve(arguments: argparse.Namespace, answers: Answers, ended: asyncio.
         return await tasks.perform(call)
 
     states.executions.perform = perform
-    async with serving(application(states), arguments.port) as address:
+    async with serving(application(states), arguments.port, arguments.host) as address:
         _say(f"reading the executions in {arguments.data} …")
         left = states.executions.restore()
         if left:
             _say(f"{len(left)} that ran when the server ended are ABORTED; RedriveExecution cannot go on with these.")
         settle()
+        for machine in machines:
+            _say(f"{machine.name} of {arguments.template} is {machine.arn}")
         _say(f"Step Functions answers at {address}; Ctrl-C ends it.")
         try:
             await ended.wait()

@@ -27,7 +27,7 @@ from states_language.server.activities import Activities
 from states_language.server.activity_actions import ActivityActions
 from states_language.server.diagnostics import examine, is_examined
 from states_language.server.execution_actions import ExecutionActions, Express
-from states_language.server.executions import Executions
+from states_language.server.executions import Executions, Retention
 from states_language.server.journals import Journals
 from states_language.server.known_executions import KnownExecution
 from states_language.server.machine_actions import MachineActions
@@ -76,8 +76,9 @@ class StepFunctions:
     """Answers Step Functions requests, and keeps its state in `folder`.
 
     deployed: the host's machines, as `loaded_stack` returns them. on_change: called at each start and end of an
-    execution. `executions` are all that are known, and the host sets their `perform`; `tokens` belong to the Tasks that
-    wait, `activities` hold work for workers.
+    execution. retention: which executions are kept after their end. virtual_time: whether Waits take none.
+    `executions` are all that are known, and the host sets their `perform`; `tokens` belong to the Tasks that wait,
+    `activities` hold work for workers.
     """
 
     def __init__(
@@ -86,12 +87,16 @@ class StepFunctions:
         clock: Clock,
         deployed: Mapping[str, tuple[StateMachine, Machine]] | None = None,
         on_change: Callable[[KnownExecution], None] = lambda _: None,
+        retention: Retention | None = None,
+        virtual_time: bool = False,
     ) -> None:
         machines = Machines(folder / "machines", deployed or {}, clock.now_ms())
-        executions = self.executions = Executions(machines, Journals(folder / "executions"), clock, on_change)
+        executions = self.executions = Executions(
+            machines, Journals(folder / "executions"), clock, on_change, retention, virtual_time
+        )
         activities = self.activities = Activities(folder / "activities.json")
         self.tokens = Tokens()
-        self._express = Express(executions, clock)
+        self._express = Express(executions)
         self._reader = Reader()
         self._actions: dict[str, Action] = {
             **ExecutionActions(executions, self._express).actions(),

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from states_language import Execution
-from states_language.clock import Clock
 from states_language.server.executions import Executions
 from states_language.server.journals import OF_MAP_RUN
 from states_language.server.known_executions import KnownExecution, description
@@ -25,19 +24,18 @@ _UNSUPPORTED = "This operation is not supported by this type of state machine"
 class Express:
     """Runs the executions of Express state machines."""
 
-    def __init__(self, executions: Executions, clock: Clock) -> None:
+    def __init__(self, executions: Executions) -> None:
         self._executions = executions
-        self._clock = clock
         self._running: set[Execution] = set()
 
     def start(self, machine_arn: str, text: str, name: str | None) -> Execution:
         """Starts an execution and returns it; raises Refusal. Any number may have the same name."""
         started, document = self._executions.checked(machine_arn, text, name)
-        assert self._executions.perform is not None
+        clock, perform, stir = self._executions.time()
         name = name or str(uuid.uuid4())
         described = started.described
         live = started.machine.start(
-            document, clock=self._clock, perform=self._executions.perform, name=name,
+            document, clock=clock, perform=perform, on_event=stir, name=name,
             arn=f"{described.arn.replace(':stateMachine:', ':express:')}:{name}:{uuid.uuid4()}",
             machine_name=described.name, machine_arn=described.arn, role_arn=described.role_arn,
             lanes=self._executions.lanes, keep_history=False,

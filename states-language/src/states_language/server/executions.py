@@ -10,6 +10,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from states_language import Execution, Machine, Perform
@@ -34,11 +35,20 @@ from states_language.server.json_messages import message_and_place
 from states_language.server.known_executions import KnownExecution, ended
 from states_language.server.machines import Machines, Started, deleting
 from states_language.server.requests import INPUT_LIMIT_BYTES, Refusal, is_name, read_input
+from states_language.server.skipping import SkippingClock
 from states_language.tasks.callbacks import Ended
 from states_language.values import Document, parsed, same
 
 STOPPED_ERROR = "LocalServiceStopped"
 STOPPED_CAUSE = "The local service stopped while this execution ran."
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which executions are kept after their end: so many, those that ended last, and each so long."""
+
+    count: int = 1_000
+    age_s: int = 90 * 86_400
 
 
 class Executions:
@@ -50,8 +60,13 @@ class Executions:
         records: Journals,
         clock: Clock,
         on_change: Callable[[KnownExecution], None],
+        retention: Retention | None = None,
+        virtual_time: bool = False,
     ) -> None:
         self.machines = machines
+        self._retention = retention or Retention()
+        self._virtual_time = virtual_time
+        self._finished: dict[str, int] = {}  # when those ended that have, in this order
         self._records = records
         self._clock = clock
         self._on_change = on_change
@@ -133,10 +148,10 @@ class Executions:
                     self._forget(known for known in self.all() if known.opening.machine_arn == arn)
 
     def _forget(self, gone: Iterable[KnownExecution]) -> None:
-        removed = {known.opening.arn: known.path for known in gone}
-        self._records.remove(removed.values())
-        for arn in removed:
-            del self._known[arn]
+        for known in list(gone):
+            self._records.remove(known.path)
+            self._finished.pop(known.opening.arn, None)
+            del self._known[known.opening.arn]
 
     def stop(self, arn: str, error: str | None, cause: str | None) -> KnownExecution:
         """Returns the execution, ABORTED at once if it ran; raises Refusal. Running functions are not killed."""
@@ -170,12 +185,14 @@ class Executions:
             raise Refusal("ExecutionNotRedrivable", f"{reason or NOT_KEPT}.")
         redriven = Redriven(part, len(known.redrives) + 1, opening.started_ms, known.closing.events)
         machine = loaded(opening.definition)
+        self._finished.pop(arn, None)
         known.journal, redrive = Journal(known.path), Redrive(now_ms, token)
         known.journal.mend()
         known.journal.redrive(redrive)
         known.redrives.append(redrive)
+        ended_ms = known.closing.stopped_ms
         known.earlier_runs, known.closing = known.closing.map_runs, None
-        known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven)
+        known.live = self._run(opening, machine, known.journal, parsed(opening.input), redriven, ended_ms)
         self._follow(known, known.live)
         return now_ms
 
@@ -191,6 +208,8 @@ class Executions:
             if record.closing is None:
                 known.closing = self._abort(record)
                 left.append(known)
+        ends = sorted((known.closing.stopped_ms, arn) for arn, known in self._known.items() if known.closing)
+        self._finished = {arn: stopped_ms for stopped_ms, arn in ends}
         self._prune()
         return left
 
@@ -229,20 +248,37 @@ class Executions:
         known = KnownExecution(opening, journal.path, live, journal=journal, serial=self._next_serial())
         self._known[arn] = known
         self._follow(known, live)
+        with harmless("the removal of old executions"):
+            self._prune()
         return known
 
     def _run(
-        self, opening: Opening, machine: Machine, journal: Journal, data: Any, redriven: Redriven | None = None
+        self,
+        opening: Opening,
+        machine: Machine,
+        journal: Journal,
+        data: Any,
+        redriven: Redriven | None = None,
+        ended_ms: int | None = None,
     ) -> Execution:
-        assert self.perform is not None
+        clock, perform, stir = self.time(0 if ended_ms is None else ended_ms - self._clock.now_ms())
         return machine.start(
-            data, clock=self._clock, perform=self.perform, name=opening.name, arn=opening.arn,
+            data, clock=clock, perform=perform, name=opening.name, arn=opening.arn,
             machine_name=opening.machine_arn.rpartition(":")[2], machine_arn=opening.machine_arn,
-            role_arn=opening.role_arn, on_event=functools.partial(self._record, opening, journal), keep_history=False,
-            lanes=self.lanes, redriven=redriven,
+            role_arn=opening.role_arn, on_event=functools.partial(self._record, opening, journal, stir),
+            keep_history=False, lanes=self.lanes, redriven=redriven,
         )  # fmt: skip
 
-    def _record(self, opening: Opening, journal: Journal, event: dict[str, Any]) -> None:
+    def time(self, ahead_ms: int = 0) -> tuple[Clock, Perform, Callable[[Any], None]]:
+        """Returns the clock of an execution, what performs its Tasks by this clock, and what is told its events."""
+        assert self.perform is not None
+        if not self._virtual_time:
+            return self._clock, self.perform, lambda _: None
+        clock = SkippingClock(self._clock, lambda: self.lanes.busy, max(0, ahead_ms))
+        return clock, clock.watched(self.perform), clock.stir
+
+    def _record(self, opening: Opening, journal: Journal, stir: Callable[[Any], None], event: dict[str, Any]) -> None:
+        stir(event)
         journal.event(event)
         # "On the next state transition, the state machine's executions are terminated" (DeleteStateMachine).
         entry = self.machines.get(opening.machine_arn)
@@ -281,6 +317,7 @@ class Executions:
             if live.status != "SUCCEEDED":
                 known.journal.part(part)
             known.journal.closing(known.closing)
+        self._finished[known.opening.arn] = stopped_ms
         # Its history is on disk; in memory it would only grow.
         known.live, known.journal = None, None
         listeners, known.listeners = known.listeners, []
@@ -315,13 +352,13 @@ class Executions:
         return closing
 
     def _prune(self) -> None:
-        removed = set(self._records.prune({known.path for known in self.running()}))
-        # The oldest come first, and those are removed.
-        for arn in list(self._known) if removed else ():
-            if self._known[arn].path in removed:
-                removed.remove(self._known.pop(arn).path)
-                if not removed:
-                    break
+        """Forgets what ended first, beyond what is kept; what runs does not count."""
+        oldest_ms = self._clock.now_ms() - self._retention.age_s * 1000
+        while self._finished:
+            arn = next(iter(self._finished))
+            if len(self._finished) <= self._retention.count and self._finished[arn] >= oldest_ms:
+                break
+            self._forget([self._known[arn]])
 
 
 def _same(text: str, data: Any) -> bool:

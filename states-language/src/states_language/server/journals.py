@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from states_language.server.harmless import harmless
 from states_language.server.machines import ROLE
 from states_language.server.stored_events import StoredEvents, WrittenEvents
 
-MOST_KEPT = 200
 _NAME = re.compile(r"\d+-(\d{9})-[0-9a-f]{16}\.jsonl")
 DAY_MS = 86_400_000
 LONGEST_MS = 365 * DAY_MS
@@ -165,9 +164,7 @@ class Journals:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        # In the order of the starts, like the names.
-        self._paths = sorted(folder.glob("*.jsonl"))
-        self._begun = max(map(_number, self._paths), default=0)
+        self._begun = max(map(_number, folder.glob("*.jsonl")), default=0)
 
     def journal(self, opening: Opening) -> Journal:
         """Returns the journal of a new execution, with its first line written. The files' names sort by start."""
@@ -176,7 +173,6 @@ class Journals:
         digest = hashlib.sha256(opening.arn.encode()).hexdigest()[:16]
         journal = Journal(self._folder / f"{opening.started_ms:015d}-{self._begun:09d}-{digest}.jsonl")
         journal.opening(opening)
-        self._paths.append(journal.path)
         return journal
 
     def read(self) -> list[Record]:
@@ -195,19 +191,9 @@ class Journals:
         """Returns the history events in one file, which are read as they are asked for."""
         return StoredEvents(path)
 
-    def prune(self, keep: set[Path]) -> list[Path]:
-        """Removes the oldest files beyond MOST_KEPT, except those in `keep`, and returns their paths."""
-        old = [path for path in self._paths[: max(0, len(self._paths) - MOST_KEPT)] if path not in keep]
-        self.remove(old)
-        return old
-
-    def remove(self, paths: Iterable[Path]) -> None:
-        """Removes these files."""
-        for path in paths:
-            # As a rule the oldest, which stands first.
-            with contextlib.suppress(ValueError):
-                self._paths.remove(path)
-            path.unlink(missing_ok=True)
+    def remove(self, path: Path) -> None:
+        """Removes a file."""
+        path.unlink(missing_ok=True)
 
 
 def _record(path: Path) -> Record | None:

@@ -238,7 +238,7 @@ def loaded_stack(described: Iterable[StateMachine]) -> dict[str, tuple[StateMach
     machines = {}
     for one in described:
         try:
-            machines[one.arn] = (one, load(json.loads(one.definition)))
+            machines[one.arn] = (one, load(json.loads(one.definition), deployed=True))
         except DefinitionError as problem:
             raise Refusal("InvalidDefinition", f"The state machine {one.name} cannot be run: {problem}") from None
         except ValueError as problem:

@@ -1,6 +1,6 @@
 """Serves an ASGI application on a port of this machine, in the caller's event loop.
 
-Invariant: it binds 127.0.0.1 and nothing else, and leaves signals to the host.
+Invariant: it binds the address that it is given and nothing else, and leaves signals to the host.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-def bound(port: int) -> socket.socket:
+def bound(port: int, host: str = HOST) -> socket.socket:
     """Returns a socket that listens on this port, any free one for 0; raises Mistake where it cannot."""
     # Named as TCP, or asyncio would not set TCP_NODELAY: each answer of two parts would take 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((HOST, port))
+        listening.bind((host, port))
     except (OSError, OverflowError) as problem:
         listening.close()
         if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
@@ -41,9 +41,9 @@ def bound(port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def serving(application: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+async def serving(application: ASGIApp, port: int = 0, host: str = HOST) -> AsyncIterator[str]:
     """Yields the address at which the application answers until the context ends."""
-    listening = bound(port)
+    listening = bound(port, host)
     config = uvicorn.Config(
         application, loop="none", ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
         timeout_graceful_shutdown=_GRACE_S,
@@ -53,7 +53,7 @@ async def serving(application: ASGIApp, port: int = 0) -> AsyncIterator[str]:
     # The socket takes connections from here on; uvicorn accepts them in its next turns.
     listening.listen(512)
     try:
-        yield f"http://{HOST}:{listening.getsockname()[1]}"
+        yield f"http://{host}:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task

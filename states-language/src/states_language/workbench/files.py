@@ -83,11 +83,16 @@ def _pair(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what in a file is the definition."""
+def add_substitute(parser: argparse.ArgumentParser) -> None:
+    """Add the option that fills names in."""
     parser.add_argument(
         "--substitute", type=_pair, action="append", metavar="NAME=VALUE", help="the value of a ${NAME} (repeatable)"
     )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what in a file is the definition."""
+    add_substitute(parser)
     parser.add_argument("--machine", metavar="ID", help="the logical id of a state machine, of several in a template")
 
 

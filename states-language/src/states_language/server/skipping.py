@@ -1,0 +1,142 @@
+"""Gives each execution of a server a time of its own, in which its Waits and pauses take none.
+
+While nothing of an execution runs and nobody outside is asked, its time jumps to its next timer. While a function, a
+service, a worker or the holder of a token is asked, it goes on as the server's does, and time-outs are as long as they
+say. Invariants: time never goes back; timers come in their order, each at its own millisecond.
+"""
+
+import asyncio
+import functools
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from states_language import Perform, TaskCall
+from states_language.clock import Clock, Timer
+
+_QUIET = 6
+"""So many passes of the event loop without an event, a timer or a call: everything of an execution waits."""
+_BUSY_S = 0.001
+
+
+class _Timer:
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+def _wake(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+class SkippingClock:
+    """The time of one execution, `ahead_ms` of the server's `base`.
+
+    busy: whether lanes of the server wait for a turn or an evaluator, perhaps this execution's.
+    """
+
+    def __init__(self, base: Clock, busy: Callable[[], bool], ahead_ms: int = 0) -> None:
+        self._base = base
+        self._busy = busy
+        self._ahead_ms = ahead_ms
+        self._asked = self._sleeping = self._quiet = 0
+        self._timers: list[tuple[int, int, _Timer]] = []
+        self._order = count()
+        self._due: Timer | None = None
+        self._watching = False
+
+    def now_ms(self) -> int:
+        """Return the execution's time in milliseconds since 1970."""
+        return self._base.now_ms() + self._ahead_ms
+
+    def random(self) -> float:
+        """Return the server's next random number."""
+        return self._base.random()
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return once the execution's time is at_ms."""
+        if at_ms <= self.now_ms():
+            return
+        woken = asyncio.get_running_loop().create_future()
+        timer = self.call_at(at_ms, functools.partial(_wake, woken))
+        self._sleeping += 1
+        try:
+            await woken
+        finally:
+            self._sleeping -= 1
+            timer.cancel()
+
+    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
+        """Return a timer for at_ms of the execution's time."""
+        timer = _Timer(callback)
+        heapq.heappush(self._timers, (at_ms, next(self._order), timer))
+        self._arm()
+        self.stir()
+        return timer
+
+    def watched(self, perform: Perform) -> Perform:
+        """Return what performs calls, so that time does not jump while one of them, or its Task, waits."""
+
+        async def watched(call: TaskCall) -> Any:
+            self._asked += 1
+            if call.pending is not None:
+                self._asked += 1
+                call.pending.outcome.add_done_callback(lambda _: self._answered())
+            try:
+                return await perform(call)
+            finally:
+                self._answered()
+
+        return watched
+
+    def stir(self, _event: Any = None) -> None:
+        """Note that something of the execution runs."""
+        self._quiet = 0
+        if not self._watching:
+            self._watching = True
+            asyncio.get_running_loop().call_soon(self._watch)
+
+    def _answered(self) -> None:
+        self._asked -= 1
+        self.stir()
+
+    def _watch(self) -> None:
+        """Jump when all has been quiet for a while; sleep where only time or somebody outside can go on."""
+        if self._asked or not self._sleeping:
+            self._watching = False
+        elif self._busy():
+            self._quiet = 0
+            asyncio.get_running_loop().call_later(_BUSY_S, self._watch)
+        elif self._quiet < _QUIET:
+            self._quiet += 1
+            asyncio.get_running_loop().call_soon(self._watch)
+        else:
+            self._watching = False
+            self._ahead_ms += max(0, self._earliest() - self.now_ms())
+            self._fire()
+
+    def _earliest(self) -> int:
+        while self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0]
+
+    def _arm(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self._base.call_at(self._earliest() - self._ahead_ms, self._fire) if self._timers else None
+
+    def _fire(self) -> None:
+        """Call what is due: what has the same millisecond; what is late comes in its order."""
+        now_ms = self.now_ms()
+        while self._timers and self._timers[0][0] <= now_ms:
+            _, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                timer.callback()
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        self._arm()
+        self.stir()

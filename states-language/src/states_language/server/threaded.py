@@ -1,0 +1,94 @@
+"""Runs a server in a thread of this process, for tests that talk to Step Functions by an SDK.
+
+    with Server() as server:
+        server.functions["Charge"] = {"paid": True}
+        server.client().create_state_machine(...)
+
+Invariant: it changes nothing of the process, and all that it keeps is gone with it.
+"""
+
+import asyncio
+import tempfile
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self
+
+import botocore.session
+from botocore.config import Config
+
+from states_language import TaskCall, TaskFailure
+from states_language.clock import RealClock
+from states_language.server.actions import StepFunctions, application
+from states_language.server.requests import REGION
+from states_language.server.serving import serving
+from states_language.server.task_performer import TaskPerformer, UnknownFunction
+from states_language.tasks.resources import ACTIVITY
+from states_language.testing import Answer, Answers
+
+
+class Server:
+    """Step Functions at `url`, where Waits take no time unless `virtual_time` is false.
+
+    functions: the answers, as `run_machine` takes them; may be changed at any time. Nested executions and activities
+    need none. mistakes: calls without an answer, and assertions that failed in a function.
+    """
+
+    def __init__(self, *, virtual_time: bool = True) -> None:
+        self.functions: dict[str, Answer] = {}
+        self._answers = Answers(RealClock(), self.functions)
+        self.mistakes = self._answers.mistakes
+        self._virtual_time = virtual_time
+        self._address: Future[str] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.url = self._address.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+
+    def client(self) -> Any:
+        """Return botocore's client of this server, which is boto3's."""
+        return botocore.session.Session().create_client(
+            "stepfunctions", REGION, endpoint_url=self.url, aws_access_key_id="local", aws_secret_access_key="local",
+            config=Config(inject_host_prefix=False),
+        )  # fmt: skip
+
+    async def _serve(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        with tempfile.TemporaryDirectory() as folder:
+            states = StepFunctions(Path(folder), RealClock(), virtual_time=self._virtual_time)
+            tasks = TaskPerformer(_no_function, _no_client, states)
+
+            async def perform(call: TaskCall) -> Any:
+                states.tokens.watch(call.pending)
+                if not self._answers.has(call) and call.service in ("states", "sfn", ACTIVITY):
+                    return await tasks.perform(call)
+                return await self._answers.perform(call)
+
+            states.executions.perform = perform
+            try:
+                async with serving(application(states)) as address:
+                    self._address.set_result(address)
+                    await self._ended.wait()
+                    states.executions.close()
+                    states.close()
+                    await states.executions.evaluators.wait_closed()
+            except BaseException as problem:
+                if not self._address.done():
+                    self._address.set_exception(problem)
+                raise
+            finally:
+                tasks.close()
+
+
+async def _no_function(name: str, _payload: bytes) -> Any:
+    raise UnknownFunction(name)
+
+
+def _no_client(service: str) -> Any:
+    raise TaskFailure("States.Runtime", f"No answer is given for a call of {service}.")
