@@ -128,6 +128,8 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return said(200, document.document(routes.base(fields)))
     if resource == routes.ALL:
         return _streams(status.LISTING.read(query))
+    if resource == routes.FLEET:
+        return _fleet(method, query, fields)
     if resource.startswith(routes.CONSOLE):
         return routes.console(resource, fields.get("pathParameters"))
     view = resource.rpartition("/")[2]
@@ -141,6 +143,27 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return _gaps(stream_id, profile, gaps.LISTING.read(query))
     answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
     return said(200, answer | _delivery(stream_id, profile))
+
+
+def _fleet(method: str, query: object, fields: Mapping[str, Any]) -> Answer:
+    """200 with how far the document is that is applied, from now on where it is a PUT."""
+    # Few ask for it, and what is imported lengthens each cold start.
+    from handlers.api import fleet_routes
+    from handlers.fleet.fleet_records import FleetRecords
+
+    is_dry = fleet_routes.query(query)
+    records = FleetRecords(client, settings.control_table, is_dry=is_dry)
+    if method == "GET":
+        return said(200, fleet_routes.shown(records.read(), _now_ms(), is_dry=is_dry))
+    stage = fleet_routes.Stage(
+        records,
+        lambda: boto3_client("stepfunctions", TRIES),
+        settings.fleet_machine_arn,
+        settings.streams_dir,
+        _now_ms(),
+    )
+    kind = routes.read_header(fields, "content-type")
+    return said(200, fleet_routes.put(stage, str(fields.get("body") or ""), kind, is_dry=is_dry))
 
 
 def _read(stream_id: str, profile: str) -> Records:

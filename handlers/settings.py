@@ -119,6 +119,7 @@ class ControlSettings(_Loaded):
     progress_every_ms: int
     retried_within_ms: int
     throttled_within_ms: int
+    fleet_machine_arn: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,19 @@ class UpgradeSettings(_Loaded):
     events_table: str
     function: str
     state_machine_arn: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings(_Loaded):
+    """What the function that applies a document needs; the intervals are those of ControlSettings."""
+
+    control_table: str
+    start_machine_arn: str
+    streams_per_function: int
+    lease_every_ms: int
+    progress_every_ms: int
+    retried_within_ms: int
+    throttled_within_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +218,9 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "throttled_within_ms": lambda env: _within_ms(env, "THROTTLE_MAX_DELAY_S") + _jitter_ms(env),
     "function": lambda env: _text(env, "CONNECTION_MANAGER"),
     "state_machine_arn": lambda env: _text(env, "STATE_MACHINE_ARN"),
+    "start_machine_arn": lambda env: _text(env, "START_MACHINE_ARN"),
+    "fleet_machine_arn": lambda env: _text(env, "FLEET_MACHINE_ARN"),
+    "streams_per_function": lambda env: _whole(env, "STREAMS_PER_FUNCTION", "streams", 1, 500),
     "alerts_topic_arn": lambda env: _text(env, "ALERTS_TOPIC_ARN"),
     "unconnected_after_ms": lambda env: _milliseconds(env, "UNCONNECTED_AFTER_S", most_s=86_400),
 }

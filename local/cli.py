@@ -49,8 +49,9 @@ GROUPS = {
         "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
     },
     "Change": {
-        "start": Verb("local.streams.verbs", "start a stream, or report that it runs already"),
-        "stop": Verb("local.streams.verbs", "stop a stream"),
+        "start": Verb("local.streams.verbs", "start a stream or many, or report that it runs already"),
+        "stop": Verb("local.streams.verbs", "stop a stream or many"),
+        "apply": Verb("local.streams.fleet_verbs", "start and stop streams until they are as a document wants"),
         "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
         "upgrade": Verb("local.upgrades.command", "move the streams to the deployed version, in waves"),
         "request": Verb("local.api_client.command", "send a request to the HTTP API, signed where it must be"),

@@ -3,7 +3,7 @@
 'use strict';
 
 // The machines' roles. AWS has these actions on no single resource.
-const ROLES = { Connections: 'ConnectionsRole', Start: 'StartRole', Upgrade: 'UpgradeRole' };
+const ROLES = { Connections: 'ConnectionsRole', Start: 'StartRole', Upgrade: 'UpgradeRole', Fleet: 'FleetRole' };
 const DELIVERY = {
   Effect: 'Allow',
   Action: [

@@ -128,9 +128,16 @@ class Service:
 
     def ask(self, method: str, stream_id: str) -> tuple[int, Any]:
         """Returns status and JSON of a request to /connections/{stream_id}, to /connections for ""."""
-        address = f"http://127.0.0.1:{self.port}/connections/{stream_id}".rstrip("/")
+        return self.ask_at(method, f"connections/{stream_id}".rstrip("/"))
+
+    def ask_at(self, method: str, path: str, body: str | None = None, kind: str = "text/plain") -> tuple[int, Any]:
+        """The same of a request to any path, with a body of this media type."""
+        content = None if body is None else body.encode()
+        headers = {} if body is None else {"Content-Type": kind}
+        address = f"http://127.0.0.1:{self.port}/{path}"
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=120) as response:
+            request = urllib.request.Request(address, content, headers, method=method)
+            with urllib.request.urlopen(request, timeout=120) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as refusal:
             with refusal:

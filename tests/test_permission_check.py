@@ -63,6 +63,9 @@ def test_each_permission_of_the_tables_is_missed(template: dict[str, Any]) -> No
     assert named == [action.partition(":")[2] + ":" for _, action, *_ in lines]
 
 
+CALLERS = ["ConnectionControlRole", "ConnectionFleetRole", "ConnectionUpgradeRole", "ConnectionWatchRole"]
+
+
 def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
     """A module of several functions is narrowed down by those around it; the inner one asks; a test is nobody."""
     actors = permission_check.Actors(template)
@@ -70,10 +73,10 @@ def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
     def names(*who: str) -> list[str]:
         return [role.name for role in actors.of(who)]
 
-    assert names("handlers.store.leases") == ["ConnectionControlRole", "ConnectionUpgradeRole", "ConnectionWatchRole"]
+    assert names("handlers.store.leases") == CALLERS
     assert names("handlers.store.leases", "handlers.watching.lease_rounds") == ["ConnectionWatchRole"]
     assert names("handlers.store.overflow", "handlers.store.connection_store") == ["ConnectionManagerRole"]
-    assert names("handlers.store.stream_records", "handlers.store.connection_store") == ["ConnectionControlRole"]
+    assert names("handlers.store.stream_records", "handlers.store.connection_store") == CALLERS[:2]
     assert names("handlers.nothing") == names(TASK, "Read lease", "arn:aws:states:::dynamodb:putItem") == []
 
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from handlers.api.problems import Problem
 
-INDEX, OPENAPI, ALL, CONSOLE = "/", "/openapi.json", "/connections", "/console"
+INDEX, OPENAPI, ALL, CONSOLE, FLEET = "/", "/openapi.json", "/connections", "/console", "/fleet"
 FOLDER = Path(__file__).parent.parent / "console"
 PAGE = "index.html"
 TYPES = {
@@ -62,6 +62,8 @@ ROUTES = {
     f"GET {_STREAM}/cost": Route("about what it has cost since it was started", "Cost"),
     f"GET {_STREAM}/latest": Route("the position behind which its newest events lie", "Latest"),
     f"GET {_STREAM}/dead-letters": Route("its messages in the dead-letter queue, which stay there", "DeadLetters"),
+    "PUT /fleet": Route("starts and stops streams as a document wants it", "Fleet"),
+    "GET /fleet": Route("how far that is, and what is not yet so", "Fleet"),
     "GET /console": Route("a page to see and operate streams, for a browser"),
     "GET /console/{file}": Route("the files of that page"),
     f"POST {_STREAM}/redrive": Route(

@@ -57,7 +57,7 @@ def _signer(plain: PlainAws, service: str) -> Signer:
 
 
 @cache
-def boto3_client(service: str, tries: int = 4, read_timeout_s: int = READ_S) -> Any:
+def boto3_client(service: str, tries: int = 4, read_timeout_s: int = READ_S, at_once: int = 2) -> Any:
     """boto3's client of a service, one for all who ask, as botocore makes it: boto3 around it takes 3 MB more."""
     import botocore.session
     from botocore.config import Config
@@ -66,7 +66,7 @@ def boto3_client(service: str, tries: int = 4, read_timeout_s: int = READ_S) -> 
         connect_timeout=CONNECT_S,
         read_timeout=read_timeout_s,
         retries={"mode": "standard", "total_max_attempts": tries},
-        max_pool_connections=2,
+        max_pool_connections=at_once,
         tcp_keepalive=True,
         parameter_validation=False,
         # Composed anew for each request otherwise, which takes longer than to sign it.

@@ -35,7 +35,7 @@ _AWS = re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn
 # Where the run on this machine is.
 HERE = "127.0.0.1"
 _LOOPBACK = ("localhost", HERE, "[::1]")
-_METHODS = ("GET", "POST", "DELETE")
+_METHODS = ("GET", "POST", "PUT", "DELETE")
 # botocore alone reads AWS_DEFAULT_REGION and not AWS_REGION, the variable of the other SDKs.
 _REGION = {"region": ("region", ["AWS_REGION", "AWS_DEFAULT_REGION"], None, None)}
 _KEY = re.compile("[!-~]*")
@@ -97,7 +97,7 @@ class Api:
         if self.key and not self.url.startswith("https://") and host not in _LOOPBACK:
             raise UserError(f"A key is sent to https:// addresses alone, and {self.url} is none.")
 
-    def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+    def request(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
         """Returns the answer; `path` begins with a slash, is percent-encoded, and may have a query.
 
         `headers` are sent besides those that show who asks.
@@ -112,7 +112,7 @@ class Api:
         # botocore leaves what follows a semicolon out when it sends, and signs it.
         url = self._parsed(path.replace(";", "%3B"))
         known = {"x-api-key": self.key} if self.key else {}
-        request = AWSRequest(method, str(url), headers={**(headers or {}), **known}, data=b"")
+        request = AWSRequest(method, str(url), headers={**(headers or {}), **known}, data=body)
         match = _AWS.fullmatch(url.host or "")
         if not self.key and (match or self.sign):
             _sign(request, match[1] if match else None, self.session or new_session())

@@ -63,7 +63,7 @@ class Joined:
 def join(streams: int, per_function: int, spread_s: float, limits: Limits) -> Joined:
     """Starts so many streams, so many in a function, whose POSTs are spread over so many seconds."""
     clock = VirtualClock(seed=1)
-    aws, machine = Aws(clock, limits), _machine(per_function)
+    aws, machine = Aws(clock, limits), machine_of(per_function)
 
     async def run() -> Joined:
         begun_ms = clock.now_ms()
@@ -92,7 +92,7 @@ def join(streams: int, per_function: int, spread_s: float, limits: Limits) -> Jo
 
 
 @cache
-def _machine(per_function: int) -> Machine:
+def machine_of(per_function: int) -> Machine:
     settings = stages.load("prod") | {"streams_per_function": per_function}
     return load(stages.resolve(stages.definition(stages.ROOT / "statemachines" / "start.asl.yml"), settings, NAMES))
 
@@ -110,13 +110,16 @@ async def _client(aws: Aws, machine: Machine, stream: str, spread_s: float) -> N
 
 
 async def _post(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
+    aws.counted("posts")
+    return aws.buckets.admits(aws.clock.now_ms() / 1000) and await started(aws, machine, stream, request)
+
+
+async def started(aws: Aws, machine: Machine, stream: str, request: str) -> bool:
+    """Whether the machine that answers a POST, here an execution with the name `request`, has started the stream."""
 
     async def perform(call: TaskCall) -> Any:
         return await aws.ask(call.action, call.parameters)
 
-    aws.counted("posts")
-    if not aws.buckets.admits(aws.clock.now_ms() / 1000):
-        return False
     execution = machine.start(
         {"pathParameters": {"streamId": stream}, "queryStringParameters": {}},
         clock=aws.clock,

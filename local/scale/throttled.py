@@ -7,6 +7,7 @@ fast Lambda adds environments of a function. Invariant: what is refused changes 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -114,6 +115,7 @@ class Aws:
         self.counts: Counter[str] = Counter()
         self.by_second: Counter[tuple[str, int]] = Counter()
         self.buckets = Buckets(limits)
+        self._calling: list[asyncio.Future[None]] = []
         self._tables: dict[str, Bucket] = {}
 
     async def ask(self, action: str, parameters: dict[str, Any]) -> Any:
@@ -136,6 +138,16 @@ class Aws:
             self.counts["refused"] += 1
             raise TaskFailure(f"DynamoDB.{refusal.response['Error']['Code']}", "refused") from None
 
+    async def all_called(self) -> None:
+        """Returns once each execution that was started has called its function."""
+        await asyncio.gather(*self._calling)
+
+    async def _calls(self, after_s: float) -> None:
+        """Calls the function of an execution, again after a while where Lambda refuses it."""
+        await self.clock.sleep_until(self.clock.now_ms() + round(1000 * after_s))
+        while not self.buckets.takes(FUNCTIONS, self.clock.now_ms() / 1000):
+            await self.clock.sleep_until(self.clock.now_ms() + round(1000 * RETRY_MOST_S * self.clock.random()) + 1)
+
     def opens(self, at_ms: int) -> None:
         """Counts what a stream's opening writes, in the second in which its function does."""
         self.by_second["units", at_ms // 1000] += OPENING_UNITS
@@ -146,7 +158,7 @@ class Aws:
 
     def most_of_a_partition(self) -> int:
         """The most units of writing that one partition was asked for in a second."""
-        return max(amount for (what, _), amount in self.by_second.items() if what.startswith("write "))
+        return max((amount for (what, _), amount in self.by_second.items() if what.startswith("write ")), default=0)
 
     def counted(self, what: str, amount: int = 1) -> None:
         """Counts it in this second."""
@@ -173,6 +185,7 @@ class Aws:
         if name in self.executions:
             raise TaskFailure("StepFunctions.ExecutionAlreadyExistsException", name)
         self.executions[name] = f"{ARN}:execution:{NAMES['connections']}:{name}"
+        self._calling.append(asyncio.ensure_future(self._calls(self.buckets.calls_after_s(now_s))))
         # It claims what it is to keep, as its first state does.
         self.counted("units")
         self.tables.update_item(

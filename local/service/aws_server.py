@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import uuid
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -57,7 +58,11 @@ AGAIN_S = 1.0
 class AwsServer:
     """One address for every AWS service of the run."""
 
-    def __init__(self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints) -> None:
+    def __init__(
+        self, step_functions: StepFunctions, functions: Pool, endpoints: Endpoints, admits: Callable[[str], bool]
+    ) -> None:
+        """`admits` says whether this machine has room for a stream of that id."""
+        self._admits = admits
         self._step_functions = step_functions
         self._functions = functions
         self._endpoints = endpoints
@@ -127,6 +132,8 @@ class AwsServer:
         target = request.headers.get("x-amz-target", "")
         if target.startswith(_TARGET):
             region = region_of(request, REGION)
+            if target.endswith(".StartSyncExecution") and not await self._has_room(await request.body()):
+                return JSONResponse({"__type": "ExecutionLimitExceeded", "message": "This machine is full."}, 400)
             return await self._step_functions.answer(target.removeprefix(_TARGET), await request.body(), region)
         if request.method == "GET" and "Action" in request.query_params and "authorization" not in request.headers:
             return JSONResponse({"message": _ACTION_OF_A_LINK}, 403)
@@ -138,6 +145,14 @@ class AwsServer:
             return _query_error(400, "ValidationError", _REASON)
         answer = await asyncio.to_thread(self._forward, request, body)
         return _readable(answer) if _is_query(request) else answer
+
+    async def _has_room(self, body: bytes) -> bool:
+        """Whether a stream that is started as by a POST is admitted, as the gateway admits it."""
+        try:
+            stream_id = json.loads(json.loads(body)["input"])["pathParameters"]["streamId"]
+        except (ValueError, KeyError, TypeError):
+            return True
+        return await asyncio.to_thread(self._admits, str(stream_id))
 
     def _forward(self, request: Request, body: bytes) -> Response:
         origin = self._endpoints.of(scope_of(request)[1])

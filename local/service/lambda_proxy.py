@@ -18,7 +18,7 @@ from local.functions.sandbox import Answer
 
 # What the control function reads of a request's headers: how the answer is to be written, where to go on, and which
 # answer the client has already.
-HEADERS = ("Accept", "Last-Event-ID", "If-None-Match")
+HEADERS = ("Accept", "Last-Event-ID", "If-None-Match", "Content-Type")
 # Calls the function of this name with this payload.
 Invoke = Callable[[str, bytes], Awaitable[Answer]]
 

@@ -192,7 +192,7 @@ class Service:
         watch = LiveView(executions, self._endpoints, self._variable("CONTROL_TABLE"), self._screen, after_s)
         integrations = TaskPerformer(pool.invoke, self._endpoints.client, step_functions)
         executions.perform = self._edges.performing(integrations.perform, self._endpoints.client)
-        aws = AwsServer(step_functions, pool, self._endpoints)
+        aws = AwsServer(step_functions, pool, self._endpoints, room.admits)
         gateway = self._gateway = Gateway(
             self._routes(), self.stack.gateway_responses, executions, self._check_stream,
             self._edges.calling(step_functions.call), pool.invoke, room, SignatureCheck(*self._endpoints.key_pair),

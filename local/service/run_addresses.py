@@ -44,6 +44,8 @@ class FunctionAddresses:
         """Returns the variables of every function's environment that lead somewhere."""
         # Step Functions is this service's own, whatever the embedded AWS has, and so are the functions.
         own = {"AWS_ENDPOINT_URL_SFN": self.aws, "AWS_ENDPOINT_URL_LAMBDA": self.aws}
+        # StartSyncExecution has a host of its own at AWS, and here it is another name for none.
+        own["AWS_DISABLE_HOST_PREFIX_INJECTION"] = "true"
         return self._endpoints.environment() | self.upstreams | own
 
     def queues(self, queue_urls: Mapping[str, str]) -> dict[str, str]:

@@ -70,12 +70,14 @@ class Streams:
     patient_s: float = 0
     _answered: list[bool] = field(default_factory=list)
 
-    def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The answer's JSON; raises Refused, and UserError where there is none."""
+    def ask(
+        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes = b"", kind: str = ""
+    ) -> dict[str, Any]:
+        """The answer's JSON; raises Refused, and UserError where there is none. `kind` is the media type of a body."""
         rest_s, waited_s = EVERY_S, 0.0
         while True:
             try:
-                answer = self._asked(method, path, query)
+                answer = self._asked(method, path, query, body, kind)
             except (Refused, UserError) as problem:
                 wait_s, may_pass = rest_s, bool(self._answered)
                 if isinstance(problem, Refused):
@@ -91,10 +93,14 @@ class Streams:
             self._answered.append(True)
             return answer
 
-    def _asked(self, method: str, path: str, query: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _asked(
+        self, method: str, path: str, query: Mapping[str, Any] | None, body_sent: bytes, kind: str
+    ) -> dict[str, Any]:
         chosen = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+        headers = {"Content-Type": kind} if kind else None
+        asked_for = path + (f"?{urlencode(chosen)}" if chosen else "")
         with saying(f"{self.api.url} has not answered yet; waiting.", SILENT_S, to_pipes=True):
-            answer = self.api.request(method, path + (f"?{urlencode(chosen)}" if chosen else ""))
+            answer = self.api.request(method, asked_for, headers, body_sent)
         if not answer.is_success:
             raise Refused(answer)
         try:

@@ -8,17 +8,31 @@ from typing import Any
 
 from handlers.api.verdict import counted, spelled
 from local.printable import printable
-from local.streams import asking
+from local.streams import asking, fleet_verbs
 from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of
+from local.user_error import UserError
 
 
 def add(subparsers: Any, name: str) -> None:
     """Adds one of the verbs."""
     words, examples, run = VERBS[name]
-    parser = asking.verb(subparsers, name, words, examples, stream=name != "list")
+    parser = asking.verb(subparsers, name, words, examples, stream=name not in ("list", *MANY))
+    if name in MANY:
+        _add_many(parser, name)
     if name == "gaps":
         add_times(parser)
     parser.set_defaults(run=asking.refusals(run))
+
+
+def _add_many(parser: argparse.ArgumentParser, name: str) -> None:
+    """Adds the stream, and what stands for many."""
+    parser.add_argument(
+        "stream_id", metavar="STREAM", nargs="?", help="the name of a profile, perhaps a colon and any text"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help=f"{name} all streams that were ever started")
+    which.add_argument("--match", metavar="PATTERN", help=f"{name} those whose ids match, such as 'prices:*'")
+    parser.add_argument("--dry-run", action="store_true", help="of many: change nothing, say what would be")
 
 
 def add_times(parser: argparse.ArgumentParser) -> None:
@@ -30,15 +44,23 @@ def add_times(parser: argparse.ArgumentParser) -> None:
 
 def start(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
+    if arguments.all or arguments.match:
+        return fleet_verbs.by_pattern(arguments, "connected")
     return _one(arguments, "POST", lambda a: "runs already" if a.get("already_running") else "is starting")
 
 
 def stop(arguments: argparse.Namespace) -> int:
     """Returns the exit status."""
+    if arguments.all or arguments.match:
+        return fleet_verbs.by_pattern(arguments, "stopped")
     return _one(arguments, "DELETE", lambda a: f"is {a['status']}. {a['message']}")
 
 
 def _one(arguments: argparse.Namespace, method: str, words: Any) -> int:
+    if arguments.stream_id is None:
+        raise UserError("Name a stream, or say --all or --match PATTERN.")
+    if arguments.dry_run:
+        raise UserError("--dry-run is for --all and --match.")
     answer = asking.streams(arguments).ask(method, path_of(arguments.stream_id))
     print(json.dumps(answer) if arguments.json else printable(f"{arguments.stream_id} {words(answer)}"))
     return DONE
@@ -132,9 +154,18 @@ def gaps(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+MANY = ("start", "stop")
 VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
-    "start": ("Starts a stream, or says that it runs already.", ["start demo", "start prices:eur-usd --json"], start),
-    "stop": ("Asks for the stop of a stream: it stores what it has read, and ends.", ["stop demo"], stop),
+    "start": (
+        "Starts a stream, or says that it runs already. Many are started by the service, paced.",
+        ["start demo", "start prices:eur-usd --json", "start --all"],
+        start,
+    ),
+    "stop": (
+        "Asks for the stop of a stream, or of many: it stores what it has read, and ends.",
+        ["stop demo", "stop --match 'prices:*' --dry-run", "stop --match 'prices:*'"],
+        stop,
+    ),
     "status": (
         "Shows how a stream stands; exits with 3 where it is not running.",
         ["status demo", "status demo --json | jq .coverage", "status demo > /dev/null || alert"],

@@ -19,10 +19,10 @@ from states_language.drawing.mermaid import flowchart
 WIDTH = 99
 HEAD = """# State machines
 
-Each file is Amazon States Language; `connections.asl.yml`, `start.asl.yml` and `upgrade.asl.yml`
-are deployed, the others are kept for comparison. A rounded box waits, a rhombus chooses, a ring
-ends, two rings fail. This page is made from the files: `python -m local.workbench.folder_page
-statemachines` prints it.
+Each file is Amazon States Language; `connections.asl.yml`, `start.asl.yml`, `upgrade.asl.yml` and
+`fleet.asl.yml` are deployed, the others are kept for comparison. A rounded box waits, a rhombus
+chooses, a ring ends, two rings fail. This page is made from the files: `python -m
+local.workbench.folder_page statemachines` prints it.
 """
 
 

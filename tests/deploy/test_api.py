@@ -14,7 +14,7 @@ from tests.deploy.test_template import resources, statements
 KEYS = ("AWS::ApiGateway::ApiKey", "AWS::ApiGateway::UsagePlan", "AWS::ApiGateway::UsagePlanKey")
 LOGGED = ["requestId", "requestTime", "identity.sourceIp", "identity.userArn", "identity.apiKeyId", "httpMethod"]
 LOGGED += ["path", "status", "responseLength", "responseLatency", "error.responseType"]
-ROLES = ("ConnectionsRole", "StartRole", "UpgradeRole")
+ROLES = ("ConnectionsRole", "StartRole", "UpgradeRole", "FleetRole")
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,9 @@ def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
     template: dict[str, Any], prod: dict[str, Any]
 ) -> None:
     """Every method of prod is AWS_IAM's, without a key; of dev all need a key, of which there is one, but the page."""
-    assert methods(prod) == [("AWS_IAM", False)] * 30
+    assert methods(prod) == [("AWS_IAM", False)] * 33
     assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
-    assert sorted(methods(template)) == [("NONE", False)] * 4 + [("NONE", True)] * 26
+    assert sorted(methods(template)) == [("NONE", False)] * 4 + [("NONE", True)] * 29
     assert [len(resources(template, kind)) for kind in KEYS] == [1, 1, 1]
 
 
@@ -68,16 +68,19 @@ def test_logs_are_there_where_the_settings_ask_for_them(template: dict[str, Any]
     """A log group for the API and for each machine, kept as long as the functions', without inputs and outputs."""
     assert "AccessLogSetting" not in resources(template, "AWS::ApiGateway::Stage")[0]
     machines = resources(template, "AWS::StepFunctions::StateMachine")
-    assert [one.get("LoggingConfiguration") for one in machines] == [None] * 3
+    assert [one.get("LoggingConfiguration") for one in machines] == [None] * 4
     groups = {one["LogGroupName"]: one["RetentionInDays"] for one in resources(prod, "AWS::Logs::LogGroup")}
-    logs = [f"/aws/vendedlogs/states/streamkeeper-test-{machine}" for machine in ("connections", "start", "upgrade")]
+    logs = [
+        f"/aws/vendedlogs/states/streamkeeper-test-{machine}"
+        for machine in ("connections", "start", "upgrade", "fleet")
+    ]
     api = "/aws/apigateway/streamkeeper-test"
     assert {name: days for name, days in groups.items() if "lambda" not in name} == dict.fromkeys((*logs, api), 30)
     (stage,) = resources(prod, "AWS::ApiGateway::Stage")
     assert stage["AccessLogSetting"]["DestinationArn"]["Fn::Sub"].endswith(f":log-group:{api}")
     # No message of an error: of a wrong signature it quotes the signed headers, a session token among them.
     assert json.loads(stage["AccessLogSetting"]["Format"]) == {name: f"$context.{name}" for name in LOGGED}
-    for machine in ("Connections", "Start", "Upgrade"):
+    for machine in ("Connections", "Start", "Upgrade", "Fleet"):
         logging = prod["Resources"][machine]["Properties"]["LoggingConfiguration"]
         target = {"CloudWatchLogsLogGroup": {"LogGroupArn": {"Fn::GetAtt": [f"{machine}Log", "Arn"]}}}
         assert logging == {"Level": "ERROR", "IncludeExecutionData": False, "Destinations": [target]}

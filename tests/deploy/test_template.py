@@ -112,7 +112,7 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper-dev",
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }
-    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7] * 4
+    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7] * 5
 
 
 def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
@@ -130,6 +130,7 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
     }
     # Each variable is the connection manager's, with its value.
     variables, known = (one["Environment"]["Variables"] for one in (function, manager))
+    assert variables.pop("FLEET_MACHINE_ARN") == {"Ref": "Fleet"}
     assert variables.items() <= known.items()
     assert {"EVENTS_TABLE", "EVENTS_BUCKET", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "STREAMS_DIR"} <= set(variables)
 
@@ -138,6 +139,7 @@ ALL, INDEX = "ApiGatewayMethodConnectionsGet", "ApiGatewayMethodGet"
 DOCUMENT = "ApiGatewayMethodOpenapijsonGet"
 METHODS = "ApiGatewayMethodConnectionsStreamidVar"
 PAGE = ("ApiGatewayMethodConsoleGet", "ApiGatewayMethodConsoleFileVarGet")
+FLEET = ("ApiGatewayMethodFleetGet", "ApiGatewayMethodFleetPut")
 OWN = (ALL, INDEX, DOCUMENT, *PAGE)
 
 
@@ -153,7 +155,7 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     routes = methods(template)
     views = ("CostGet", "DeadDashlettersGet", "GapsGet", "LatestGet", "MachineGet", "TimelineGet")
     assert sorted(name for name in routes if not name.endswith("Any")) == sorted(
-        [*OWN, "Delete", "EventsGet", "Get", "Post", "RedrivePost", *views]
+        [*OWN, *FLEET, "Delete", "EventsGet", "Get", "Post", "RedrivePost", *views]
     )
     # Each path has ANY besides, for a 405.
     anys = {name.removesuffix("Any") for name in routes if name.endswith("Any")}

@@ -65,6 +65,7 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         "CONTROL_TABLE": CONTROL,
         "DEAD_LETTER_QUEUE_URL": aws.queue_url,
         "STREAMS_DIR": str(tmp_path),
+        "FLEET_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-fleet",
         "LEASE_EVERY_S": "2",
         "PROGRESS_EVERY_S": "5",
         "RETRY_MAX_DELAY_S": "20",

@@ -69,9 +69,16 @@ def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
 METRICS = ["METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "SECRETS_PREFIX", "DEAD_LETTER_QUEUE_URL", "CONTROL_TABLE"]
 CONTROL_NEEDED = [
     *("EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "LEASE_EVERY_S", "PROGRESS_EVERY_S"),
-    *("RETRY_MAX_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S", "JITTER_S"),
+    *("RETRY_MAX_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S", "JITTER_S", "FLEET_MACHINE_ARN"),
 ]
-RESTS = {"RETRY_MAX_DELAY_S": "20", "THROTTLE_MAX_DELAY_S": "300", "COOL_DOWN_S": "15", "JITTER_S": "10"}
+FLEET = "arn:aws:states:us-east-1:000000000000:stateMachine:fleet"
+RESTS = {
+    "FLEET_MACHINE_ARN": FLEET,
+    "RETRY_MAX_DELAY_S": "20",
+    "THROTTLE_MAX_DELAY_S": "300",
+    "COOL_DOWN_S": "15",
+    "JITTER_S": "10",
+}
 NEEDED: dict[type[Settings | ControlSettings | DeliverySettings], list[str]] = {
     Settings: [
         *("EVENTS_TABLE", "MARGIN_S", "LEASE_EVERY_S", "PROGRESS_EVERY_S", "WAIT_S", "KEEP_DAYS"),
@@ -141,6 +148,7 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         # A rest of 15 s with 10 s of jitter is longer than the longest back-off; 5 s are for a function's start.
         retried_within_ms=30_000,
         throttled_within_ms=315_000,
+        fleet_machine_arn=FLEET,
     )
 
 

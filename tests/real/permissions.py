@@ -81,6 +81,13 @@ def everything(service: Service, server: Server) -> None:
     assert until(lambda: service.ask("GET", LOGGED)[0] == 200, 30), service.log
     assert until(lambda: len(service.events(LOGGED)) >= 3, 30), service.log
     stop(service, LOGGED)
+    # A document of patterns is applied, again, and as a dry run, by which that one is no longer what is applied.
+    lines = f"{STREAM}\n!{LOGGED}*\n"
+    assert service.ask_at("PUT", "fleet", lines)[0] == 200
+    assert service.ask_at("PUT", "fleet", lines)[0] == 200
+    reach(service, lambda: service.ask_at("GET", "fleet")[1]["state"] == "done")
+    assert service.ask_at("PUT", "fleet", f"!{STREAM}")[0] == 200
+    reach(service, lambda: service.ask_at("GET", "fleet")[1]["state"] == "done")
 
 
 def stop(service: Service, stream: str) -> None:

@@ -10,6 +10,7 @@ from handlers.api import event_pages, gaps, problems, routes, status
 from handlers.api.answers import JSON
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.queries import Listing
+from handlers.fleet.wanted import LINES, TOML
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
 VERSION = "3.1.0"
@@ -69,6 +70,10 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     refusals += [400] if listing is not None else []
     parameters = [_stream_id()] if has_stream else []
     parameters += _query(listing) if listing is not None else []
+    if path == routes.FLEET:
+        words = "Whether nothing is to change: what would be started and stopped is said."
+        parameters.append(_parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words))
+        refusals += [400, 413, 415] if method == "PUT" else [400]
     content = {JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
     if path.startswith("/console"):
         kinds = [routes.TYPES[".html"]] if "{file}" not in path else routes.TYPES.values()
@@ -80,6 +85,11 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     if path.endswith("/events"):
         parameters.append(_last_event_id())
         content |= {kind: {"schema": {"type": "string"}} for kind in (event_pages.NDJSON, event_pages.EVENT_STREAM)}
+    body: dict[str, Any] = {}
+    if method == "PUT":
+        texts = {one: {"schema": {"type": "string"}} for one in (TOML, JSON, LINES)}
+        body = {"requestBody": {"required": True, "content": texts}}
+        body["requestBody"]["content"][JSON] = {"schema": ref("FleetDocument")}
     responses: dict[str, Any] = {str(status): {"description": summary, "content": content}}
     if method == "GET":
         parameters.append(_if_none_match())
@@ -97,6 +107,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         "operationId": f"{method.lower()}{name or 'Index'}",
         "summary": summary,
         "parameters": parameters,
+        **body,
         "responses": responses,
     }
 

@@ -192,7 +192,7 @@ def test_what_cannot_be_sent_is_one_sentence(
         assert (printed.out, printed.err.count("\n")) == ("", 1)
         return printed.err.removeprefix("streamkeeper: ").strip()
 
-    assert sentence("PATCH", "/", "--url", address) == "The method must be one of GET, POST, DELETE."
+    assert sentence("PATCH", "/", "--url", address) == "The method must be one of GET, POST, PUT, DELETE."
     assert sentence("GET", "connections", "--url", address).startswith("The path must begin with a slash")
     assert sentence("DELETE", "/connections/demo:#a", "--url", address).startswith("The path has a #, which is never ")
     assert sentence("GET", "/", "--url", address.replace("http:", "https:")).endswith(

@@ -51,7 +51,7 @@ async def endpoint_of(
     executions.restore()
     integrations = TaskPerformer(pool.invoke, endpoints.client, states)
     executions.perform = integrations.perform
-    endpoint = AwsServer(states, pool, endpoints)
+    endpoint = AwsServer(states, pool, endpoints, lambda _: True)
     listener = Listener(endpoint.app, bind(0, "a test"))
     await listener.start()
     try:

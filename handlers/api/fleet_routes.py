@@ -1,0 +1,112 @@
+"""Answers `PUT /fleet`, which has a document applied, and `GET /fleet`, which says how far that is.
+
+Invariants: a PUT of the document that is being applied starts nothing beside it; where its execution is gone another
+goes on at the same place; `?dry_run=true` changes nothing of any stream.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from handlers.api.answers import at
+from handlers.api.problems import Problem
+from handlers.aws.error_translation import translate_errors
+from handlers.aws.executions import runs
+from handlers.fleet.fleet_records import APPLYING, DONE, Fleet, FleetRecords, digest_of
+from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, Wanted, read
+
+_KINDS = {LINES: LINES, JSON: JSON, TOML: TOML, "text/toml": TOML, "": TOML}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a PUT needs: `states` makes boto3's client of Step Functions, `machine_arn` is what applies."""
+
+    records: FleetRecords
+    states: Callable[[], Any]
+    machine_arn: str
+    streams_dir: Path
+    now_ms: int
+
+
+def put(stage: Stage, text: str, kind: str, *, is_dry: bool) -> dict[str, Any]:
+    """How far the document is, which an execution applies from now on; raises Problem and StoreUnavailable."""
+    wanted = _document(text, kind, stage.streams_dir)
+    before = stage.records.read()
+    is_same = before.state == APPLYING and before.digest == digest_of(wanted)
+    with translate_errors("StartExecution"):
+        if is_same and runs(stage.states(), before.execution):
+            return shown(before, stage.now_ms, is_dry=is_dry)
+        name = f"{digest_of(wanted)[:16]}-{stage.now_ms}{'-dry' if is_dry else ''}"
+        execution = stage.machine_arn.replace(":stateMachine:", ":execution:") + f":{name}"
+        fleet = stage.records.begin(wanted, execution, stage.now_ms)
+        start = json.dumps({"is_dry": is_dry})
+        stage.states().start_execution(stateMachineArn=stage.machine_arn, name=name, input=start)
+    return shown(fleet, stage.now_ms, is_dry=is_dry)
+
+
+def _document(text: str, kind: str, streams_dir: Path) -> Wanted:
+    known = _KINDS.get(kind.partition(";")[0].strip().lower())
+    if known is None:
+        fix = f"Send TOML ({TOML}), JSON ({JSON}) or lines ({LINES})."
+        raise Problem("bad-body", "the document is of a type that is not known", "Content-Type", fix)
+    try:
+        wanted = read(text, known)
+    except DocumentError as error:
+        raise Problem("bad-document", str(error), error.place or None) from None
+    names = {re.split(":", one, maxsplit=1)[0] for one, is_connected in wanted.ids.items() if is_connected}
+    for name in sorted(names):
+        if not (streams_dir / f"{name}.toml").is_file():
+            raise Problem("bad-document", f"no profile is named {name!r}", "connected")
+    return wanted
+
+
+def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
+    """The answer about what is applied, or was last."""
+    over_ms = fleet.ended_ms or now_ms
+    return {
+        "state": fleet.state or "never applied",
+        "dry_run": is_dry,
+        "message": _message(fleet, is_dry=is_dry),
+        "wanted": {"connected": fleet.connected, "stopped": fleet.stopped_wanted, "patterns": fleet.patterns},
+        "started": fleet.started,
+        "stopped": fleet.stopped,
+        "as_wanted": fleet.as_wanted,
+        "left": fleet.left,
+        "refused_and_tried_again": fleet.refused,
+        "round": fleet.rounds,
+        "position": fleet.position or None,
+        "a_second": fleet.per_s,
+        "not_yet": json.loads(fleet.not_yet),
+        "execution": fleet.execution or None,
+        "begun_at": at(fleet.begun_ms or None),
+        "ended_at": at(fleet.ended_ms or None),
+        "seconds": round((over_ms - fleet.begun_ms) / 1000) if fleet.begun_ms else None,
+    }
+
+
+def _message(fleet: Fleet, *, is_dry: bool) -> str:
+    if not fleet.state:
+        return "No document was applied yet: PUT /fleet has one applied."
+    did = f"{fleet.started:,} streams {'would be ' if is_dry else ''}started, {fleet.stopped:,} stopped"
+    if fleet.state != DONE:
+        return f"{did} so far; round {fleet.rounds + 1}, {fleet.as_wanted:,} as wanted, {fleet.left:,} not yet."
+    if fleet.left and not is_dry:
+        return f"{did}; {fleet.as_wanted:,} are as wanted, {fleet.left:,} are not: not_yet says why."
+    return f"{did}; {fleet.as_wanted:,} {'are as wanted already' if is_dry else 'are as wanted'}."
+
+
+def query(parameters: object) -> bool:
+    """Whether the request is about a dry run; raises Problem for another parameter or value."""
+    given: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
+    unknown = sorted(set(given) - {"dry_run"})
+    if unknown:
+        raise Problem("bad-query", f"there is no parameter {unknown[0]!r} here", unknown[0])
+    if given.get("dry_run", "false") not in ("true", "false"):
+        raise Problem("bad-query", "dry_run must be true or false", "dry_run")
+    return given.get("dry_run") == "true"

@@ -1,0 +1,92 @@
+"""Has streams started and stopped as a document wants it, called by the machine of `statemachines/fleet.asl.yml`.
+
+`handlers/fleet/` decides whom and when. A stream is started as by a POST: by an execution of the machine that answers
+one, without the API in between, whose throttle stays for others. Invariants: each step may be repeated; what AWS
+refuses for a number of requests is tried again, later and more slowly.
+"""
+
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger
+
+from handlers.api import status
+from handlers.api.answers import at
+from handlers.api.last_error import Retries
+from handlers.aws.clients import boto3_client, dynamodb
+from handlers.connection.manager import LEASE_TTL_READS
+from handlers.fleet.fleet_records import FleetRecords
+from handlers.fleet.fleet_round import Round
+from handlers.fleet.fleet_steps import Ports, step
+from handlers.fleet.starting import started
+from handlers.fleet.turns import AT_ONCE, Ask, Outcome, most_per_s
+from handlers.settings import FleetSettings, TimedContext, plain_aws
+from handlers.store.stream_records import StreamRecords
+
+TRIES, PAGE = 4, 1000
+# API Gateway waits as long for the same machine.
+START_S = 29
+# A step ends so long before Lambda would end it: a request may be under way.
+MARGIN_MS = 45_000
+
+logger = Logger()
+settings = FleetSettings.load(os.environ)
+# The same as the control API's.
+DEAD_AFTER_MS = LEASE_TTL_READS * max(settings.lease_every_ms, settings.progress_every_ms)
+RETRIES = Retries(settings.retried_within_ms, settings.throttled_within_ms)
+
+
+@cache
+def store() -> StreamRecords:
+    """Made by the first step."""
+    return StreamRecords(dynamodb(plain_aws(os.environ), tries=TRIES), settings.control_table)
+
+
+def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
+    """How far the step came: {"is_done", "wait_s"}."""
+    logger.append_keys(request_id=lambda_context.aws_request_id, fleet=event["execution"])
+    is_dry = bool(event.get("is_dry"))
+    records = FleetRecords(store().dynamodb, settings.control_table, is_dry=is_dry)
+    is_late = lambda: lambda_context.get_remaining_time_in_millis() < MARGIN_MS  # noqa: E731
+    round_of = lambda fleet, number: Round(records.document(fleet), known, states, number)  # noqa: E731
+    ports = Ports(records, round_of, ask, most_per_s(settings.streams_per_function), now_ms, is_late, random.random)
+    answer = step(ports, event["execution"], is_dry=is_dry)
+    logger.info("applied", extra={"answer": answer})
+    return answer
+
+
+def known(after: str) -> Any:
+    """The ids behind one of the streams that were ever started, in their order."""
+    while ids := store().streams(after, PAGE):
+        yield from ids
+        after = ids[-1]
+
+
+def states(stream_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Of each stream that was ever started its status and the reason, as `GET` of it says them."""
+    read, at_ms = store().read_briefly(stream_ids), now_ms()
+    records = ((one, read(one)) for one in stream_ids)
+    shown = {
+        one: status.answer(one, found, at_ms, DEAD_AFTER_MS, RETRIES, is_brief=True)
+        for one, found in records
+        if found is not None
+    }
+    return {one: (answer["status"], answer["reason"] or "") for one, answer in shown.items()}
+
+
+def ask(wanted: Ask) -> tuple[Outcome, str]:
+    """Has the stream started or stopped."""
+    if not wanted.is_connected:
+        store().stop(wanted.stream_id, at(now_ms()) or "", may_start=False)
+        return Outcome.DONE, ""
+    states_client = boto3_client("stepfunctions", 1, START_S, AT_ONCE)
+    return started(states_client, settings.start_machine_arn, wanted.stream_id)
+
+
+def now_ms() -> int:
+    """The time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,130 @@
+"""Keeps what the control table says of a fleet: the document that was applied last, and how far that is.
+
+The record `fleet` of the partition of the groups names the execution that applies, and the document lies beside it,
+compressed, in parts of PART bytes. A dry run has records of its own. Invariants: only the execution that the record
+names changes it; a document is read whole or not at all; any answer of AWS but a refused condition raises
+`StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.fleet.wanted import JSON, Wanted, read
+from handlers.group import GROUP
+from handlers.store import typed_values
+from handlers.store.control_table import Table
+
+# An item of DynamoDB has 400 KB at most.
+PART = 300_000
+APPLYING, DONE = "applying", "done"
+_COUNTS = ("started", "stopped", "refused", "as_wanted", "left", "rounds", "per_s")
+
+
+class Replaced(Exception):
+    """Another execution applies by now; whoever meets this ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What is applied, or was last: `execution` is "" where nothing ever was, `position` up to which id it has come.
+
+    `not_yet` is JSON: the first streams that are not as wanted, each with why.
+    """
+
+    execution: str = ""
+    digest: str = ""
+    state: str = ""
+    position: str = ""
+    parts: int = 0
+    connected: int = 0
+    stopped_wanted: int = 0
+    patterns: int = 0
+    started: int = 0
+    stopped: int = 0
+    refused: int = 0
+    as_wanted: int = 0
+    left: int = 0
+    rounds: int = 0
+    per_s: int = 0
+    not_yet: str = "[]"
+    begun_ms: int = 0
+    ended_ms: int = 0
+
+
+class FleetRecords:
+    """The control table's records of the fleet; of a dry run where `is_dry`."""
+
+    def __init__(self, dynamodb: Any, control_table: str, *, is_dry: bool = False) -> None:
+        self._table = Table(dynamodb, control_table)
+        self._name = "fleet-plan" if is_dry else "fleet"
+
+    def read(self) -> Fleet:
+        """What is applied, or was last."""
+        return typed_values.read_as(Fleet, self._table.get(GROUP, self._name) or {})
+
+    def begin(self, wanted: Wanted, execution: str, now_ms: int) -> Fleet:
+        """Has `execution` apply the document; where the same one was not done it goes on where that was."""
+        packed, digest = zlib.compress(wanted.text().encode("utf-8", "surrogatepass"), 9), digest_of(wanted)
+        parts = [packed[first : first + PART] for first in range(0, len(packed), PART)]
+        before = self.read()
+        is_same = before.digest == digest and before.state == APPLYING
+        for number, part in enumerate(parts):
+            self._table.update(self._part(number), "SET #data = :data", "", {":data": {"B": part}})
+        counts = wanted.counts()
+        kept = before if is_same else Fleet(begun_ms=now_ms)
+        fleet = Fleet(
+            execution, digest, APPLYING, kept.position, len(parts), counts["connected"], counts["stopped"],
+            counts["patterns"], kept.started, kept.stopped, kept.refused, begun_ms=kept.begun_ms,
+        )  # fmt: skip
+        self._write({name: getattr(fleet, name) for name in Fleet.__dataclass_fields__}, "")
+        return fleet
+
+    def document(self, fleet: Fleet) -> Wanted:
+        """The document that is applied; raises Replaced where another lies there by now."""
+        items = [self._table.get(GROUP, self._part(number)["SK"]["S"]) or {} for number in range(fleet.parts)]
+        try:
+            text = zlib.decompress(b"".join(item["data"]["B"] for item in items)).decode("utf-8", "surrogatepass")
+        except (KeyError, zlib.error):
+            raise Replaced from None
+        wanted = read(text, JSON)
+        if digest_of(wanted) != fleet.digest:
+            raise Replaced
+        return wanted
+
+    def note(self, execution: str, position: str, counts: Mapping[str, int]) -> None:
+        """Writes down how far it is; raises Replaced where another applies by now."""
+        self._write({"position": position, **{name: counts[name] for name in _COUNTS if name in counts}}, execution)
+
+    def end_round(
+        self, execution: str, counts: Mapping[str, int], not_yet: Sequence[Mapping[str, Any]], ended_ms: int
+    ) -> None:
+        """Writes down what a round has found, which is the last one unless `ended_ms` is 0; raises Replaced."""
+        shown = json.dumps(not_yet, ensure_ascii=False)
+        more = {"state": DONE, "ended_ms": ended_ms} if ended_ms else {}
+        self._write({"position": "", "not_yet": shown, **{name: counts[name] for name in _COUNTS}, **more}, execution)
+
+    def _write(self, values: Mapping[str, Any], execution: str) -> None:
+        typed = {
+            f":{name}": typed_values.number(value) if isinstance(value, int) else {"S": value}
+            for name, value in values.items()
+        }
+        update = "SET " + ", ".join(f"#{name} = :{name}" for name in values)
+        condition = "#execution = :me" if execution else ""
+        if execution:
+            typed[":me"] = {"S": execution}
+        if not self._table.holds(typed_values.key(GROUP, self._name), update, condition, typed):
+            raise Replaced
+
+    def _part(self, number: int) -> dict[str, Any]:
+        return typed_values.key(GROUP, f"{self._name}-document#{number:04d}")
+
+
+def digest_of(wanted: Wanted) -> str:
+    """What names a document by what it says."""
+    return hashlib.sha256(wanted.text().encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -1,0 +1,87 @@
+"""Walks over the streams that a document speaks of, finds which are not as it wants them, and has these asked for.
+
+A round walks once, in the order of the ids, a hundred streams at a time. The first asks for each stream that is not
+on its way; the later ones see what came of it, and ask again for whom it was refused. Invariants: what was done is
+found done, so a round may be repeated from any place; a stream is started again once, not in every round.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from handlers.fleet.turns import Ask
+from handlers.fleet.wanted import Wanted
+
+BATCH = 100
+# So many of the streams that are not as wanted are named.
+NAMED = 100
+NEVER = ""
+# Nobody would connect a stream that stands so, and a start changes it; whoever is told "unknown" may be alive.
+_OVER = ("stopped", "ended", "rejected", "broken")
+_ASKED_AGAIN = (NEVER, "stopped", "stopping")
+_AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "stopping": "it is stopping"}
+
+
+@dataclass
+class Round:
+    """One walk. `known` has the ids behind one that were ever started, `state` of many their status and the reason."""
+
+    wanted: Wanted
+    known: Callable[[str], Iterable[str]]
+    state: Callable[[Sequence[str]], Mapping[str, tuple[str, str]]]
+    number: int
+    counts: Counter[str] = field(default_factory=Counter)
+    not_yet: list[dict[str, Any]] = field(default_factory=list)
+
+    def asks(self, after: str) -> Iterator[Ask]:
+        """Whom to ask for, behind an id; what stands otherwise than wanted is noted as it is passed."""
+        for batch in _batched(self._ids(after)):
+            states = self.state(batch)
+            for stream_id in batch:
+                is_connected = self.wanted.of(stream_id)
+                if is_connected is not None and self._is_asked(
+                    stream_id, is_connected, *states.get(stream_id, ("", ""))
+                ):
+                    yield Ask(stream_id, is_connected)
+
+    def leave(self, left: Mapping[str, str]) -> None:
+        """Says of streams that were asked for in vain why."""
+        by_id = {one["stream"]: one for one in self.not_yet}
+        for stream_id, why in left.items():
+            if stream_id in by_id:
+                by_id[stream_id]["why"] = why
+
+    def _is_asked(self, stream_id: str, is_connected: bool, status: str, why: str) -> bool:
+        is_so = status == "running" if is_connected else status in (NEVER, *_OVER)
+        if is_so:
+            self.counts["as_wanted"] += 1
+            return False
+        self.counts["left"] += 1
+        if len(self.not_yet) < NAMED:
+            word = "connected" if is_connected else "stopped"
+            reason = why or _AWAY_WORDS.get(status, f"it is {status}")
+            self.not_yet.append(
+                {"stream": stream_id, "wanted": word, "status": status or "never started", "why": reason}
+            )
+        if is_connected:
+            return status in (_ASKED_AGAIN if self.number else (*_ASKED_AGAIN, *_OVER))
+        return status != "stopping"
+
+    def _ids(self, after: str) -> Iterator[str]:
+        """The ids behind one, in the order of their bytes: the document's, and all known ones where it has patterns."""
+        place = after.encode()
+        own = (one for one in self.wanted.ids if one.encode() > place)
+        if not self.wanted.patterns:
+            return own
+        merged = heapq.merge(own, self.known(after), key=str.encode)
+        return (one for one, _ in itertools.groupby(merged))
+
+
+def _batched(ids: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(itertools.islice(ids, BATCH)):
+        yield batch

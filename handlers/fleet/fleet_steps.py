@@ -1,0 +1,126 @@
+"""Carries out a step of an application: rounds over the streams until all are as wanted, or it stays so, or time is up.
+
+What is asked for and when is decided by `turns.py`, whom by `fleet_round.py`; here threads make the requests. The
+place is written down once a second, so whoever goes on after a kill repeats a second of requests, which change
+nothing twice. Invariant: at the end of a step no request is under way, and what was not answered is asked for by the
+next.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.errors import StoreUnavailable
+from handlers.fleet.fleet_records import DONE, Fleet, FleetRecords, Replaced
+from handlers.fleet.fleet_round import Round
+from handlers.fleet.turns import AT_ONCE, Ask, Asking, Outcome, Rate
+
+# Streams that were asked for take some seconds until they are connected; whoever is not after all rounds is named.
+WAIT_S, MOST_ROUNDS = 5, 24
+SAVE_EVERY_MS = 1_000
+
+# Makes the request for a stream: what came of it, and why where it was not done.
+Request = Callable[[Ask], tuple[Outcome, str]]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a step needs: `round_of` makes a round of a number, `ask` asks for a stream, `is_late` ends the step."""
+
+    records: FleetRecords
+    round_of: Callable[[Fleet, int], Round]
+    ask: Request
+    most_per_s: float
+    now_ms: Callable[[], int]
+    is_late: Callable[[], bool]
+    draw: Callable[[], float]
+
+
+def step(ports: Ports, execution: str, *, is_dry: bool) -> dict[str, Any]:
+    """Goes on with what the record names; {"is_done", "wait_s"}: whether nothing is left to do, else when to go on."""
+    try:
+        fleet = ports.records.read()
+        if fleet.execution != execution or fleet.state == DONE:
+            return {"is_done": True, "wait_s": 0}
+        is_through = _round(ports, fleet, is_dry=is_dry)
+    except Replaced:
+        return {"is_done": True, "wait_s": 0}
+    return {"is_done": ports.records.read().state == DONE, "wait_s": WAIT_S if is_through else 0}
+
+
+def _round(ports: Ports, fleet: Fleet, *, is_dry: bool) -> bool:
+    """Whether the round came to its end; then it is written down what it has found."""
+    one = ports.round_of(fleet, fleet.rounds)
+    if fleet.position:
+        one.counts |= Counter(as_wanted=fleet.as_wanted, left=fleet.left)
+    asking = Asking(one.asks(fleet.position), Rate(ports.most_per_s, ports.now_ms()), ports.draw, fleet.position)
+    before = Counter(started=fleet.started, stopped=fleet.stopped, refused=fleet.refused)
+
+    def counts() -> dict[str, int]:
+        found = before + asking.counts + one.counts
+        names = ("started", "stopped", "refused", "as_wanted", "left")
+        return {name: found[name] for name in names} | {"per_s": round(asking.per_s), "rounds": fleet.rounds}
+
+    request: Request = _done if is_dry else ports.ask
+
+    def note() -> None:
+        ports.records.note(fleet.execution, asking.position, counts())
+
+    if not _asked(ports, asking, request, note):
+        note()
+        return False
+    one.leave(asking.left)
+    found, rounds = counts(), fleet.rounds + 1
+    is_over = is_dry or found["left"] == 0 or rounds >= MOST_ROUNDS
+    found["rounds"] = rounds
+    ports.records.end_round(fleet.execution, found, one.not_yet, ports.now_ms() if is_over else 0)
+    return True
+
+
+def _done(_ask: Ask) -> tuple[Outcome, str]:
+    return Outcome.DONE, ""
+
+
+def _asked(ports: Ports, asking: Asking, request: Request, note: Callable[[], None]) -> bool:
+    """Whether every stream was asked for; False where time is up before. No request is under way then."""
+    answers: queue.SimpleQueue[tuple[Ask, Outcome, str]] = queue.SimpleQueue()
+    under_way, saved_ms = 0, ports.now_ms()
+
+    def perform(ask: Ask) -> None:
+        try:
+            outcome, why = request(ask)
+        except StoreUnavailable as problem:
+            outcome, why = Outcome.REFUSED, str(problem)
+        answers.put((ask, outcome, why))
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        while True:
+            is_late = ports.is_late()
+            due = None if is_late else asking.due(ports.now_ms())
+            if isinstance(due, Ask):
+                threads.submit(perform, due)
+                under_way += 1
+            elif due is None and under_way == 0:
+                return not is_late
+            for ask, outcome, why in _arrived(answers, 0 if isinstance(due, Ask) else due or 50):
+                under_way -= 1
+                asking.answered(ask, outcome, why, ports.now_ms())
+            if ports.now_ms() - saved_ms >= SAVE_EVERY_MS:
+                saved_ms = ports.now_ms()
+                note()
+
+
+def _arrived(answers: queue.SimpleQueue[Any], wait_ms: int) -> list[tuple[Ask, Outcome, str]]:
+    """The answers that are there, waiting so long for a first one."""
+    found = []
+    try:
+        found.append(answers.get(timeout=wait_ms / 1000) if wait_ms else answers.get_nowait())
+        while True:
+            found.append(answers.get_nowait())
+    except queue.Empty:
+        return found

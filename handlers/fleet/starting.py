@@ -1,0 +1,35 @@
+"""Has a stream started as a POST has it: by an execution of the machine that answers one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from handlers.fleet.turns import Outcome
+
+_MANY = re.compile(r"Throttl|TooManyRequests|LimitExceeded|QuotaExceeded")
+
+
+def started(states: Any, machine_arn: str, stream_id: str) -> tuple[Outcome, str]:
+    """What came of it, and why where it was not done; `states` is boto3's client of Step Functions."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    # As packaging/start-request.yml has it.
+    text = json.dumps({"pathParameters": {"streamId": stream_id}, "queryStringParameters": {}})
+    try:
+        answer = states.start_sync_execution(stateMachineArn=machine_arn, input=text)
+    except ClientError as refusal:
+        error = refusal.response.get("Error", {})
+        if error.get("Code") == "ExecutionLimitExceeded":
+            return Outcome.FAILED, "no more executions may run here"
+        is_server = refusal.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) >= 500
+        may_pass = is_server or _MANY.search(error.get("Code", ""))
+        why = f"Step Functions refused the start: {error.get('Code', 'unknown')}"
+        return (Outcome.REFUSED if may_pass else Outcome.FAILED), why
+    except BotoCoreError as problem:
+        return Outcome.REFUSED, f"Step Functions did not answer the start: {type(problem).__name__}"
+    if answer["status"] == "SUCCEEDED":
+        return Outcome.DONE, ""
+    error = answer.get("error") or answer["status"]
+    return Outcome.REFUSED, "more starts than AWS takes now" if error == "Throttled" else "the start was not answered"

@@ -1,0 +1,146 @@
+"""Decides which stream is asked for next, and when: as many a second as nothing refuses, and each until it is answered.
+
+The rate begins low, grows while all goes well up to `most_per_s`, and is halved where AWS or the service refuses.
+What was refused is asked for again after a back-off with full jitter; after TRIES it is left to the next round.
+Sans-I/O: who performs it asks `due`, makes the request, and says what came of it. Invariants: no stream is asked for
+twice at a time; all streams up to `position` are answered, so whoever goes on behind it misses none.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+# Requests a second: at first, how much more each second until something is refused, and how much more after that.
+FIRST_PER_S, GROWTH, GROWTH_AFTER = 20.0, 10.0, 1.0
+# Refusals within so long are of one cause: the rate is halved once.
+ONE_CAUSE_MS = 2_000
+TRIES = 8
+BACKOFF_MS, BACKOFF_MOST_MS = 1_000, 30_000
+# As many requests are under way at most: as many as are sent in a second, within these bounds. Each takes some hundred
+# milliseconds; where it takes longer something is at its limit though it does not say so.
+LEAST_AT_ONCE, AT_ONCE = 3, 48
+# Until an answer comes there is nothing to ask for; who waits is woken by it.
+UNTIL_ANSWERED_MS = 100
+
+
+# In groups each start writes three units to one partition of 1,000; alone each is a function more, of which Lambda adds
+# 100 a second, and seven state transitions of 800 a second (local/scale/quotas.toml).
+GROUPED_PER_S, ALONE_PER_S = 150.0, 90.0
+
+
+def most_per_s(streams_per_function: int) -> float:
+    """How many streams a second are started at most, below every quota of a new account in a small region."""
+    return GROUPED_PER_S if streams_per_function > 1 else ALONE_PER_S
+
+
+class Outcome(Enum):
+    """What came of a request for a stream."""
+
+    DONE = "done"
+    # Refused for their number, or not answered: the same request may be answered later.
+    REFUSED = "refused"
+    # It will not be answered otherwise in this round.
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A stream that is to be started, or stopped."""
+
+    stream_id: str
+    is_connected: bool
+    tries: int = 0
+
+
+class Rate:
+    """So many requests a second: fewer after a refusal, more while there is none."""
+
+    def __init__(self, most_per_s: float, now_ms: int) -> None:
+        self.most_per_s, self.per_s = most_per_s, min(FIRST_PER_S, most_per_s)
+        self._growth = GROWTH
+        self._at_ms, self._free_ms, self._refused_ms = now_ms, float(now_ms), now_ms - ONE_CAUSE_MS
+
+    def take(self, now_ms: int) -> int:
+        """Takes a request where one may be sent now, and returns 0; else in how many milliseconds one may."""
+        if now_ms - self._refused_ms >= ONE_CAUSE_MS:
+            self.per_s = min(self.most_per_s, self.per_s + self._growth * (now_ms - self._at_ms) / 1000)
+        self._at_ms = now_ms
+        if self._free_ms > now_ms:
+            return max(1, round(self._free_ms - now_ms))
+        # What was not used up is not saved, but for one request: a pause is followed by no burst.
+        self._free_ms = max(self._free_ms, now_ms - 1000 / self.per_s) + 1000 / self.per_s
+        return 0
+
+    def refused(self, now_ms: int) -> None:
+        """Halves the rate, once for refusals of one cause."""
+        if now_ms - self._refused_ms >= ONE_CAUSE_MS:
+            self.per_s = max(1.0, self.per_s / 2)
+            self._refused_ms, self._growth = now_ms, GROWTH_AFTER
+
+
+class Asking:
+    """Asks for each of the streams, in their order as far as none is refused; `draw` is between 0 and 1."""
+
+    def __init__(self, asks: Iterator[Ask], rate: Rate, draw: Callable[[], float], position: str = "") -> None:
+        self._asks, self._rate, self._draw = asks, rate, draw
+        self._next: Ask | None = None
+        self._again: list[tuple[int, str, Ask]] = []
+        # Of each stream that is not answered yet, up to which the one before it had come.
+        self._waiting: dict[str, str] = {}
+        self._last = position
+        self._under_way = 0
+        self.counts: Counter[str] = Counter()
+        self.left: dict[str, str] = {}
+
+    def due(self, now_ms: int) -> Ask | int | None:
+        """What is to be asked for now; in how many milliseconds there may be something; None once all is answered."""
+        if self._under_way >= min(AT_ONCE, max(LEAST_AT_ONCE, self._rate.per_s)):
+            return UNTIL_ANSWERED_MS
+        is_again = bool(self._again) and self._again[0][0] <= now_ms
+        if not is_again and self._next is None:
+            self._next = next(self._asks, None)
+        if not is_again and self._next is None:
+            if not self._again:
+                return UNTIL_ANSWERED_MS if self._under_way else None
+            return max(1, self._again[0][0] - now_ms)
+        if wait_ms := self._rate.take(now_ms):
+            return wait_ms
+        if is_again:
+            ask = heapq.heappop(self._again)[2]
+        else:
+            assert self._next is not None
+            ask, self._next = self._next, None
+            self._waiting[ask.stream_id], self._last = self._last, ask.stream_id
+        self._under_way += 1
+        return ask
+
+    def answered(self, ask: Ask, outcome: Outcome, why: str, now_ms: int) -> None:
+        """Says what came of it; `why` is a sentence where it was not done."""
+        self._under_way -= 1
+        if outcome is Outcome.REFUSED:
+            self.counts["refused"] += 1
+            self._rate.refused(now_ms)
+            if ask.tries + 1 < TRIES:
+                rest_ms = self._draw() * min(BACKOFF_MOST_MS, BACKOFF_MS * 2**ask.tries)
+                again = Ask(ask.stream_id, ask.is_connected, ask.tries + 1)
+                heapq.heappush(self._again, (now_ms + round(rest_ms), ask.stream_id, again))
+                return
+        del self._waiting[ask.stream_id]
+        if outcome is Outcome.DONE:
+            self.counts["started" if ask.is_connected else "stopped"] += 1
+        else:
+            self.left[ask.stream_id] = why
+
+    @property
+    def position(self) -> str:
+        """Up to which id all are answered."""
+        return next(iter(self._waiting.values()), self._last)
+
+    @property
+    def per_s(self) -> float:
+        """How many requests a second may be sent now."""
+        return self._rate.per_s

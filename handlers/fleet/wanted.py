@@ -1,0 +1,166 @@
+"""Reads which streams should be connected and which not, from a document or from lines, and says it of any stream id.
+
+    connected = ["prices:eur-usd", "sensors:{001..250}", "orders:*"]
+    stopped = ["orders:test-*"]
+
+An entry is an id, a range that becomes a list of ids, or a pattern, which speaks of the streams that were ever
+started. As lines: an id, a range or a pattern each, `!` before one that should not be connected, and `#` before a
+comment. An id comes before a pattern, and of two patterns the one with more characters besides `*` and `?`; of two
+alike, `stopped`. Pure. Invariant: what is read is written again as text that reads the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from handlers.profile.addresses import ProfileError, check_stream_id
+
+# As many as one document names at most, and bytes that it has at most: below what Lambda takes in one request.
+MOST_STREAMS = 200_000
+MOST_BYTES = 5_000_000
+LINES, JSON, TOML = "text/plain", "application/json", "application/toml"
+_NAMES = ("connected", "stopped")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
+
+
+class DocumentError(ValueError):
+    """The document is wrong; the message is one sentence, `place` the field or line at fault, "" for the whole."""
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Streams by what their ids look like, of those that were ever started."""
+
+    text: str
+    is_connected: bool
+
+    def __post_init__(self) -> None:
+        parts = (".*" if one == "*" else "." if one == "?" else re.escape(one) for one in self.text)
+        object.__setattr__(self, "_match", re.compile("".join(parts), re.DOTALL).fullmatch)
+
+    def matches(self, stream_id: str) -> bool:
+        """Whether it speaks of that stream."""
+        return getattr(self, "_match")(stream_id) is not None  # noqa: B009
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """The greatest of those that match decides."""
+        return sum(one not in "*?" for one in self.text), not self.is_connected
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a document says: of ids, whether each should be connected, and patterns."""
+
+    ids: Mapping[str, bool]
+    patterns: Sequence[Pattern] = field(default=())
+
+    def of(self, stream_id: str) -> bool | None:
+        """Whether the stream should be connected; None where the document says nothing of it."""
+        if stream_id in self.ids:
+            return self.ids[stream_id]
+        matching = [one for one in self.patterns if one.matches(stream_id)]
+        return max(matching, key=lambda one: one.rank).is_connected if matching else None
+
+    def counts(self) -> dict[str, int]:
+        """How many ids should be connected and how many not, and how many patterns there are."""
+        connected = sum(self.ids.values())
+        return {"connected": connected, "stopped": len(self.ids) - connected, "patterns": len(self.patterns)}
+
+    def text(self) -> str:
+        """The document in its shortest form."""
+        found: dict[str, list[str]] = {name: [] for name in _NAMES}
+        for name, is_connected in self.ids.items():
+            found[_NAMES[not is_connected]].append(name)
+        for one in self.patterns:
+            found[_NAMES[not one.is_connected]].append(one.text)
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def read(text: str, kind: str = TOML) -> Wanted:
+    """The document; `kind` is its media type. Raises DocumentError."""
+    if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
+        raise DocumentError(f"the document has more than {MOST_BYTES:,} bytes: say it by ranges and patterns")
+    entries = list(_lines(text) if kind == LINES else _table(text, kind))
+    if not entries:
+        raise DocumentError("the document names no stream: write connected = [...] or stopped = [...]")
+    ids: dict[str, bool] = {}
+    patterns: dict[str, Pattern] = {}
+    for place, entry, is_connected in entries:
+        for one in _expanded(entry, place):
+            _check(one, place)
+            if "*" in one or "?" in one:
+                if patterns.setdefault(one, Pattern(one, is_connected)).is_connected != is_connected:
+                    raise DocumentError(f"{one!r} should be connected and not, by the document", place)
+            elif ids.setdefault(one, is_connected) != is_connected:
+                raise DocumentError(f"{one!r} should be connected and not, by the document", place)
+        if len(ids) > MOST_STREAMS:
+            raise DocumentError(f"the document names more than {MOST_STREAMS:,} streams: apply it in parts", place)
+    return Wanted(dict(sorted(ids.items(), key=lambda one: one[0].encode())), tuple(patterns.values()))
+
+
+def _lines(text: str) -> Iterator[tuple[str, str, bool]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = line.strip()
+        if entry and not entry.startswith("#"):
+            yield f"line {number}", entry.removeprefix("!").strip(), not entry.startswith("!")
+
+
+def _table(text: str, kind: str) -> Iterator[tuple[str, str, bool]]:
+    try:
+        table = json.loads(text) if kind == JSON else tomllib.loads(text)
+    except ValueError as error:
+        place = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise DocumentError(f"the document is not valid {'JSON' if kind == JSON else 'TOML'}{place}") from None
+    if not isinstance(table, dict):
+        raise DocumentError("the document must be a table with connected and stopped")
+    if unknown := sorted(set(table) - set(_NAMES)):
+        raise DocumentError(f"there is no field {unknown[0]!r}: connected and stopped are all", unknown[0])
+    for name in _NAMES:
+        listed = table.get(name, [])
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            raise DocumentError(f"{name} must be a list of stream ids, ranges and patterns", name)
+        yield from ((name, entry, name == "connected") for entry in listed)
+
+
+def _expanded(entry: str, place: str) -> Iterator[str]:
+    """The ids and patterns of an entry: each `{a,b}` is one of these, each `{01..30}` one of thirty."""
+    parts = _BRACES.split(entry)
+    choices = [[part] if number % 2 == 0 else _choices(part, place) for number, part in enumerate(parts)]
+    size = 1
+    for choice in choices:
+        size *= len(choice)
+    if size > MOST_STREAMS:
+        raise DocumentError(f"{entry[:80]!r} is more than {MOST_STREAMS:,} streams", place)
+    return ("".join(one) for one in itertools.product(*choices))
+
+
+def _choices(inner: str, place: str) -> list[str]:
+    match = _RANGE.fullmatch(inner)
+    if match is None:
+        return inner.split(",")
+    first, last = int(match[1]), int(match[2])
+    if last - first >= MOST_STREAMS or last < first:
+        raise DocumentError(f"{{{inner}}} must go from a number up to a greater one, {MOST_STREAMS:,} at most", place)
+    width = len(match[1]) if match[1].startswith("0") else 0
+    return [f"{number:0{width}d}" for number in range(first, last + 1)]
+
+
+def _check(one: str, place: str) -> None:
+    if "{" in one or "}" in one:
+        raise DocumentError(f"{one[:80]!r} has a brace without its other one", place)
+    try:
+        # A pattern may begin with a wildcard; what it speaks of was checked when it was started.
+        check_stream_id(one.replace("*", "x").replace("?", "x"))
+    except ProfileError as error:
+        raise DocumentError(str(error), place) from None

@@ -1,0 +1,88 @@
+"""Applies a document to many streams in virtual time, as the service does: what it asks of AWS, and how long it takes.
+
+`handlers/fleet/turns.py` decides whom to ask for and when; each start is an execution of the deployed machine that
+answers a POST, behind AWS's limits. `python -m local.scale.applying_fleet` counts 100,000 streams anew and writes
+applied.json, which takes a quarter of an hour. Invariant: every stream has started in the end, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from handlers.fleet.turns import Ask, Asking, Outcome, Rate, most_per_s
+from handlers.store.typed_values import key
+from local.scale.joining import machine_of, started
+from local.scale.throttled import CONTROL, FUNCTIONS, Aws, Limits
+from states_language.clock import VirtualClock
+
+APPLIED = Path(__file__).with_name("applied.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How it went: what was refused and tried again, what was left, and the most of anything in one second."""
+
+    streams: int
+    per_function: int
+    groups: int
+    refused: int
+    left: int
+    functions_refused: int
+    most_starts: int
+    most_units: int
+    most_partition_units: int
+    over_after_s: int
+
+
+def apply(streams: int, per_function: int, limits: Limits) -> Applied:
+    """Applies a document that wants so many streams connected, so many in a function; none was ever started."""
+    clock = VirtualClock(seed=1)
+    aws, machine = Aws(clock, limits), machine_of(per_function)
+    names = [f"fleet:{one:06d}" for one in range(streams)]
+    rate = Rate(most_per_s(per_function), clock.now_ms())
+    asking = Asking((Ask(name, is_connected=True) for name in names), rate, clock.random)
+
+    async def run() -> Applied:
+        begun_ms = clock.now_ms()
+        under_way: set[asyncio.Future[None]] = set()
+
+        async def ask(one: Ask) -> None:
+            is_done = await started(aws, machine, one.stream_id, f"{one.stream_id}-{one.tries}")
+            outcome = Outcome.DONE if is_done else Outcome.REFUSED
+            asking.answered(one, outcome, "it was refused", clock.now_ms())
+
+        while (due := asking.due(clock.now_ms())) is not None:
+            if isinstance(due, Ask):
+                task = asyncio.ensure_future(ask(due))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+            else:
+                await clock.sleep_until(clock.now_ms() + due)
+        await aws.all_called()
+        over_s = round((clock.now_ms() - begun_ms) / 1000)
+        leases = (aws.tables.get_item(TableName=CONTROL, Key=key(name, "lease")).get("Item") for name in names)
+        groups = Counter(lease["group"]["S"] if "group" in lease else "" for lease in leases if lease is not None)
+        assert groups.total() == streams - len(asking.left)
+        return Applied(
+            streams, per_function, len(groups) if per_function > 1 else 0, asking.counts["refused"], len(asking.left),
+            aws.buckets.refused[FUNCTIONS], aws.most("starts"), aws.most("units"), aws.most_of_a_partition(), over_s,
+        )  # fmt: skip
+
+    return clock.run(run())
+
+
+def applied() -> Applied:
+    """What was counted when applied.json was last written."""
+    return Applied(**json.loads(APPLIED.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    from local.scale.scale_page import GROUPS, STREAMS, limits_of_streams
+
+    found = apply(STREAMS, STREAMS // GROUPS, limits_of_streams())
+    APPLIED.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+    print(found)

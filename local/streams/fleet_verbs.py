@@ -1,0 +1,102 @@
+"""The verb `apply`, and `--all` and `--match` of `start` and `stop`: have many streams be as wanted.
+
+The service applies the document itself (`PUT /fleet`); the command sends it, shows how far it is, and where its
+execution is gone sends it again, which goes on at the same place. Invariant: whatever ends the command leaves the
+service at work.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read
+from local.printable import printable
+from local.streams import asking
+from local.streams.asking import DONE, REFUSED
+from local.user_error import UserError
+
+PATH = "/fleet"
+CHECK_EVERY_S = 1.0
+_BY_SUFFIX = {".toml": TOML, ".json": JSON}
+# So long nothing may change before the document is sent once more; a step of the service may take some minutes.
+SILENT_S = 360.0
+
+
+def add(subparsers: Any) -> None:
+    """Adds the verb."""
+    parser = asking.verb(
+        subparsers,
+        "apply",
+        "Has the service start and stop streams until those that a document names are connected, or not. The "
+        "document is TOML or JSON with connected and stopped, each a list of stream ids, ranges "
+        "(sensors:{001..250}) and patterns (orders:*); any other file has one a line, with ! before what is not to "
+        "be connected.",
+        ["apply streams.toml --dry-run", "apply streams.toml", "apply - < ids.txt"],
+        stream=False,
+    )
+    parser.add_argument("document", metavar="FILE", help="the document; - reads lines from standard input")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, say what would be started and stopped")
+    parser.set_defaults(run=asking.refusals(run))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns the exit status; raises UserError."""
+    if arguments.document == "-":
+        return apply(arguments, sys.stdin.read(), LINES)
+    path = Path(arguments.document)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
+        raise UserError(f"{arguments.document} cannot be read: {why}.") from None
+    return apply(arguments, text, _BY_SUFFIX.get(path.suffix.lower(), LINES))
+
+
+def apply(arguments: argparse.Namespace, text: str, kind: str) -> int:
+    """Returns REFUSED where not all streams are as wanted in the end; raises UserError for a document that is wrong."""
+    try:
+        read(text, kind)
+    except DocumentError as error:
+        place = f" ({error.place})" if error.place else ""
+        raise UserError(f"The document is wrong{place}: {error}.") from None
+    is_dry = getattr(arguments, "dry_run", False)
+    api = asking.streams(arguments, patient_s=120)
+    query = {"dry_run": "true"} if is_dry else None
+    answer, changed_s, shown = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic(), ""
+    while answer["state"] == "applying":
+        if answer["message"] != shown and not arguments.json:
+            shown = answer["message"]
+            print(printable(shown), flush=True)
+        time.sleep(CHECK_EVERY_S)
+        before, answer = answer, api.ask("GET", PATH, query)
+        if answer["execution"] != before["execution"]:
+            raise UserError("Another document is applied by now: `streamkeeper request GET /fleet` shows it.")
+        if answer != before | {"seconds": answer["seconds"]}:
+            changed_s = time.monotonic()
+        elif time.monotonic() - changed_s > SILENT_S:
+            answer, changed_s = api.ask("PUT", PATH, query, text.encode(), kind), time.monotonic()
+    return _ended(answer, is_json=arguments.json)
+
+
+def _ended(answer: dict[str, Any], *, is_json: bool) -> int:
+    if is_json:
+        print(json.dumps(answer))
+    else:
+        print(printable(answer["message"]))
+        for one in answer["not_yet"]:
+            would = "started" if one["wanted"] == "connected" else "stopped"
+            words = f"would be {would}" if answer["dry_run"] else f"should be {one['wanted']}, is {one['status']}"
+            print(printable(f"  {one['stream']}  {words}: {one['why']}"))
+        if len(answer["not_yet"]) < answer["left"]:
+            print(f"  and {answer['left'] - len(answer['not_yet']):,} more")
+    return REFUSED if answer["left"] and not answer["dry_run"] else DONE
+
+
+def by_pattern(arguments: argparse.Namespace, field: str) -> int:
+    """Has all streams that were ever started, or those that match, be started or stopped; returns as `apply`."""
+    if getattr(arguments, "stream_id", None):
+        raise UserError("Name a stream, or say --all or --match, not both.")
+    return apply(arguments, json.dumps({field: [arguments.match or "*"]}), JSON)

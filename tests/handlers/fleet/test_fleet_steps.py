@@ -1,0 +1,176 @@
+"""Steps apply a document to played streams: killed at any request they go on, and the end says what is not yet so."""
+
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from handlers.errors import StoreUnavailable
+from handlers.fleet.fleet_records import DONE, FleetRecords
+from handlers.fleet.fleet_round import Round
+from handlers.fleet.fleet_steps import MOST_ROUNDS, Ports, step
+from handlers.fleet.turns import Ask, Outcome
+from handlers.fleet.wanted import LINES, read
+from local.simulation.tables import MemoryDynamoDB
+
+CONTROL, ME = "control", "arn:aws:states:us-east-1:111111111111:execution:fleet:me"
+
+
+class Killed(Exception):
+    """The function is over."""
+
+
+@dataclass
+class World:
+    """Streams that were ever started, by their status; each that is started runs two looks later."""
+
+    status: dict[str, str] = field(default_factory=dict)
+    draws: random.Random = field(default_factory=lambda: random.Random(1))
+    kills: float = 0.0
+    refuses: float = 0.0
+    asked: Counter[str] = field(default_factory=Counter)
+    stuck: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.dynamodb = MemoryDynamoDB(CONTROL, "events")
+        self.records = FleetRecords(self.dynamodb, CONTROL)
+        self._clock = itertools.count(0, 200)
+
+    def begin(self, lines: str, execution: str = ME) -> None:
+        """Has the document applied."""
+        self.records.begin(read(lines, LINES), execution, self.now_ms())
+
+    def apply(self, execution: str = ME, *, is_dry: bool = False) -> int:
+        """How many steps it took until all was done."""
+        for number in itertools.count(1):
+            try:
+                if step(self.ports(is_dry), execution, is_dry=is_dry)["is_done"]:
+                    return number
+            except (Killed, StoreUnavailable):
+                continue
+        raise AssertionError
+
+    def ports(self, is_dry: bool) -> Ports:
+        """What a step has; it ends as late after some hundred looks at the clock."""
+        ends_ms = self.now_ms() + 60_000
+        records = FleetRecords(self.dynamodb, CONTROL, is_dry=is_dry)
+        round_of = lambda fleet, number: Round(records.document(fleet), self.known, self.state, number)  # noqa: E731
+        return Ports(records, round_of, self.ask, 1000, self.now_ms, lambda: self.now_ms() > ends_ms, lambda: 0.0)
+
+    def now_ms(self) -> int:
+        """The time goes on with each look at it."""
+        return next(self._clock)
+
+    def known(self, after: str) -> Sequence[str]:
+        """Those behind one that were ever started."""
+        return sorted(one for one in self.status if one > after)
+
+    def state(self, stream_ids: Sequence[str]) -> Mapping[str, tuple[str, str]]:
+        """Their statuses; the function may be killed here."""
+        if self.draws.random() < self.kills:
+            raise Killed
+        shown = {one: (self.status[one], "") for one in stream_ids if one in self.status}
+        for one in shown:
+            if one not in self.stuck:
+                self.status[one] = {"starting": "running", "stopping": "stopped"}.get(
+                    self.status[one], self.status[one]
+                )
+        return shown
+
+    def ask(self, wanted: Ask) -> tuple[Outcome, str]:
+        """Starts or stops it, or refuses."""
+        self.asked[wanted.stream_id] += 1
+        if self.draws.random() < self.refuses:
+            return Outcome.REFUSED, "too many"
+        self.status[wanted.stream_id] = "starting" if wanted.is_connected else "stopping"
+        return Outcome.DONE, ""
+
+
+def test_streams_are_as_the_document_wants_them() -> None:
+    """Those that are so already are not asked for; patterns speak of those that were ever started."""
+    world = World({"a:1": "running", "a:2": "stopped", "b:1": "running", "b:2": "ended", "c:1": "running"})
+    world.begin("a:{1..4}\n!b:*\n!d:1")
+    world.apply()
+    fleet = world.records.read()
+    assert world.status == {
+        "a:1": "running", "a:2": "running", "a:3": "running", "a:4": "running", "b:1": "stopped", "b:2": "ended",
+        "c:1": "running",
+    }  # fmt: skip
+    assert dict(world.asked) == {"a:2": 1, "a:3": 1, "a:4": 1, "b:1": 1}
+    assert (fleet.state, fleet.started, fleet.stopped, fleet.as_wanted, fleet.left) == (DONE, 3, 1, 7, 0)
+    assert json.loads(fleet.not_yet) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_any_place_it_goes_on(seed: int) -> None:
+    """Under kills and refusals all streams are as wanted in the end, and few are asked for twice."""
+    world = World(draws=random.Random(seed), kills=0.3, refuses=0.2)
+    world.begin("s:{0001..0250}")
+    assert world.apply() > 3, seed
+    assert set(world.status.values()) == {"running"}
+    assert len(world.status) == 250
+    assert world.records.read().left == 0
+
+
+def test_the_end_says_what_is_not_yet_so_and_why() -> None:
+    """After all rounds, of the first hundred; whoever cannot be started is not started in every round."""
+    world = World({"r:1": "rejected"}, stuck=frozenset({"s:1"}))
+    world.begin("s:{1..3}\nr:1")
+
+    def rejected(wanted: Ask) -> tuple[Outcome, str]:
+        if wanted.stream_id == "r:1":
+            world.asked["r:1"] += 1
+            return Outcome.FAILED, "no more executions may run here"
+        return World.ask(world, wanted)
+
+    world.ask = rejected  # type: ignore[method-assign]
+    world.apply()
+    fleet = world.records.read()
+    assert (fleet.state, fleet.rounds, fleet.left, fleet.as_wanted) == (DONE, MOST_ROUNDS, 2, 2)
+    assert json.loads(fleet.not_yet) == [
+        {"stream": "r:1", "wanted": "connected", "status": "rejected", "why": "it is rejected"},
+        {"stream": "s:1", "wanted": "connected", "status": "starting", "why": "it is starting"},
+    ]
+    assert (world.asked["r:1"], world.asked["s:1"]) == (1, 1)
+
+
+def test_a_later_document_ends_the_earlier_one() -> None:
+    """Its execution changes nothing from then on; the same document again goes on where it was."""
+    world = World()
+    world.begin("s:{1..3}")
+    world.begin("s:1", execution="later")
+    assert world.apply(ME) == 1
+    assert world.asked == {}
+    world.apply("later")
+    assert dict(world.asked) == {"s:1": 1}
+    world.begin("a:{1..9}", execution="third")
+    world.records.note("third", "a:5", {"started": 5})
+    world.begin("a:{1..9}", execution="fourth")
+    fleet = world.records.read()
+    assert (fleet.execution, fleet.position, fleet.started) == ("fourth", "a:5", 5)
+
+
+def test_a_dry_run_changes_no_stream() -> None:
+    """It says what would be started and stopped, and why."""
+    world = World({"a:1": "running", "a:2": "running"})
+    FleetRecords(world.dynamodb, CONTROL, is_dry=True).begin(read("a:1\n!a:2\nb:1", LINES), ME, 0)
+    world.apply(is_dry=True)
+    fleet = FleetRecords(world.dynamodb, CONTROL, is_dry=True).read()
+    assert (fleet.started, fleet.stopped, fleet.as_wanted, world.asked) == (1, 1, 1, {})
+    assert [one["stream"] for one in json.loads(fleet.not_yet)] == ["a:2", "b:1"]
+    assert world.records.read().state == ""
+
+
+def test_a_large_document_is_kept_in_parts() -> None:
+    """More than an item of DynamoDB's has; what lies there of another document is not taken for it."""
+    draws = random.Random(3)
+    lines = "\n".join(f"s:{draws.getrandbits(200):x}" for _ in range(12_000))
+    world = World()
+    world.begin(lines)
+    fleet = world.records.read()
+    assert fleet.parts > 1
+    assert len(world.records.document(fleet).ids) == 12_000

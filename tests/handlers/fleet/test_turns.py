@@ -1,0 +1,93 @@
+"""Streams are asked for in turn, as fast as nothing refuses; whoever goes on at the place that was kept misses none."""
+
+import random
+from collections import Counter
+
+from handlers.fleet.turns import AT_ONCE, TRIES, Ask, Asking, Outcome, Rate, most_per_s
+
+NAMES = [f"s:{number:04d}" for number in range(400)]
+
+
+def asking(rate: Rate, draws: random.Random, after: str = "") -> Asking:
+    """All streams behind one are to be connected."""
+    return Asking((Ask(name, is_connected=True) for name in NAMES if name > after), rate, draws.random, after)
+
+
+def test_the_rate_grows_and_never_exceeds_its_bound() -> None:
+    """In no second are more asked for than the bound; without a refusal the rate reaches it."""
+    rate, sent = Rate(50, 0), Counter[int]()
+    now_ms = 0
+    while now_ms < 20_000:
+        wait_ms = rate.take(now_ms)
+        sent[now_ms // 1000] += wait_ms == 0
+        now_ms += max(1, wait_ms)
+    assert sent[0] < 30
+    assert {sent[second] for second in range(5, 20)} <= {49, 50, 51}
+
+
+def test_refusals_of_one_cause_halve_the_rate_once() -> None:
+    """Then it grows slowly; two follow a pause, and no burst."""
+    rate = Rate(100, 0)
+    for now_ms in range(0, 10_001, 10):
+        rate.take(now_ms)
+    assert rate.per_s == 100
+    for now_ms in (10_001, 10_002, 11_900):
+        rate.refused(now_ms)
+    assert rate.per_s == 50
+    for now_ms in range(12_001, 14_001, 10):
+        rate.take(now_ms)
+    assert 51 < rate.per_s < 54
+    assert [rate.take(60_000) == 0 for _ in range(4)] == [True, True, False, False]
+
+
+def test_generated_answers_leave_nobody_out() -> None:
+    """Under refusals and kills each stream is done in the end, none is under way twice, and few are asked for again."""
+    for seed in range(12):
+        draws, now_ms, after, done = random.Random(seed), 0, "", Counter[str]()
+        while after != NAMES[-1]:
+            now_ms, after = stretch(draws, now_ms, after, done)
+        assert set(done) == set(NAMES), seed
+        # A kill repeats at most what was under way behind the place, and what was not written down.
+        assert done.total() < 2 * len(NAMES), seed
+
+
+def stretch(draws: random.Random, now_ms: int, after: str, done: Counter[str]) -> tuple[int, str]:
+    """Runs until all is answered or somebody kills it; when that is, and the place that was written down last."""
+    asks = asking(Rate(most_per_s(100), now_ms), draws, after)
+    under_way: dict[str, tuple[int, Ask]] = {}
+    saved, dies_ms = after, now_ms + draws.randrange(200, 8_000)
+    while now_ms < dies_ms:
+        for ends_ms, one in sorted(under_way.values(), key=lambda each: each[0]):
+            if ends_ms <= now_ms:
+                del under_way[one.stream_id]
+                outcome = draws.choices([Outcome.DONE, Outcome.REFUSED], (9, 1))[0]
+                done[one.stream_id] += outcome is Outcome.DONE
+                asks.answered(one, outcome, "", now_ms)
+        if draws.random() < 0.1:
+            saved = asks.position
+        due = asks.due(now_ms)
+        if due is None:
+            assert not asks.left
+            return now_ms, asks.position
+        if isinstance(due, Ask):
+            assert due.stream_id not in under_way
+            assert due.tries < TRIES
+            under_way[due.stream_id] = now_ms + draws.randrange(5, 300), due
+            assert len(under_way) <= AT_ONCE
+        else:
+            now_ms += min(due, 10)
+    return now_ms, saved
+
+
+def test_who_is_refused_too_often_is_left_with_the_reason() -> None:
+    """To the next round; the others are done."""
+    asks, now_ms = Asking(iter([Ask("a", True), Ask("b", False)]), Rate(1000, 0), lambda: 0.0), 0
+    while (due := asks.due(now_ms)) is not None:
+        if isinstance(due, Ask):
+            outcome = Outcome.REFUSED if due.stream_id == "a" else Outcome.DONE
+            asks.answered(due, outcome, f"no {due.tries}", now_ms)
+        else:
+            now_ms += due
+    assert asks.left == {"a": f"no {TRIES - 1}"}
+    assert asks.counts == {"refused": TRIES, "stopped": 1}
+    assert asks.position == "b"

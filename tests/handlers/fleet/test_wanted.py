@@ -1,0 +1,75 @@
+"""A document says of each stream whether it should be connected; what is wrong is a sentence with its place."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handlers.fleet.wanted import JSON, LINES, TOML, DocumentError, read
+
+TEXT = """
+connected = ["prices:eur-usd", "sensors:{08..11}", "orders:*", "a:{x,y}-{1..2}"]
+stopped = ["orders:test-*", "orders:test-?", "*", "prices:old"]
+"""
+
+
+def test_ids_ranges_and_patterns() -> None:
+    """A range is a list of ids, padded as its first number is; an id comes before a pattern, the longer one first."""
+    wanted = read(TEXT)
+    assert [one for one, is_connected in wanted.ids.items() if is_connected] == [
+        *("a:x-1", "a:x-2", "a:y-1", "a:y-2", "prices:eur-usd"),
+        *("sensors:08", "sensors:09", "sensors:10", "sensors:11"),
+    ]
+    said = {
+        "prices:eur-usd": True, "prices:old": False, "orders:1": True, "orders:test-1": False, "prices:new": False,
+        "orders:": True, "xorders:1": False,
+    }  # fmt: skip
+    assert {one: wanted.of(one) for one in said} == said
+    assert wanted.counts() == {"connected": 9, "stopped": 1, "patterns": 4}
+    assert read('connected = ["a.b:*"]').of("axb:1") is None
+
+
+def test_lines_are_a_document_too() -> None:
+    """`!` stands before what should not be connected; comments and empty lines are passed over."""
+    wanted = read("# mine\n\nprices:a\n! prices:b\n!orders:*\n", LINES)
+    assert [wanted.of(one) for one in ("prices:a", "prices:b", "orders:1", "x:1")] == [True, False, False, None]
+
+
+@given(st.dictionaries(st.from_regex(r"\A[a-z]{1,3}(:[a-z0-9é]{0,3})?\Z"), st.booleans(), min_size=1, max_size=30))
+def test_a_document_is_written_as_it_reads(ids: dict[str, bool]) -> None:
+    """Its shortest form says of each stream the same, in the order of the ids' bytes."""
+    lines = "\n".join(one if is_connected else f"!{one}" for one, is_connected in ids.items())
+    wanted = read(lines, LINES)
+    assert read(wanted.text(), JSON) == wanted
+    assert dict(wanted.ids) == ids
+    assert list(wanted.ids) == sorted(ids, key=str.encode)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words", "place"),
+    [
+        ("", TOML, "the document names no stream: write connected = [...] or stopped = [...]", ""),
+        ("x", TOML, "the document is not valid TOML", ""),
+        ("{\n]", JSON, "the document is not valid JSON at line 2", ""),
+        ("[]", JSON, "the document must be a table with connected and stopped", ""),
+        ('connect = ["a"]', TOML, "there is no field 'connect': connected and stopped are all", "connect"),
+        ('connected = "a"', TOML, "connected must be a list of stream ids, ranges and patterns", "connected"),
+        ("a\n!a", LINES, "'a' should be connected and not, by the document", "line 2"),
+        ("a:*\n!a:*", LINES, "'a:*' should be connected and not, by the document", "line 2"),
+        ("a:{3..1}", LINES, "{3..1} must go from a number up to a greater one, 200,000 at most", "line 1"),
+        ("a:{1..500}{1..500}", LINES, "'a:{1..500}{1..500}' is more than 200,000 streams", "line 1"),
+        ("a:{1..3", LINES, "'a:{1..3' has a brace without its other one", "line 1"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, kind: str, words: str, place: str) -> None:
+    """One sentence, of the first thing that is wrong."""
+    with pytest.raises(DocumentError) as refusal:
+        read(text, kind)
+    assert (str(refusal.value), refusal.value.place) == (words, place)
+
+
+def test_a_bad_stream_id_is_refused_as_everywhere() -> None:
+    """By the same rule as a POST's."""
+    with pytest.raises(DocumentError) as refusal:
+        read('connected = ["a", "b/c:d"]')
+    assert refusal.value.place == "connected"
+    assert "b/c" in str(refusal.value)

@@ -1,0 +1,19 @@
+"""A document is applied in virtual time by the product's own turns and machine, behind AWS's limits."""
+
+from dataclasses import replace
+
+import pytest
+
+from local.scale import scale_page
+from local.scale.applying_fleet import apply
+from local.scale.throttled import START
+
+
+@pytest.mark.cpu(4)
+def test_what_is_refused_is_tried_again() -> None:
+    """Behind a partition that takes a quarter, and a quota of two starts a second, all streams start all the same."""
+    limits = scale_page.limits_of_streams()
+    grouped = apply(120, 20, replace(limits, partition_writes=25))
+    assert (grouped.left, grouped.refused > 0, grouped.groups >= 6) == (0, True, True)
+    alone = apply(60, 1, replace(limits, rates={**limits.rates, START: (2, 2)}))
+    assert (alone.left, alone.refused > 0, 29 <= alone.over_after_s < 200) == (0, True, True)

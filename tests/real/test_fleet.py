@@ -1,0 +1,72 @@
+"""A document is applied by the local service: streams start and stop, a mistake is refused, and the command says so."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.harness import Service
+from tests.local.support import until
+from tests.local_run import LocalRun
+
+
+def done(service: Service, query: str = "") -> Any:
+    """What GET /fleet answers once all is done."""
+    answer = until(lambda: (said := service.ask_at("GET", f"fleet{query}")[1])["state"] == "done" and said, 60)
+    assert answer, service.ask_at("GET", f"fleet{query}")
+    return answer
+
+
+def command(service: Service, *words: str) -> "subprocess.CompletedProcess[str]":
+    """What a verb prints of this service."""
+    url = f"http://127.0.0.1:{service.port}"
+    line = [sys.executable, "-m", "local.cli", *words, "--url", url]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
+    """A dry run changes nothing; then the streams run; a pattern stops them; a profile that is not there is named."""
+    service = local_run
+    path = tmp_path / "streams.toml"
+    path.write_text('connected = ["demo:fleet-{1..2}"]\nstopped = ["demo:fleet-3"]\n')
+    dry = command(service, "apply", str(path), "--dry-run")
+    assert (dry.returncode, dry.stdout.splitlines()[-3:]) == (
+        0,
+        [
+            "2 streams would be started, 0 stopped; 1 are as wanted already.",
+            "  demo:fleet-1  would be started: it was not started yet",
+            "  demo:fleet-2  would be started: it was not started yet",
+        ],
+    )
+    assert service.ask("GET", "demo:fleet-1")[0] == 404
+    ran = command(service, "apply", str(path))
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "2 streams started, 0 stopped; 3 are as wanted."), ran
+    assert service.ask("GET", "demo:fleet-2")[1]["status"] == "running"
+    stopped = command(service, "stop", "--match", "demo:fleet-*")
+    assert (stopped.returncode, stopped.stdout.splitlines()[-1]) == (
+        0,
+        "0 streams started, 2 stopped; 2 are as wanted.",
+    )
+    assert service.ask("GET", "demo:fleet-1")[1]["status"] == "stopped"
+    status, answer = service.ask_at("PUT", "fleet", "nothing:1")
+    assert (status, answer["detail"], answer["field"]) == (400, "No profile is named 'nothing'.", "connected")
+    assert done(service)["left"] == 0
+
+
+def test_a_mistake_of_the_command_is_one_sentence(tmp_path: Path) -> None:
+    """Before anything is sent: which entry, and what is wrong."""
+    path = tmp_path / "streams.txt"
+    path.write_text("demo:1\n!demo:1\n")
+    for words, said in (
+        (
+            ("apply", str(path)),
+            "The document is wrong (line 2): 'demo:1' should be connected and not, by the document.",
+        ),
+        (("apply", str(tmp_path / "none")), f"{tmp_path / 'none'} cannot be read: No such file or directory."),
+        (("start",), "Name a stream, or say --all or --match PATTERN."),
+        (("stop", "demo", "--all"), "Name a stream, or say --all or --match, not both."),
+        (("stop", "demo", "--dry-run"), "--dry-run is for --all and --match."),
+    ):
+        line = [sys.executable, "-m", "local.cli", *words]
+        ran = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stderr) == (2, f"streamkeeper: {said}\n")
