@@ -8,11 +8,12 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 from botocore.validate import ParamValidator
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from endpoint import PASS, PREFIX, ROLE, WAIT, deployed
 from examples import examples
+from language.wild import mutated
 from states_language import TaskCall
 from states_language.clock import RealClock
 from states_language.server import requests as request_validation
@@ -108,3 +109,21 @@ def test_every_request_is_answered_as_the_model_says(calls: list[tuple[str, Any]
         report = ParamValidator().validate(answer, shape)
         assert not report.has_errors(), report.generate_report()
         assert answer.keys() <= shape.members.keys()
+
+
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.lists(mutated(), min_size=1, max_size=4), st.sampled_from(["INFO", "DEBUG", "TRACE"]))
+def test_a_wild_state_is_tested_or_refused(definitions: list[Any], level: str) -> None:
+    """TestState of each state of a mutated definition, alone, and of all of it; with a mock, and validated."""
+    calls: list[tuple[str, Any]] = []
+    for definition in definitions:
+        found = definition.get("States") if isinstance(definition, dict) else None
+        states = list(found.items()) if isinstance(found, dict) else []
+        for name, state in states[:3]:
+            alone = {"definition": json.dumps(state), "inspectionLevel": level, "mock": {"result": "{}"}}
+            calls.append(("TestState", alone))
+            calls.append(
+                ("TestState", {"definition": json.dumps(definition), "stateName": name, "mock": alone["mock"]})
+            )
+        calls.append(("ValidateStateMachineDefinition", {"definition": json.dumps(definition)}))
+    assert {status for _, status, _ in asyncio.run(answers(calls))} <= {200, 400}

@@ -11,6 +11,7 @@ from endpoint import (
     PREFIX,
     ROLE,
     WAIT,
+    calling,
     created,
     over,
     refusal,
@@ -155,3 +156,27 @@ def test_a_configuration_is_described_whole_and_compared_whole(states: Any) -> N
     }
     usual = {"loggingConfiguration": {"level": "OFF"}, "tracingConfiguration": {"enabled": False}}
     assert created(states, "plain") == created(states, "plain", **usual)
+
+
+def test_a_customers_key_needs_its_id(states: Any) -> None:
+    encryption = {"type": "CUSTOMER_MANAGED_KMS_KEY"}
+    request = {"name": "keyed", "definition": json.dumps(PASS), "roleArn": ROLE, "encryptionConfiguration": encryption}
+    assert refusal(states.create_state_machine, **request)[0] == "InvalidEncryptionConfiguration"
+    machine = created(states, "keyed")
+    change = {"stateMachineArn": machine, "encryptionConfiguration": encryption}
+    assert refusal(states.update_state_machine, **change)[0] == "InvalidEncryptionConfiguration"
+    encryption["kmsKeyId"] = "alias/mine"
+    states.update_state_machine(**change)
+
+
+@pytest.mark.parametrize("action", ["dynamodb:getItems", "nothing:getItem", "emrserverless:runAway"])
+def test_an_action_that_no_service_has_is_refused(states: Any, action: str) -> None:
+    """By the models that botocore has, with AWS's words for a resource that is none."""
+    definition = calling(f"arn:aws:states:::aws-sdk:{action}", {}, End=True)
+    request = {"name": "unknown", "definition": json.dumps(definition), "roleArn": ROLE}
+    code, message = refusal(states.create_state_machine, **request)
+    assert (code, f"aws-sdk:{action} is not recognized" in message) == ("InvalidDefinition", True)
+    assert "at /States/S/Resource" in message
+    for known in ("emrserverless:startJobRun", "cognitoidentityprovider:listUsers", "rds:describeDBInstances"):
+        good = calling(f"arn:aws:states:::aws-sdk:{known}", {}, End=True)
+        assert states.validate_state_machine_definition(definition=json.dumps(good))["result"] == "OK"

@@ -129,3 +129,35 @@ def test_states_that_wait_for_an_expression_keep_nobody_from_a_history(tmp_path:
         assert states.test_state(definition=small, roleArn=ROLE)["status"] == "SUCCEEDED"
         assert len(states.get_execution_history(executionArn=execution)["events"]) == 4
         assert sum(each.done() for each in attacks) < 2
+
+
+def test_an_inspection_shows_the_variables_after_the_state(states: Any) -> None:
+    """Those of the request and those that the state, or its Catcher, assigns (API reference, InspectionData)."""
+    task = {"Type": "Task", "QueryLanguage": "JSONata", "Resource": "arn:aws:states:::aws-sdk:sfn:listActivities"}
+    catch = [{"ErrorEquals": ["Bad"], "Assign": {"why": "{% $states.errorOutput.Cause %}"}, "Next": "N"}]
+    state = {**task, "Assign": {"n": "{% $old + 1 %}"}, "Catch": catch, "End": True}
+    request = {"definition": json.dumps(state), "variables": '{"old": 1}', "inspectionLevel": "DEBUG"}
+    done = states.test_state(**request, mock={"result": '{"Activities": []}'})
+    assert json.loads(done["inspectionData"]["variables"]) == {"old": 1, "n": 2}
+    caught = states.test_state(**request, mock={"errorOutput": {"error": "Bad", "cause": "It was."}})
+    assert json.loads(caught["inspectionData"]["variables"]) == {"old": 1, "why": "It was."}
+
+
+def test_an_inspection_shows_what_each_iteration_gets(states: Any) -> None:
+    """After an ItemSelector, and after an ItemBatcher."""
+    selected = {**_MAP, "ItemsPath": "$.items", "ItemSelector": {"n.$": "$$.Map.Item.Value", "of.$": "$.name"}}
+    distributed = {"ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+    batched = {**selected, "ItemBatcher": {"MaxItemsPerBatch": 2}, "ItemProcessor": {**PASS, **distributed}}
+    for state, member in ((selected, "afterItemSelector"), (batched, "afterItemBatcher")):
+        shown = states.test_state(
+            definition=json.dumps(state), input='{"items": [1, 2, 3], "name": "x"}',
+            mock={"result": "[]"}, inspectionLevel="DEBUG",
+        )["inspectionData"]  # fmt: skip
+        items = [{"n": n, "of": "x"} for n in (1, 2, 3)]
+        expected: Any = items if member == "afterItemSelector" else [{"Items": items[:2]}, {"Items": items[2:]}]
+        assert json.loads(shown[member]) == expected
+
+
+@pytest.mark.parametrize("state", [{"Type": "Pass", "End": True, "Catch": 1}, {"Type": "Choice", "Choices": 1}])
+def test_a_field_of_another_type_is_an_invalid_definition(states: Any, state: dict[str, Any]) -> None:
+    assert refusal(states.test_state, definition=json.dumps(state))[0] == "InvalidDefinition"

@@ -20,6 +20,7 @@ from states_language.server.requests import (
     Parameters,
     Refusal,
     arn,
+    checked_encryption,
     checked_name,
     page,
     prefix,
@@ -40,10 +41,7 @@ class ActivityActions(Actions):
     def _create_activity(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
         activity_arn = f"{prefix(parameters)}:activity:{name}"
-        encryption = parameters.get("encryptionConfiguration") or OWNED_KEY
-        if encryption["type"] != OWNED_KEY["type"] and not encryption.get("kmsKeyId"):
-            message = "Invalid Encryption Configuration: 'kmsKeyId is required for a key of the customer'"
-            raise Refusal("InvalidEncryptionConfiguration", message)
+        encryption = checked_encryption(parameters) or OWNED_KEY
         if activity_arn not in self._activities:
             tags = added({}, parameters.get("tags") or [])
             self._activities.put(Activity(activity_arn, name, round(time.time() * 1000), tags, encryption))

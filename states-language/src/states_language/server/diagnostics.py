@@ -5,15 +5,18 @@ places are recorded. Example: `there is no state 'X'` is MISSING_TRANSITION_TARG
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from states_language import DefinitionError, Machine, load, problems
 from states_language.definition.fields import below
-from states_language.definition.pointers import keys, value_at
+from states_language.definition.pointers import keys, lines_of, value_at
 from states_language.server.json_messages import message_and_place, strict
 from states_language.server.reading import Remembered
 from states_language.server.requests import Refusal
+from states_language.server.sdk import is_action
+from states_language.tasks.resources import Resource, read_resource, unrecognized
 
 _SCHEMA = "SCHEMA_VALIDATION_FAILED"
 MOST_REMEMBERED = 3_000_000
@@ -92,6 +95,8 @@ def _examine(text: str) -> Examined:
             return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         try:
             machine = load(definition, deployed=True)
+            if unknown := list(_unknown_actions(definition)):
+                return Examined([_diagnostic(problem, definition) for problem in unknown], [], None)
             return Examined([], _express(definition, "/"), machine)
         except DefinitionError:
             # Each problem takes another reading.
@@ -105,6 +110,16 @@ def _examine(text: str) -> Examined:
             return Examined([_error(_SCHEMA, "Definition must be a valid JSON object")], [], None)
         message, place = message_and_place(text, problem)
         return Examined([_error("INVALID_JSON_DESCRIPTION", message, place)], [], None)
+
+
+def _unknown_actions(definition: dict[str, Any]) -> Iterator[DefinitionError]:
+    """Yields a problem for each action of an SDK integration that no service has."""
+    for path, line in lines_of(definition):
+        for name, state in line["States"].items():
+            resource = read_resource(state["Resource"]) if state["Type"] == "Task" else ""
+            if isinstance(resource, Resource) and resource.sdk and not is_action(resource.service, resource.action):
+                pointer = below("/", *path, "States", name, "Resource")
+                yield DefinitionError(pointer, unrecognized(resource.text))
 
 
 def _without_end(definition: dict[str, Any], defects: list[DefinitionError]) -> list[dict[str, str]]:

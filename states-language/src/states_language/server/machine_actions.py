@@ -12,7 +12,17 @@ from states_language.server.activities import Activities
 from states_language.server.diagnostics import refuse_bad
 from states_language.server.executions import Executions
 from states_language.server.machines import Described, Entry, Machines, deleting, missing, new_revision
-from states_language.server.requests import Actions, Answer, Parameters, Refusal, arn, checked_name, page, prefix
+from states_language.server.requests import (
+    Actions,
+    Answer,
+    Parameters,
+    Refusal,
+    arn,
+    checked_encryption,
+    checked_name,
+    page,
+    prefix,
+)
 from states_language.server.version_actions import published
 from states_language.server.versions import Version, split
 
@@ -38,6 +48,7 @@ class MachineActions(Actions):
     def _create_state_machine(self, parameters: Parameters) -> Answer:
         name = checked_name(parameters["name"])
         _check_description(parameters)
+        checked_encryption(parameters)
         kind, machine_arn = parameters.get("type") or "STANDARD", f"{prefix(parameters)}:stateMachine:{name}"
         refuse_bad(parameters["definition"], kind)
         tags = added({}, parameters.get("tags") or [])
@@ -73,6 +84,7 @@ class MachineActions(Actions):
     def _update_state_machine(self, parameters: Parameters) -> Answer:
         entry = self._machines.entry(arn(parameters, "stateMachineArn", "stateMachine"))
         _check_description(parameters)
+        checked_encryption(parameters)
         if entry.deleting:
             raise deleting(entry.described.arn)
         if not {"definition", "roleArn", *_DEFAULTS} & parameters.keys():

@@ -4,15 +4,13 @@ STRICT requires the fields that the model requires; PRESENT checks only those th
 not know are accepted in both. Invariant: what has no model (functions, activities, jobs, tokens) is not checked.
 """
 
-import functools
 from typing import Any
 
 from botocore.exceptions import UnknownServiceError
-from botocore.loaders import create_loader
-from botocore.model import ListShape, MapShape, OperationNotFoundError, ServiceModel, Shape, StringShape, StructureShape
+from botocore.model import ListShape, MapShape, OperationNotFoundError, Shape, StringShape, StructureShape
 
 from states_language.server.requests import Refusal
-from states_language.server.sdk import client_name, pascal
+from states_language.server.sdk import client_name, pascal, service_model
 from states_language.tasks.resources import Resource
 
 STRICT, NONE = "STRICT", "NONE"
@@ -32,18 +30,13 @@ def check_result(resource: Resource, result: Any, mode: str) -> None:
     if mode == NONE or resource.function is not None or resource.pattern or resource.activity:
         return
     try:
-        shape = _model(client_name(resource.service)).operation_model(pascal(resource.action)).output_shape
+        shape = service_model(client_name(resource.service)).operation_model(pascal(resource.action)).output_shape
     except (UnknownServiceError, OperationNotFoundError):
         return
     if not isinstance(result, dict):
         raise Refusal("ValidationException", "Mocked result must be a valid JSON object.")
     if shape is not None:
         _check(result, shape, "", mode == STRICT, resource.invokes)
-
-
-@functools.lru_cache(maxsize=32)
-def _model(service: str) -> ServiceModel:
-    return ServiceModel(create_loader().load_service_model(service, "service-2"), service)
 
 
 def _check(value: Any, shape: Shape, name: str, strict: bool, invokes: bool = False) -> None:

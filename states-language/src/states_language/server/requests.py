@@ -99,6 +99,15 @@ def checked_name(name: str) -> str:
     return name
 
 
+def checked_encryption(parameters: Parameters) -> dict[str, Any] | None:
+    """Returns the encryption that a request asks for; raises Refusal for a customer's key without its id."""
+    encryption: dict[str, Any] | None = parameters.get("encryptionConfiguration")
+    if encryption and encryption.get("type") != "AWS_OWNED_KEY" and not encryption.get("kmsKeyId"):
+        message = "Invalid Encryption Configuration: 'kmsKeyId is required for a key of the customer'"
+        raise Refusal("InvalidEncryptionConfiguration", message)
+    return encryption
+
+
 def read_input(text: str) -> Document | ValueError:
     """Returns an input as read, or why it cannot be; where others wait, they have turns while a long one is read."""
     try:

@@ -5,11 +5,13 @@ Developer Guide, "Learning to use AWS service SDK integrations"; a recording fro
 """
 
 import datetime
+import functools
 import json
 import re
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, UnknownServiceError
+from botocore.loaders import create_loader
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 from botocore.response import StreamingBody
 from botocore.utils import CLIENT_NAME_TO_HYPHENIZED_SERVICE_ID_OVERRIDES
@@ -33,7 +35,28 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z][a-z]+\d*|[a-z]+\d*|\d+")
 
 def client_name(service: str) -> str:
     """Returns boto3's name of a service; a Resource has the name of AWS's SDK for Java."""
-    return str(_CLIENTS.get(service, service))
+    return str(_CLIENTS.get(service) or _services().get(service, service))
+
+
+@functools.cache
+def _services() -> dict[str, str]:
+    return {name.replace("-", ""): name for name in create_loader().list_available_services("service-2")}
+
+
+@functools.lru_cache(maxsize=64)
+def service_model(service: str) -> ServiceModel:
+    """Returns botocore's model of a service; raises UnknownServiceError."""
+    return ServiceModel(create_loader().load_service_model(service, "service-2"), service)
+
+
+@functools.cache
+def is_action(service: str, action: str) -> bool:
+    """Returns whether botocore knows the action of an SDK integration."""
+    try:
+        names = service_model(client_name(service)).operation_names
+    except UnknownServiceError:
+        return False
+    return action.lower() in {name.lower() for name in names}
 
 
 def prefix(service: str, *, sdk: bool, model: ServiceModel | None = None) -> str:

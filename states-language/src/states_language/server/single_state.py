@@ -4,6 +4,7 @@ It evaluates nothing itself: every step is a small machine that the interpreter 
 Retriers and Catchers are asked once, never waited for. The members that each state shows are recorded.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -84,12 +85,13 @@ def machine(state: Mapping[str, Any], variables: Mapping[str, Any] | None = None
     if variables:
         start = "Variables"
         states[start] = {"Type": "Pass", "Assign": dict(variables), "Next": NAME}
-    return load({"StartAt": start, "States": states}, deployed=True)
+    # "The TestState API can run for up to five minutes" (Developer Guide).
+    return load({"StartAt": start, "TimeoutSeconds": 300, "States": states}, deployed=True)
 
 
 def _targets(state: Mapping[str, Any]) -> Iterator[str]:
-    places = [state, *state.get("Catch", []), *state.get("Choices", [])]
-    for place in places:
+    listed = [each for each in (state.get("Catch"), state.get("Choices")) if isinstance(each, list)]
+    for place in [state, *itertools.chain(*listed)]:
         if isinstance(place, dict) and isinstance(place.get("Next"), str):
             yield place["Next"]
     if isinstance(state.get("Default"), str):
@@ -119,6 +121,7 @@ class StateTest:
             answer: dict[str, Any] = {"status": "SUCCEEDED", "output": _output(execution)}
             following = _next(execution)
             await self._show_after(execution)
+            self._show_variables(execution)
             return answer | ({"nextState": following} if following else {})
         return await self._failed(execution)
 
@@ -151,6 +154,8 @@ class StateTest:
         return percentage is not None and 100 * failed > percentage * max(self.request.item_count, 1)
 
     async def _failed(self, execution: Execution) -> dict[str, Any]:
+        if execution.status == "TIMED_OUT":
+            return {"status": "FAILED", "error": "States.Timeout"}
         details: dict[str, Any] = {"error": execution.error, "cause": _PREFIX.sub("", execution.cause or "", count=1)}
         answer = {key: value for key, value in details.items() if value}
         error = StateError(execution.error, execution.cause)
@@ -180,6 +185,7 @@ class StateTest:
         kept: dict[str, Any] = {key: self.state[key] for key in ("QueryLanguage", "Next", "End") if key in self.state}
         state: dict[str, Any] = {"Type": "Task", "Resource": _WORK, **kept, "Catch": [catcher]}
         execution = await self._ran(state, self.request.data, _mock(None, error))
+        self._show_variables(execution)
         return execution.output
 
     # ---- the members of an inspection ----
@@ -218,6 +224,8 @@ class StateTest:
             if value is not None:
                 self.shown[member] = float(value) if member.endswith("Percentage") else value
         self.shown.setdefault("maxConcurrency", 0)
+        if "ItemReader" not in self.state:
+            await self._show_items()
 
     async def _number(self, name: str) -> Any:
         if f"{name}Path" in self.state:
@@ -231,6 +239,26 @@ class StateTest:
     async def _value(self, state: dict[str, Any], data: Any) -> Any:
         execution = await self._ran({**state, "End": True}, data, _mock(None, None))
         return execution.output["value"] if execution.status == "SUCCEEDED" else None
+
+    def _show_variables(self, execution: Execution) -> None:
+        """Show the variables after the state: those of the request, and those that the state or a Catcher assigns."""
+        exits = (event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
+        assigned: dict[str, str] = dict(next(exits, None) or {}).get("assignedVariables", {})
+        variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
+        if variables:
+            self.shown["variables"] = variables
+
+    async def _show_items(self) -> None:
+        """Show what each iteration gets, after an ItemSelector and after an ItemBatcher."""
+        processor: dict[str, Any] = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
+        names = ("QueryLanguage", "InputPath", "ItemsPath", "Items", "ItemSelector")
+        kept = {key: self.state[key] for key in names if key in self.state}
+        if "ItemSelector" in self.state:
+            await self._show("afterItemSelector", {"Type": "Map", **kept, "ItemProcessor": processor})
+        if "ItemBatcher" in self.state:
+            batched = {**processor, "ProcessorConfig": {"Mode": "DISTRIBUTED", "ExecutionType": "STANDARD"}}
+            kept["ItemBatcher"] = self.state["ItemBatcher"]
+            await self._show("afterItemBatcher", {"Type": "Map", **kept, "ItemProcessor": batched})
 
     async def _show_after(self, execution: Execution) -> None:
         if self._kind not in ("Pass", *_RETRYING):

@@ -46,6 +46,12 @@ class StateTestAction(Actions):
         return {"result": "FAIL" if reports else "OK", "diagnostics": shown, "truncated": len(shown) < len(reports)}
 
     async def _test_state(self, parameters: Parameters) -> Answer:
+        inner = ("mock", "stateConfiguration")
+        parameters |= {
+            name: {key: value for key, value in parameters[name].items() if value is not None}
+            for name in inner
+            if isinstance(parameters.get(name), dict)
+        }
         length = len(parameters["definition"])
         state = await self._reader.run(length, _state, parameters)
         document = _input(parameters)
