@@ -63,9 +63,11 @@ class Records:
 
     A loss is a gap that the upstream announced: events of it may be missing although a connection was open. `repairs`
     are those of the newest gaps that are written down, each beside its gap. `is_all` is
-    whether there is no older connection than these; those from before `kept_since_ms` may have expired. `damage` names
+    whether there is no older connection than these; those from before `kept_since_ms` may have expired. Losses from
+    before `losses_since_ms` are not among these. `damage` names
     the attributes of the lease that cannot be read. `group` is that in which it shares a function, "" for none. `epoch`
     is the newest of its keys, `logged_ms` when its log was appended last, 0 where it has none or that was not read.
+    `connected_ms` is since when the newest of the answered connections, or one after the other before it, was open.
     """
 
     lease: Lease
@@ -80,6 +82,8 @@ class Records:
     group: str = ""
     epoch: Epoch = NO_EPOCH
     logged_ms: int = 0
+    connected_ms: int | None = None
+    losses_since_ms: int = 0
     repairs: Sequence[tuple[Gap, Repair]] = ()
 
 

@@ -160,6 +160,8 @@ def reaches_start(connections: Connections, records: Records) -> bool:
     It is where an older one is among them too, from before the start; else where no older record was left out or has
     expired since.
     """
+    if records.losses_since_ms > records.lease.started_at_ms:
+        return False
     if len(connections.since_start()) < len(connections.all):
         return True
     return records.is_all and records.kept_since_ms <= records.lease.started_at_ms

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,12 @@ def answer(
     damage = f"its lease cannot be read whole: {', '.join(records.damage)}" if records.damage else ""
     unwell = status_words.unwell(status, connections, records)
     trouble = damage or _stuck_words(stuck) or (unwell.partition(" for ")[0] if is_brief else unwell)
-    since_ms, standing = _standing(status, connections, covered, trouble, is_brief=is_brief)
+    since_ms, standing = _standing(status, connections, covered, trouble, records.connected_ms)
+    standing = replace(standing, is_brief=is_brief)
     return {
         "stream": stream_id,
         "status": status,
-        "verdict": verdict(standing, None if is_brief else covered),
+        "verdict": verdict(standing, covered),
         "since_at": at(since_ms),
         "reason": damage
         or status_words.reason(status, connections)
@@ -124,16 +126,18 @@ def _stuck_words(stuck: dict[str, Any] | None) -> str:
 
 
 def _standing(
-    status: str, connections: Connections, covered: Coverage | None, trouble: str, *, is_brief: bool
+    status: str, connections: Connections, covered: Coverage | None, trouble: str, connected_ms: int | None
 ) -> tuple[int | None, Standing]:
     """Since when the stream stands as it does, None where these records do not say, and how that is.
 
-    What the list shows changes only where the stream does, so it says no lengths.
+    Where they do not reach back to the last pause, the control record may say since when it is connected.
     """
     since_ms = _since_ms(status, connections, covered)
     at_least = status == "running" and covered is not None and since_ms == covered.since_ms
     at_least = at_least and covered is not None and not covered.reaches_start
-    for_ms = None if is_brief or since_ms is None else max(0, connections.now_ms - since_ms)
+    if at_least and connected_ms is not None:
+        since_ms, at_least = min(connected_ms, since_ms or connected_ms), False
+    for_ms = None if since_ms is None else max(0, connections.now_ms - since_ms)
     why = status_words.ended_why(status, connections)
     if status == "unknown":
         why = status_words.reason(status, connections) or ""

@@ -27,7 +27,8 @@ class Standing:
     """How a stream stands: its status, and what failed (`why`, "" where nothing did).
 
     `for_ms` is for how long it has been connected or away, None where that is not to be said; where it is `at_least`,
-    older records may say longer. `trouble` is a sentence more, without its full stop.
+    older records may say longer. `trouble` is a sentence more, without its full stop. Where `is_brief`, as in the list,
+    a length is told by its largest unit, so that an answer seldom changes, and of losses what is known of the newest.
     """
 
     status: str
@@ -36,12 +37,13 @@ class Standing:
     at_least: bool = False
     has_connected: bool = True
     trouble: str = ""
+    is_brief: bool = False
 
 
 def verdict(standing: Standing, coverage: Coverage | None) -> str:
     """One sentence or two; without `coverage` nothing is said of what was lost."""
     trouble = f"{standing.trouble[:1].upper()}{standing.trouble[1:]}." if standing.trouble else ""
-    losses = _losses(coverage) if coverage is not None and standing.status != "starting" else ""
+    losses = _losses(coverage, standing.is_brief) if coverage is not None and standing.status != "starting" else ""
     return " ".join(filter(None, (_first(standing), trouble, losses)))
 
 
@@ -50,9 +52,9 @@ def _first(standing: Standing) -> str:
     match standing.status:
         case "running":
             least = " at least" if standing.at_least and standing.for_ms is not None else ""
-            return f"Connected{least}{_length(standing.for_ms)}."
+            return f"Connected{least}{_length(standing.for_ms, standing.is_brief)}."
         case "reconnecting" if standing.has_connected:
-            return f"{away(standing.for_ms)}{reason}."
+            return f"{away(standing.for_ms, standing.is_brief)}{reason}."
         case "reconnecting":
             return f"Not connected yet{reason}."
         case "starting":
@@ -64,16 +66,16 @@ def _first(standing: Standing) -> str:
     return f"{standing.status.capitalize()}{reason}."
 
 
-def away(for_ms: int | None) -> str:
+def away(for_ms: int | None, is_brief: bool = False) -> str:
     """That nobody is connected, and for how long, as in "Away 2 min"."""
-    return f"Away{_length(for_ms)}"
+    return f"Away{_length(for_ms, is_brief)}"
 
 
-def _length(for_ms: int | None) -> str:
-    return "" if for_ms is None else f" {spelled(for_ms)}"
+def _length(for_ms: int | None, is_brief: bool) -> str:
+    return "" if for_ms is None else f" {spelled(for_ms, 1 if is_brief else 2)}"
 
 
-def _losses(coverage: Coverage) -> str:
+def _losses(coverage: Coverage, is_brief: bool) -> str:
     """What was lost, and what is not proved; the gap that goes on is the first sentence's."""
     lost = [gap for gap in coverage.gaps if gap.state == LOST]
     failed = [gap for gap in coverage.gaps if gap.state in (PARTLY, FAILED)]
@@ -88,7 +90,7 @@ def _losses(coverage: Coverage) -> str:
     if failed:
         is_over = all(gap.repair is None or not gap.repair.next_ms for gap in failed)
         said.append(f"{_gaps(failed)} could not be repaired{'' if is_over else ' yet'}.")
-    if said:
+    if said or is_brief:  # what is brief has not read all
         return " ".join(said)
     where = "" if coverage.away is None else " before that"
     if not coverage.reaches_start:
@@ -123,15 +125,15 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def spelled(lasted_ms: int) -> str:
-    """A length as people say it, by its two largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
+def spelled(lasted_ms: int, units: int = 2) -> str:
+    """A length as people say it, by its `units` largest units: 104 ms, 12 s, 3 h 12 min, 2 d 3 h."""
     if lasted_ms < 1000:
         return f"{max(0, lasted_ms)} ms"
     rest, parts = lasted_ms // 1000, list[str]()
     for size, unit in _SIZES:
         count, rest = divmod(rest, size)
         # After the first the next one follows, or nothing.
-        if count and (not parts or len(parts) == 1):
+        if count and len(parts) < units:
             parts.append(f"{count} {unit}")
         elif parts:
             break

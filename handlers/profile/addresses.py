@@ -154,8 +154,10 @@ def expand(address: str, variables: Mapping[str, str]) -> str:
     return address
 
 
-def check_address(address: str) -> str:
+def check_address(address: str, *, may_be_socket: bool = False) -> str:
     """`address` itself; raises ProfileError where it is of no scheme that is read or holds what it may not.
+
+    That of a WebSocket passes where it `may_be_socket`.
 
     The sentence never repeats the address: its query may hold a secret.
     """
@@ -165,8 +167,9 @@ def check_address(address: str) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ProfileError("is not a valid address") from None
-    if parts.scheme not in ("http", "https", "ws", "wss") or not host:
-        raise ProfileError("must begin with http://, https://, ws:// or wss:// and a host")
+    if parts.scheme not in ("http", "https", *(("ws", "wss") if may_be_socket else ())) or not host:
+        schemes = "http://, https://, ws:// or wss://" if may_be_socket else "http:// or https://"
+        raise ProfileError(f"must begin with {schemes} and a host")
     if "@" in parts.netloc:
         raise ProfileError("must not hold a user or a password")
     if parts.fragment or address.endswith("#"):

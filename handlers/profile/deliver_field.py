@@ -123,5 +123,5 @@ def _check_webhook(fields: Fields, address: str, *, allow_private: bool) -> None
     except ProfileError as error:
         fields.wrong("webhook", str(error))
         return
-    if not address.startswith("https://" if not allow_private else ("https://", "http://")):
+    if not address.startswith("https://") and not allow_private:
         fields.wrong("webhook", "must begin with https://, but where allow_private = true")

@@ -57,7 +57,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
 
     def check(text: str) -> str:
         address = expand(text, variables)
-        check_address(without(address))
+        check_address(without(address), may_be_socket=True)
         references(address.partition("?")[2])
         return address
 

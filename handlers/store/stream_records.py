@@ -20,6 +20,7 @@ from handlers.store import control_record, ledger_records
 from handlers.store.control_record import check_lease, damage, to_record
 from handlers.store.control_table import Table
 from handlers.store.group_store import GroupStore, group_lease, live_of_member, member_lease
+from handlers.store.leases import NEWEST as FEW
 from handlers.store.leases import Leases, Recent
 from handlers.store.typed_values import Item, count, key, read_as, text
 
@@ -72,14 +73,16 @@ class StreamRecords:
             cursor_saved_ms=record.saved_ms,
             logged_ms=logged_ms,
             losses=[gap for gap in written if gap.number],
+            losses_since_ms=written[-1].to_ms if len(written) == NEWEST else 0,
             repairs=[(gap, gap.repair) for gap in written if gap.repair is not None],
         )
 
     def read_briefly(self, stream_ids: Sequence[str]) -> Callable[[str], Records | None]:
-        """As `read` for each of these streams, without cursor and losses: what a status follows from.
+        """As `read` for each of these streams, without cursor: what a status follows from.
 
         The leases are read here, 100 in a request; the newest connections when they are asked for, those of 20 streams
-        in a request. Of a stream that is well these have no error that was over before them.
+        in a request. Of a stream that is well these have no error that was over before them. The losses are read where
+        one of these connections counted any.
         """
         read = self._leases.items(stream_ids)
         leases = {stream_id: read[stream_id] for stream_id in stream_ids if stream_id in read}
@@ -92,7 +95,10 @@ class StreamRecords:
                 return None
             lease = leases[stream_id]
             group = groups.get(text(lease, "group") or "")
-            return self._read(stream_id, lease, group, recent.of(stream_id))
+            read = self._read(stream_id, lease, group, recent.of(stream_id))
+            if not any(one.missing for one in read.connections):
+                return read
+            return replace(read, losses=[gap for gap in self.newest_gaps(stream_id, NEWEST) if gap.number])
 
         return records
 
@@ -116,9 +122,10 @@ class StreamRecords:
             connections=[read_as(Connection, item) for item in ledger_records.with_live(items, record.live)],
             rest=record.rest,
             epoch=record.epoch,
-            is_all=len(items) < NEWEST,
+            is_all=len(items) < NEWEST if recent is None else record.lease.fence <= FEW,
             kept_since_ms=_kept_since_ms(items),
             damage=damage(lease),
+            connected_ms=known.connected_ms if (known := record.known_after()).fence else None,
         )
 
     def delivery(self, stream_id: str) -> "list[DeliveryRecord]":

@@ -149,7 +149,7 @@ class ApiReader:
         Nothing where the stream may have been started again: what came before is not shown then.
         """
         world = self._world
-        if coverage is None or len(requests(world.schedule)) > 1:
+        if coverage is None or not coverage["reaches_start"] or len(requests(world.schedule)) > 1:
             return
         spans = {
             state: {
@@ -180,7 +180,7 @@ class ApiReader:
         """Figures that are not what was true; nothing where the stream may have been started again."""
         if coverage is not None and coverage["reaches_start"] and len(requests(self._world.schedule)) == 1:
             span = typed_values.instant_ms(coverage["since"]) or 0, typed_values.instant_ms(coverage["to_at"]) or 0
-            yield from wrong_shares(self._world, coverage, span, self._dead_after_ms)
+            yield from wrong_shares(self._world, coverage, span, self._told_until_ms)
 
     def _records_with_ends(self) -> Iterator[Record]:
         """The ledger's records; one without an end ended when it was seen last where its function has another since."""
@@ -231,18 +231,22 @@ class ApiReader:
         world, now_ms = self._world, self._clock.now_ms()
         methods = {method for at_ms, method in requests(world.schedule) if world.origin_ms + at_ms <= now_ms}
         refused = {link.refused_with for link in world.upstream.links}
-        until_ms = self._last_open_ms() + self._dead_after_ms + SLACK_MS + 2 * world.schedule.skew_ms
+        until_ms = self._last_open_ms()
         reasons = {
             "ended": 204 in refused,
             "rejected": not refused.isdisjoint(REFUSALS),
             "broken": "broken" in ends,
             "stopping": "DELETE" in methods,
             "stopped": "DELETE" in methods,
-            "running": now_ms <= self._released_by_ms(until_ms),
+            "running": now_ms <= self._told_until_ms(until_ms),
             "unknown": False,
         }
         if not reasons.get(word, True):
             yield f"the status is {word}, and there is no reason for that"
+
+    def _told_until_ms(self, over_ms: int) -> int:
+        """Until when a stream may be told as connected whose last connection was over then."""
+        return self._released_by_ms(over_ms + self._dead_after_ms + SLACK_MS + 2 * self._world.schedule.skew_ms)
 
     def _released_by_ms(self, until_ms: int) -> int:
         """Until when a stream may be taken for connected that was so until then."""

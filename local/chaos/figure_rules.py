@@ -7,31 +7,35 @@ open until it counts as dead. Invariant: the bounds follow from the links alone,
 was known good.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from handlers.api.figures import length_ms
 from handlers.connection.ledger import LOST, OPEN, Interval
 from handlers.store.typed_values import instant_ms
-from local.chaos.gap_rules import last_good_ms
+from local.chaos.gap_rules import last_good_ms, noticed_ms
 from local.chaos.losses import ledger
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
 from local.simulation.links import Link
 
 
-def wrong_shares(world: World, coverage: dict[str, Any], span: Interval, dead_after_ms: int) -> Iterator[str]:
-    """What is wrong with the share of `span` that a status shows as connected."""
+def wrong_shares(
+    world: World, coverage: dict[str, Any], span: Interval, told_until_ms: Callable[[int], int]
+) -> Iterator[str]:
+    """What is wrong with the shares of `span` that a status shows.
+
+    One that was over by some instant, and has written down no end, may be told as connected until `told_until_ms`.
+    """
     records, (since_ms, to_ms) = ledger(world), span
     links = [link for link in world.upstream.links if link.opened_ms is not None]
     ended = {record.fence for record in records if record.closed_ms is not None}
 
     def until_ms(link: Link) -> int:
-        # Until its function counts as dead nobody knows that one was killed.
         over_ms = link.over_ms or to_ms
-        return over_ms if link.fence in ended else over_ms + dead_after_ms
+        return over_ms if link.fence in ended else told_until_ms(over_ms)
 
-    least = [(link.opened_ms or 0, min(last_good_ms(world, records, link), to_ms)) for link in links]
+    least = [(noticed_ms(world, link.opened_ms or 0), min(last_good_ms(world, records, link), to_ms)) for link in links]
     most = [(max(link.opened_ms or 0, since_ms), min(until_ms(link), to_ms)) for link in links]
     slack_ms = len(links) * (2 * world.schedule.skew_ms + LATE_MS)
     shown_ms = round(coverage["connected_percent"] * max(1, to_ms - since_ms) / 100)

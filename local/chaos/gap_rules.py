@@ -130,7 +130,13 @@ def _asked_in_vain(world: World, gap: Gap, parts: list[Gap], slack_ms: int) -> b
         (link, link.closed_ms if link.opened_ms is None and link.has_forgotten else link.opened_ms)
         for link in world.upstream.links
     ]
-    about = [link for link, at_ms in answered if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms]
+    # One that a stop has ended may have been followed long after.
+    ended_by = {part.fence for part in parts}
+    about = [
+        link
+        for link, at_ms in answered
+        if gap.from_ms - slack_ms <= (at_ms or 0) <= gap.to_ms + slack_ms or link.fence in ended_by
+    ]
     afresh = any(link.cursor is None or link.has_forgotten for link in about)
     # Where nobody is connected, what is open is for the next one.
     return afresh or any(part.state == LOST for part in parts) or not world.upstream.open_links
@@ -194,11 +200,11 @@ def _holes(world: World, records: list[Record], from_ms: int, to_ms: int) -> lis
         world,
         from_ms,
         to_ms,
-        span=lambda link, opened_ms: (_heard_ms(world, opened_ms), last_good_ms(world, records, link)),
+        span=lambda link, opened_ms: (noticed_ms(world, opened_ms), last_good_ms(world, records, link)),
     )
 
 
-def _heard_ms(world: World, opened_ms: int) -> int:
+def noticed_ms(world: World, opened_ms: int) -> int:
     """When the function can have noticed that its upstream answered: one that is frozen notices it afterwards."""
     return max([opened_ms, *(to_ms for from_ms, to_ms in standstills(world) if from_ms <= opened_ms < to_ms)])
 

@@ -177,6 +177,7 @@ def test_get_shows_what_the_records_say(aws: Aws, function: ModuleType) -> None:
         "duplicates": 2,
         "conflicts": 0,
         "dead_lettered": 0,
+        "left_out": 0,
         "at_least": False,
         "ends": {},
     }
@@ -518,10 +519,10 @@ def test_all_streams_come_a_page_at_a_time_and_in_order(aws: Aws, function: Modu
     assert (code, [one["stream"] for one in rest["streams"]], rest["next"]) == (200, ["c"], None)
     for stream in first["streams"] + rest["streams"]:
         alone = asked(function, "GET", stream["stream"])[1]
-        # The list changes only where a stream does, so it says neither for how long nor what was lost.
+        # The list seldom changes, so it says for how long by one unit; and of losses what its few records know.
         same = {name: value for name, value in stream.items() if name != "lag_ms"}
         assert same == {name: alone[name] for name in same} | {"verdict": stream["verdict"]}
-    assert [(one["status"], one["verdict"]) for one in first["streams"]] == [("running", "Connected.")] * 3
+    assert [(one["status"], one["verdict"][:10]) for one in first["streams"]] == [("running", "Connected ")] * 3
     assert list(rest["streams"][0]) == [
         *("stream", "status", "verdict", "since_at", "reason", "execution", "generation", "fence", "started_at"),
         *("stop_requested_at", "ended_at", "holder", "last_event_at", "events_per_s", "open_gaps"),

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from handlers.api import status
 from handlers.api.last_error import Retries
-from handlers.connection.effects import Progress
+from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.ledger import Known
+from handlers.store import control_record, typed_values
 from handlers.store.leases import NEWEST
 from handlers.store.stream_records import StreamRecords
 from tests.examples import examples
@@ -97,3 +99,28 @@ def test_a_stream_that_is_well_costs_no_request_of_its_own(aws: Aws) -> None:
     shown = listed(StreamRecords(client, CONTROL), ids)
     assert [one["status"] for one in shown] == ["running"] * len(ids)
     assert client.requests == ["batch_get_item"] * 3
+
+
+def test_the_list_reads_losses_where_there_are_some(aws: Aws) -> None:
+    """A connection of the newest says that it counted some. For how long it is connected its lease says.
+
+    Of the newest hundred losses nobody knows whether they are all since the start.
+    """
+    made(aws, "lossy", [])
+    store, shown = aws.store(), StreamRecords(aws.dynamodb, CONTROL)
+    known = Known(fence=10, at_ms=NOW_MS, connected_ms=NOW_MS - 6_000_000, until_ms=NOW_MS)
+    held = {"fence": typed_values.number(10), "connected": typed_values.number(10)}
+    aws.put_control("lossy", "lease", known=control_record.known(known), **held)
+    for number in range(1, 101):
+        store.ledger.record_loss("lossy", RecordLoss(9, number, number, number + 1, "announced_by_upstream", 2))
+    for missing, lost in ((0, ""), (100, " 200 events lost, as the upstream said.")):
+        for fence in range(2, 11):
+            at_ms = NOW_MS - (11 - fence) * STEP_MS
+            ends = {"closed_ms": at_ms + STEP_MS, "ended_by": "taken_over"} if fence < 10 else {}
+            times: dict[str, Any] = {"claimed_ms": at_ms, "opened_ms": at_ms, "seen_ms": NOW_MS + missing} | ends
+            one = Progress(fence=fence, missing=missing, **times)
+            save_connection(store, "lossy", one, lane="A", execution="arn:lossy", request_id=f"request-{fence}")
+        assert [one["verdict"] for one in listed(shown, ["lossy"])] == [f"Connected 1 h.{lost}"]
+    read = shown.read("lossy")
+    assert read is not None
+    assert read.losses_since_ms == 2

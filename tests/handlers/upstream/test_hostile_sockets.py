@@ -1,0 +1,218 @@
+"""Sockets whose server lies, floods or falls silent: each ends by name, and what came whole before is stored.
+
+docs/hostile.md has a row for each.
+"""
+
+import base64
+import hashlib
+import re
+import socket
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.framing.websocket import BINARY, CLOSE, PING, TEXT, encoded_frame
+from handlers.upstream.socket_response import MOST_UNSENT_BYTES, Outbox
+from handlers.upstream.strict_response import BadAnswer
+from tests.handlers.aws import EVENTS, Aws
+from tests.handlers.hostile import CLOSED, NOT_OPENED, STREAM, connect
+from tests.handlers.servers import Peer, Script
+
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+EVENT = encoded_frame(TEXT, b'{"n": 1}')
+
+
+def accept_of(peer: Peer) -> bytes:
+    """The value of Sec-WebSocket-Accept that belongs to the client's key."""
+    match = re.search(rb"sec-websocket-key: *(\S+)", peer.request, re.IGNORECASE)
+    assert match is not None
+    return base64.b64encode(hashlib.sha1(match[1] + GUID).digest())
+
+
+def head(peer: Peer, **changes: bytes) -> bytes:
+    """The head of a switch; a header that is empty is left out."""
+    named = {"Upgrade": b"websocket", "Connection": b"Upgrade", "Sec-WebSocket-Accept": accept_of(peer)}
+    named |= {name.replace("_", "-"): value for name, value in changes.items()}
+    lines = b"".join(b"%s: %s\r\n" % (name.encode(), value) for name, value in named.items() if value)
+    return b"HTTP/1.1 101 Switching Protocols\r\n" + lines + b"\r\n"
+
+
+def switches(*frames: bytes, then: Callable[[Peer], None] = Peer.wait_until_gone, **changes: bytes) -> Script:
+    """Switches to WebSocket, sends these bytes, and then does something."""
+
+    def script(peer: Peer) -> None:
+        peer.send(head(peer, **changes) + b"".join(frames))
+        then(peer)
+
+    return script
+
+
+def ending(aws: Aws, script: Script, **fields: Any) -> tuple[str, str]:
+    """The error's name and its sentence, of a socket's profile."""
+    table = {"framing": "websocket", "key": "$.n", **fields}
+    outcome = connect(aws, script, **table).outcome
+    return outcome.error, outcome.message
+
+
+NO_SWITCH = "(protocol): the upstream answered 101 and did not switch to WebSocket"
+HANDSHAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "another accept key": (
+        {"Sec_WebSocket_Accept": b"AAAA"},
+        "(protocol): the upstream's Sec-WebSocket-Accept does not belong to the key that was sent",
+    ),
+    "no accept key": (
+        {"Sec_WebSocket_Accept": b""},
+        "(protocol): the upstream's Sec-WebSocket-Accept does not belong to the key that was sent",
+    ),
+    "no upgrade": ({"Upgrade": b""}, NO_SWITCH),
+    "another upgrade": ({"Upgrade": b"h2c"}, NO_SWITCH),
+    "no connection": ({"Connection": b"keep-alive"}, NO_SWITCH),
+    "an extension": (
+        {"Sec_WebSocket_Extensions": b"permessage-deflate"},
+        "(protocol): the upstream chose an extension of WebSocket that was not offered",
+    ),
+    "a subprotocol": (
+        {"Sec_WebSocket_Protocol": b"chat"},
+        "(protocol): the upstream chose a subprotocol of WebSocket that was not offered",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HANDSHAKES)
+def test_a_handshake_that_is_none_is_a_drop(aws: Aws, what: str) -> None:
+    """By name; nothing that follows it is read."""
+    changes, message = HANDSHAKES[what]
+    assert ending(aws, switches(EVENT, **changes)) == ("StreamDropped", f"{NOT_OPENED} {message}")
+    assert aws.items(EVENTS, STREAM) == {}
+
+
+def test_what_was_offered_may_be_chosen(aws: Aws) -> None:
+    """Compression with its parameters, and one of the subprotocols; another parameter is refused."""
+    chosen: dict[str, Any] = {
+        "Sec_WebSocket_Extensions": b"Permessage-Deflate; server_max_window_bits=10; server_no_context_takeover",
+        "Sec_WebSocket_Protocol": b"v2",
+    }
+    offers = {"compression": True, "headers": {"Sec-WebSocket-Protocol": "v1, v2"}}
+    closing = encoded_frame(CLOSE, b"\x0f\xa0")
+    assert ending(aws, switches(EVENT, closing, **chosen), **offers)[1].endswith("closed the socket with 4000")
+    assert len(aws.items(EVENTS, STREAM)) == 1
+    wrong: dict[str, Any] = {"Sec_WebSocket_Extensions": b"permessage-deflate; client_max_window_bits=9"}
+    message = "(protocol): the upstream chose permessage-deflate with a parameter that was not offered"
+    assert ending(aws, switches(**wrong), **offers) == ("StreamDropped", f"{NOT_OPENED} {message}")
+
+
+def test_an_answer_that_is_no_switch_is_a_refusal(aws: Aws) -> None:
+    """A page, and a stream of another kind: the status says what it is."""
+    for status in (b"200 OK", b"404 Not Found"):
+        page = b"HTTP/1.1 %s\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nabcd" % status
+        error, message = ending(aws, lambda peer, page=page: peer.send(page))  # type: ignore[misc]
+        assert (error, message.partition(":")[0]) == ("StreamDropped", f"the upstream answered {int(status[:3])}")
+
+
+def test_a_server_that_never_answers_the_handshake_is_a_stall(aws: Aws) -> None:
+    """After `stall_after_s`, as any answer that does not come."""
+    message = f"{NOT_OPENED} (stalled): no byte came for 1 s"
+    assert ending(aws, Peer.wait_until_gone, stall_after_s=1) == ("StreamDropped", message)
+
+
+def test_a_socket_that_falls_silent_is_a_stall(aws: Aws) -> None:
+    """Once it has switched too; what came before is stored."""
+    message = f"{CLOSED} (stalled): no byte came for 1 s"
+    assert ending(aws, switches(EVENT), stall_after_s=1) == ("StreamDropped", message)
+    assert list(aws.items(EVENTS, STREAM)) == ["1"]
+
+
+def test_a_message_that_is_never_answered_is_a_drop(aws: Aws) -> None:
+    """Though bytes come all the while; nothing of it counts as connected."""
+    asks = {"subscribe": [{"send": "hello", "expect": "welcome", "within_s": 0.5}]}
+    assert ending(aws, switches(EVENT), **asks) == ("StreamDropped", "the upstream did not answer subscribe[0] in time")
+    assert aws.items(EVENTS, STREAM) == {}
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "masks": (encoded_frame(TEXT, b"x", b"abcd"), "the server masks its frames"),
+    "reserved bits": (b"\xc1\x01x", "a frame of the socket has reserved bits that nobody has agreed upon"),
+    "no UTF-8": (encoded_frame(TEXT, b"\xff"), "a text of the socket is not UTF-8"),
+    "fragments": (b"\x00\x01x", "the fragments of a message are not in order"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_breaks_the_protocol_ends_it(aws: Aws, what: str) -> None:
+    """By name, and with a close; what came before is stored."""
+    wire, message = BROKEN[what]
+    heard: list[bytes] = []
+
+    def listens(peer: Peer) -> None:
+        while data := peer.connection.recv(1000):
+            heard.append(data)
+
+    assert ending(aws, switches(EVENT, wire, then=listens)) == ("StreamDropped", message)
+    assert list(aws.items(EVENTS, STREAM)) == ["1"]
+    assert b"".join(heard)[:2] == b"\x88\x82"
+
+
+def test_a_cut_inside_a_fragment_is_no_event(aws: Aws) -> None:
+    """The connection counts as good until before it; what came of it is counted and dropped."""
+    report = connect(aws, switches(EVENT, b"\x01\x05hello", then=Peer.reset), framing="websocket", key="$.n")
+    assert (report.outcome.error, report.progress.stored, report.progress.ended_by) == ("StreamDropped", 1, "reset")
+    assert report.progress.unterminated_bytes > 0
+
+
+def test_a_long_message_is_passed_and_the_stream_goes_on(aws: Aws) -> None:
+    """In one frame or in a thousand; what is left of each is one dead-letter message."""
+    long, other = b"y" * 150_000, b"z" * 150_000
+    pieces = [
+        bytes([0x02 if not at else 0x00]) + encoded_frame(BINARY, other[at : at + 150])[1:]
+        for at in range(0, 150_000, 150)
+    ]
+    closing = encoded_frame(CLOSE, b"\x03\xe8")
+    after = encoded_frame(TEXT, b'{"n": 2}')
+    report = connect(
+        aws,
+        switches(EVENT, encoded_frame(TEXT, long), *pieces, b"\x80\x00", after, closing),
+        framing="websocket",
+        key="$.n",
+    )
+    assert (report.progress.stored, report.progress.dead_lettered) == (2, 2)
+    assert [message["event"]["size_bytes"] for message in aws.dead_letters()] == [150_000] * 2
+
+
+def test_pings_without_end_are_answered_within_bounds(aws: Aws) -> None:
+    """Of those that came in one read the last sixteen, as RFC 6455 allows; and the stream goes on beside them."""
+    pings = b"".join(encoded_frame(PING, b"%d" % number) for number in range(20_000))
+    heard: list[bytes] = []
+
+    def listens(peer: Peer) -> None:
+        while data := peer.connection.recv(65_536):
+            heard.append(data)
+
+    script = switches(EVENT, pings, encoded_frame(TEXT, b'{"n": 2}'), encoded_frame(CLOSE, b"\x03\xe8"), then=listens)
+    assert ending(aws, script)[0] == "StreamDropped"
+    assert sorted(aws.items(EVENTS, STREAM)) == ["1", "2"]
+    assert 16 * 10 < len(b"".join(heard)) < len(pings) // 10
+
+
+def test_a_server_that_reads_nothing_is_left_by_name() -> None:
+    """Once more than 256 KB wait for it: whoever decides never waits for the socket, and memory does not grow."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        outbox = Outbox()
+        for _ in range(MOST_UNSENT_BYTES // 1000 + 1):
+            outbox.put(b"x" * 1000)
+        with pytest.raises(BadAnswer, match=r"^the upstream does not read what is sent to it$"):
+            outbox.flush(ours)
+
+
+def test_a_bomb_ends_it_by_name(aws: Aws) -> None:
+    """Nothing of it is kept."""
+    packer = zlib.compressobj(wbits=-15)
+    bomb = (packer.compress(b"\0" * 20_000_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    wire = b"\xc1" + encoded_frame(TEXT, bomb)[1:]
+    script = switches(EVENT, wire, Sec_WebSocket_Extensions=b"permessage-deflate")
+    error, message = ending(aws, script, compression=True)
+    assert (error, message.partition(":")[0]) == ("StreamDropped", "a decompression bomb")
+    assert list(aws.items(EVENTS, STREAM)) == ["1"]

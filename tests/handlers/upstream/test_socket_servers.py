@@ -1,0 +1,89 @@
+"""A socket's stream at servers that no one here wrote: `ws`, `faye-websocket` (npm), `websockets`, `aiohttp` (PyPI)."""
+
+import contextlib
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import IO, Any
+
+import pytest
+
+from handlers.profile.parse import parse
+from tests.handlers.aws import EVENTS, Aws
+from tests.handlers.lanes import run, start
+from tests.local.support import PROJECT, until
+
+STREAM = "feed:eur-usd"
+COUNT = 20
+SUBSCRIBE = {
+    "send": {"op": "subscribe", "channel": "{name}", "since": "{cursor}"},
+    "expect": {"$.op": "subscribed"},
+}
+TABLE = {
+    "framing": "websocket",
+    "allow_private": True,
+    "key": "$.n",
+    "cursor": "$.n",
+    "sequence": "$.n",
+    "stall_after_s": 30,
+    "subscribe": [SUBSCRIBE],
+    "leave": {"send": {"op": "bye"}},
+}
+
+
+@contextlib.contextmanager
+def server(name: str) -> Iterator[tuple[str, "queue.SimpleQueue[str]"]]:
+    """Yields the address of a server of this package, and what it has heard, line by line."""
+    real = PROJECT / "tests" / "real"
+    python = name in ("websockets", "aiohttp")
+    command = [sys.executable, str(real / "socket_server.py")] if python else ["node", str(real / "socket-server.mjs")]
+    with subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+        address = process.stdout.readline().split()[-1]
+        thread = threading.Thread(target=listen, args=(process.stdout, heard))
+        thread.start()
+        try:
+            yield address, heard
+        finally:
+            process.terminate()
+            thread.join()
+
+
+def listen(lines: IO[str], heard: "queue.SimpleQueue[str]") -> None:
+    for line in lines:
+        heard.put(line.strip())
+
+
+def heard_by(lines: "queue.SimpleQueue[str]", count: int) -> list[str]:
+    return [lines.get(timeout=30) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("name", "compression"),
+    [("ws", True), ("ws", False), ("faye-websocket", False), ("websockets", True), ("aiohttp", True)],
+)
+def test_a_feed_is_followed_over_its_close(aws: Aws, name: str, *, compression: bool) -> None:
+    """Subscribed, half of it stored, closed by the server with 4000; subscribed again behind the cursor, all stored.
+
+    Each ping is answered, long messages come whole, packed or not, and the last words are the profile's and a close.
+    """
+    with server(name) as (address, lines):
+        table: dict[str, Any] = {"address": f"{address}/{{name}}", "compression": compression, **TABLE}
+        profile = parse("feed", table, {})
+        report = run(profile, aws.store(), stream_id=STREAM, lasts_ms=60_000)
+        assert (report.outcome.error, report.outcome.message) == (
+            "StreamDropped", "the upstream closed the socket with 4000: half-way",
+        )  # fmt: skip
+        assert (report.progress.stored, aws.store().read(STREAM).cursor) == (COUNT // 2, str(COUNT // 2))
+        assert heard_by(lines, 3) == ["subscribed since now", "ponged", "closed with 4000"]
+        lane = start(aws, profile, STREAM)
+        assert until(lambda: len(aws.items(EVENTS, STREAM)) == COUNT)
+        assert heard_by(lines, 2) == [f"subscribed since {COUNT // 2}", "ponged"]
+        aws.put_control(STREAM, "lease", stop={"BOOL": True})
+        assert lane.last.outcome.status == "stopped"
+        assert heard_by(lines, 2) == ['said {"op":"bye"}', "closed with 1000"]
+    items = aws.items(EVENTS, STREAM)
+    assert {int(key) for key in items} == set(range(1, COUNT + 1))
