@@ -41,8 +41,13 @@ HEADERS = {
 
 
 class Route(NamedTuple):
-    """What a route does, the schema of its answer ("" for one that is not described further), and its status."""
+    """A route's name in a client, the group of it, what it does, and its answer's status.
 
+    `schema` is the answer's, "" for one that is not described further.
+    """
+
+    name: str
+    tag: str
     summary: str
     schema: str = ""
     status: int = 200
@@ -50,26 +55,41 @@ class Route(NamedTuple):
 
 _STREAM = "/connections/{streamId}"
 ROUTES = {
-    "GET /": Route("this list; a browser is led to the page", "Index"),
-    "GET /openapi.json": Route("a description of this API, OpenAPI 3.1"),
-    f"POST {_STREAM}": Route("starts the stream, or says that it runs already", "Started"),
-    "GET /connections": Route("all streams that were ever started, with their status", "Streams"),
-    f"GET {_STREAM}": Route("the status of the stream", "Stream"),
-    f"GET {_STREAM}/events": Route("its stored events, as JSON, NDJSON or an event stream", "Events"),
-    f"GET {_STREAM}/gaps": Route("the gaps in what was received, with their causes", "Gaps"),
-    f"GET {_STREAM}/timeline": Route("the connections of its lanes in the last hour, and the gaps", "Timeline"),
-    f"GET {_STREAM}/machine": Route("the graph of its state machine, and the current states", "Machine"),
-    f"GET {_STREAM}/cost": Route("about what it has cost since it was started", "Cost"),
-    f"GET {_STREAM}/latest": Route("the position behind which its newest events lie", "Latest"),
-    f"GET {_STREAM}/dead-letters": Route("its messages in the dead-letter queue, which stay there", "DeadLetters"),
-    "PUT /fleet": Route("starts and stops streams as a document wants it", "Fleet"),
-    "GET /fleet": Route("how far that is, and what is not yet so", "Fleet"),
-    "GET /console": Route("a page to see and operate streams, for a browser"),
-    "GET /console/{file}": Route("the files of that page"),
-    f"POST {_STREAM}/redrive": Route(
-        "puts its messages of the dead-letter queue back, as far as they can be", "Redriven"
+    "GET /": Route("getIndex", "service", "this list; a browser is led to the page", "Index"),
+    "GET /openapi.json": Route("getOpenApi", "service", "a description of this API, OpenAPI 3.1"),
+    f"POST {_STREAM}": Route("startStream", "streams", "starts the stream, or says that it runs already", "Started"),
+    "GET /connections": Route(
+        "listStreams", "streams", "all streams that were ever started, with their status", "StreamPage"
     ),
-    f"DELETE {_STREAM}": Route("stops the stream", "Stopped", 202),
+    f"GET {_STREAM}": Route("getStream", "streams", "the status of the stream", "Stream"),
+    f"GET {_STREAM}/events": Route(
+        "listEvents", "events", "its stored events, as JSON, NDJSON or an event stream", "EventPage"
+    ),
+    f"GET {_STREAM}/gaps": Route("listGaps", "gaps", "the gaps in what was received, with their causes", "GapPage"),
+    f"GET {_STREAM}/timeline": Route(
+        "getTimeline", "gaps", "the connections of its lanes in the last hour, and the gaps", "Timeline"
+    ),
+    f"GET {_STREAM}/machine": Route(
+        "getMachine", "streams", "the graph of its state machine, and the current states", "Machine"
+    ),
+    f"GET {_STREAM}/cost": Route("getCost", "streams", "about what it has cost since it was started", "Cost"),
+    f"GET {_STREAM}/latest": Route(
+        "getLatestPosition", "events", "the position behind which its newest events lie", "Latest"
+    ),
+    f"GET {_STREAM}/dead-letters": Route(
+        "listDeadLetters", "dead letters", "its messages in the dead-letter queue, which stay there", "DeadLetterPage"
+    ),
+    "PUT /fleet": Route("setFleet", "fleet", "starts and stops streams as a document wants it", "Fleet"),
+    "GET /fleet": Route("getFleet", "fleet", "how far that is, and what is not yet so", "Fleet"),
+    "GET /console": Route("getPage", "service", "a page to see and operate streams, for a browser"),
+    "GET /console/{file}": Route("getPageFile", "service", "the files of that page"),
+    f"POST {_STREAM}/redrive": Route(
+        "redriveDeadLetters",
+        "dead letters",
+        "puts its messages of the dead-letter queue back, as far as they can be",
+        "Redriven",
+    ),
+    f"DELETE {_STREAM}": Route("stopStream", "streams", "stops the stream", "Stopped", 202),
 }
 
 

@@ -4,11 +4,15 @@ Routes come from `routes.ROUTES`, what parameters may be from the listings that 
 Invariant: it describes what is deployed and what runs on a laptop alike.
 """
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from handlers.api import event_pages, gaps, problems, routes, status
 from handlers.api.answers import JSON
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
+from handlers.api.problems import Problem
 from handlers.api.queries import Listing
 from handlers.fleet.wanted import LINES, TOML
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -42,6 +46,7 @@ def document(base: str = "") -> dict[str, Any]:
             "summary": "Keeps HTTP streams connected, and shows what it stored.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
+        "tags": [{"name": name} for name in dict.fromkeys(route.tag for route in routes.ROUTES.values())],
         "servers": [{"url": base or "/"}],
         # A stage requires a key or a signature; the local run usually neither.
         "security": [{}, {"key": []}, {"signature": []}],
@@ -74,22 +79,29 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         words = "Whether nothing is to change: what would be started and stopped is said."
         parameters.append(_parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words))
         refusals += [400, 413, 415] if method == "PUT" else [400]
-    content = {JSON: {"schema": ref(schema) if schema else {"type": "object"}}}
+    example = examples()[schema or "OpenApi"] if not path.startswith("/console") else None
+    content: dict[str, Any] = {JSON: {"schema": ref(schema) if schema else {"type": "object"}, "example": example}}
     if path.startswith("/console"):
         kinds = [routes.TYPES[".html"]] if "{file}" not in path else routes.TYPES.values()
-        content = {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in kinds}
+        content = {kind.partition(";")[0]: _text(f"A file of the type {kind}") for kind in kinds}
     if "{file}" in path:
         names = {"type": "string", "enum": list(routes.console_files())}
         parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
         refusals.append(404)
     if path.endswith("/events"):
         parameters.append(_last_event_id())
-        content |= {kind: {"schema": {"type": "string"}} for kind in (event_pages.NDJSON, event_pages.EVENT_STREAM)}
+        event = json.dumps(example["events"][0]) if example else ""
+        content[event_pages.NDJSON] = _text(f"{event}\n")
+        content[event_pages.EVENT_STREAM] = _text(f"id: 001795242319403/000000000001/000000000000\ndata: {event}\n\n")
     body: dict[str, Any] = {}
     if method == "PUT":
-        texts = {one: {"schema": {"type": "string"}} for one in (TOML, JSON, LINES)}
+        wanted = examples()["FleetDocument"]
+        texts = {
+            TOML: _text("".join(f"{name} = {json.dumps(ids)}\n" for name, ids in wanted.items())),
+            JSON: {"schema": ref("FleetDocument"), "example": wanted},
+            LINES: _text("".join(f"{one}\n" for one in wanted["connected"])),
+        }
         body = {"requestBody": {"required": True, "content": texts}}
-        body["requestBody"]["content"][JSON] = {"schema": ref("FleetDocument")}
     responses: dict[str, Any] = {str(status): {"description": summary, "content": content}}
     if method == "GET":
         parameters.append(_if_none_match())
@@ -102,9 +114,9 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
             "headers": {"Location": place},
         }
     responses |= {str(refusal): _refusal(refusal) for refusal in sorted(set(refusals))}
-    name = "".join(part.strip("{}").capitalize() for part in path.replace(".", "/").split("/"))
     return {
-        "operationId": f"{method.lower()}{name or 'Index'}",
+        "operationId": route.name,
+        "tags": [route.tag],
         "summary": summary,
         "parameters": parameters,
         **body,
@@ -113,12 +125,26 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
 
 
 def _refusal(status: int) -> dict[str, Any]:
-    titles = [kind["title"] for kind in problems.kinds().values() if kind["status"] == status]
-    answer = {"description": "; ".join(titles), "content": {problems.CONTENT_TYPE: {"schema": ref("Problem")}}}
+    kinds = {name: kind for name, kind in problems.kinds().items() if kind["status"] == status}
+    shown = {name: {"value": Problem(name, kind["title"]).body("JKJaXmPLvHcESHA=")} for name, kind in kinds.items()}
+    described = "; ".join(kind["title"] for kind in kinds.values())
+    content = {problems.CONTENT_TYPE: {"schema": ref("Problem"), "examples": shown}}
+    answer = {"description": described, "content": content}
     if status not in (429, 503):
         return answer
     schema = {"type": "integer", "minimum": 1}
     return answer | {"headers": {"Retry-After": {"description": "In seconds, where it is known.", "schema": schema}}}
+
+
+@cache
+def examples() -> dict[str, Any]:
+    """An answer of each schema, by its name."""
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
+    return found
+
+
+def _text(example: str) -> dict[str, Any]:
+    return {"schema": {"type": "string"}, "example": example}
 
 
 def _stream_id() -> dict[str, Any]:

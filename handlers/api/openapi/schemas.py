@@ -111,10 +111,10 @@ _EVENT = _object(
         "data": TEXT | {"description": "The body, where it is text."},
         "data_base64": {"type": "string", "contentEncoding": "base64"},
         "left_out": TEXT | {"description": "Where the body is that no answer holds: table, or an object's key."},
-        "repaired": {"const": True, "description": "The event came by the repair of a gap."},
+        "repaired": {"type": "boolean", "description": "True: the event came by the repair of a gap."},
         "dead_letter": TEXT | {"description": "Why the event went to the dead-letter queue."},
     },
-    oneOf=[{"required": [name]} for name in ("data", "data_base64", "left_out", "dead_letter")],
+    description="Exactly one of data, data_base64, left_out and dead_letter is there.",
 )
 _OUTCOME = {"outcome": {"type": "string", "enum": ["stored", "known", "started", "runs already", "left"]}}
 _REDRIVEN = _object(_members("stream key? reason messages:[]") | _OUTCOME | _members("detail"))
@@ -161,7 +161,7 @@ def schemas() -> dict[str, Schema]:
     stream = _BRIEF | {"lanes": _map(_LANE)} | known | {"counts": _COUNTS}
     return {
         "Index": _object({"service": {"const": "streamkeeper"}} | _members("routes:{} profiles:[] documentation")),
-        "Streams": _object("streams:BriefStream[] next?"),
+        "StreamPage": _object("streams:BriefStream[] next?"),
         "BriefStream": _object(_BRIEF | _members("lag_ms:count?"), _IN_GROUP),
         "Stream": _object(stream, _IN_GROUP | {"delivery": _list(_DELIVERY)}),
         "Holder": _object("lane fence:count request_id", description="The open connection that holds the lease."),
@@ -170,11 +170,11 @@ def schemas() -> dict[str, Schema]:
             "tried_again_at:instant? tried_again_by:instant? final_at:instant? over_at:instant?"
         ),
         "Event": _EVENT,
-        "Events": _object("stream events:Event[] next?", {"order": {"const": BY_KEY}}),
+        "EventPage": _object("stream events:Event[] next?", {"order": {"const": BY_KEY}}),
         "Gap": _object(
             _GAP | _members("position?"), _OF_GAP, description="Without a position: nobody has ended it yet."
         ),
-        "Gaps": _object("stream gaps:Gap[] next?"),
+        "GapPage": _object("stream gaps:Gap[] next?"),
         # The counts of streams are the local run's alone.
         "Started": _object(
             "executionArn startDate:number already_running:flag", {"streams": _object("running:count most:count")}
@@ -199,7 +199,7 @@ def schemas() -> dict[str, Schema]:
         "Redriven": _object(
             _members("stream") | {"dead_letters": _list(_REDRIVEN)} | _members("counts:count{} is_all:flag")
         ),
-        "DeadLetters": _object(
+        "DeadLetterPage": _object(
             _members("stream")
             | {"dead_letters": _list(_object("id sent_at:instant? is_event:flag key? part? reason"))}
             | _members("is_all:flag")

@@ -1,0 +1,49 @@
+"""The OpenAPI document is one of which clients can be made: names, groups, and an example of each answer."""
+
+import re
+
+import pytest
+
+from handlers.api import routes
+from handlers.api.openapi.document import document, examples
+from handlers.api.problems import CONTENT_TYPE
+from tests.problems import conforms
+
+DOCUMENT = document("/prod")
+OPERATIONS = [operation for path in DOCUMENT["paths"].values() for operation in path.values()]
+
+
+def test_an_operation_has_a_name_and_a_group() -> None:
+    """A name is a verb and what it is of, and no two are alike."""
+    names = [operation["operationId"] for operation in OPERATIONS]
+    assert len(set(names)) == len(names) == len(routes.ROUTES)
+    assert [
+        name for name in names if not re.fullmatch(r"(get|list|start|stop|set|redrive|repair)[A-Z][A-Za-z]+", name)
+    ] == []
+    assert {tag for operation in OPERATIONS for tag in operation["tags"]} == {one["name"] for one in DOCUMENT["tags"]}
+
+
+@pytest.mark.parametrize("schema", sorted({route.schema for route in routes.ROUTES.values()} - {""}))
+def test_an_example_is_an_answer(schema: str) -> None:
+    """It is what the schema says."""
+    conforms(examples()[schema], schema)
+
+
+def test_every_answer_has_an_example() -> None:
+    """Each problem too, in the words of its kind; a 304 has no body."""
+    lacking = []
+    for operation in OPERATIONS:
+        for status, answer in operation["responses"].items():
+            for kind, content in answer.get("content", {}).items():
+                if content.get("example") is None and not content.get("examples"):
+                    lacking.append((operation["operationId"], status, kind))
+                for one in content.get("examples", {}).values():
+                    assert (kind, one["value"]["status"]) == (CONTENT_TYPE, int(status))
+                    conforms(one["value"], "Problem")
+    assert lacking == []
+
+
+def test_a_body_is_in_one_member_of_an_event() -> None:
+    """No choice of required members stands in the schema: generators make a list of anything of that."""
+    assert "oneOf" not in DOCUMENT["components"]["schemas"]["Event"]
+    assert len({"data", "data_base64", "left_out", "dead_letter"} & set(examples()["EventPage"]["events"][0])) == 1
