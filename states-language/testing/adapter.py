@@ -103,7 +103,7 @@ async def behave(lambdas: Mapping[str, dict[str, Any]], call: TaskCall) -> Any:
     return answers[kind]()
 
 
-def flattened(event: dict[str, Any]) -> dict[str, Any]:
+def flattened(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as the recordings have it: id, prev, type and the members of its details, JSON texts parsed."""
     flat: dict[str, Any] = {"id": event["id"], "prev": event["previousEventId"], "type": event["type"]}
     for name, details in event.items():

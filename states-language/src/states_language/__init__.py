@@ -30,6 +30,8 @@ from states_language.tasks.calls import Latencies, NoLatencies, Perform, TaskCal
 from states_language.tasks.lambdas import Function, Functions
 from states_language.tasks.stubs import ECHO, Behaviour, Stubs
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ECHO",
     "Advice",

@@ -112,7 +112,7 @@ class Execution:
     @property
     def path(self) -> list[str]:
         """Return the names of the states entered so far, those of branches too, in the order of the history."""
-        return [event[ENTERED]["name"] for event in self.history if ENTERED in event]
+        return [event["stateEnteredEventDetails"]["name"] for event in self.history if ENTERED in event]
 
     async def wait(self) -> "Execution":
         """Return this execution once it has ended."""

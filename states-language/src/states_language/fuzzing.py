@@ -9,14 +9,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from states_language.clock import VirtualClock
 from states_language.definition.load import load
 from states_language.definition.pointers import lines_of
 from states_language.execution import Execution
 from states_language.history import PAYLOAD_LIMIT_BYTES
-from states_language.machine import Machine
+from states_language.machine import Machine, Options
 from states_language.tasks.resources import read_resource
 from states_language.tasks.stubs import Behaviour, Stubs
 
@@ -57,7 +57,7 @@ class Case:
     behaviours: Mapping[str, list[Behaviour]] = field(default_factory=dict)
     seed: int = 0
 
-    def run(self, machine: Machine, **options: Any) -> Execution:
+    def run(self, machine: Machine, **options: Unpack[Options]) -> Execution:
         """Run the execution to its end in virtual time and return it. `options` are those of `Machine.start`."""
         clock = VirtualClock(seed=self.seed)
         stubs = Stubs(clock, self.behaviours)

@@ -5,7 +5,7 @@ nothing follows the event that ends the execution.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 LIMIT = 25_000
 """Events of one execution; the last of them is the end (AWS Step Functions quotas)."""
@@ -13,7 +13,50 @@ LIMIT = 25_000
 PAYLOAD_LIMIT_BYTES = 262_144
 """The largest input or output in bytes of UTF-8 (AWS Step Functions quotas)."""
 
-Event = dict[str, Any]
+
+class StateEntered(TypedDict):
+    """A state and its input, as JSON text."""
+
+    name: str
+    input: NotRequired[str]
+    inputDetails: NotRequired[dict[str, Any]]
+
+
+class StateExited(TypedDict):
+    """A state and its output, as JSON text; the variables that it assigned."""
+
+    name: str
+    output: NotRequired[str]
+    outputDetails: NotRequired[dict[str, Any]]
+    assignedVariables: NotRequired[dict[str, str]]
+
+
+class Event(TypedDict, total=False):
+    """An event of a history, in the wire shape of GetExecutionHistory; `timestamp` in milliseconds since 1970.
+
+    The first four are always there. Types that are not listed have their details under their names, too.
+    """
+
+    timestamp: int
+    type: str
+    id: int
+    previousEventId: int
+    stateEnteredEventDetails: StateEntered
+    stateExitedEventDetails: StateExited
+    executionStartedEventDetails: dict[str, Any]
+    executionSucceededEventDetails: dict[str, Any]
+    executionFailedEventDetails: dict[str, Any]
+    executionAbortedEventDetails: dict[str, Any]
+    taskScheduledEventDetails: dict[str, Any]
+    taskSubmittedEventDetails: dict[str, Any]
+    taskSucceededEventDetails: dict[str, Any]
+    taskFailedEventDetails: dict[str, Any]
+    lambdaFunctionScheduledEventDetails: dict[str, Any]
+    lambdaFunctionSucceededEventDetails: dict[str, Any]
+    lambdaFunctionFailedEventDetails: dict[str, Any]
+    mapStateStartedEventDetails: dict[str, Any]
+    activityScheduledEventDetails: dict[str, Any]
+    activityStartedEventDetails: dict[str, Any]
 
 
 class History:
@@ -44,14 +87,12 @@ class History:
         """Add an event and return its id. `key` names its details where that is not the type in lower camel case."""
         self.count = event_id = self.count + 1
         self.room -= 1
-        event: Event = {
-            "timestamp": self._now_ms(),
-            "type": kind,
-            "id": event_id,
-            "previousEventId": previous_id,
-        }
+        event = cast(
+            "Event",
+            {"timestamp": self._now_ms(), "type": kind, "id": event_id, "previousEventId": previous_id},
+        )
         if details is not None:
-            event[key or f"{kind[0].lower()}{kind[1:]}EventDetails"] = details
+            cast("dict[str, Any]", event)[key or f"{kind[0].lower()}{kind[1:]}EventDetails"] = details
         if self._keep:
             self.events.append(event)
         if self._on_event is not None:

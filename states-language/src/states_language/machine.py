@@ -4,7 +4,7 @@ Invariant: a machine is never changed by its executions, so any number of them r
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from states_language.clock import Clock, VirtualClock, uuid4
 from states_language.context import Identity
@@ -18,6 +18,23 @@ from states_language.tasks.calls import Latencies, NoLatencies, Perform
 from states_language.tasks.lambdas import Function, Functions
 
 PREFIX = "arn:aws:states:us-east-1:111111111111"
+
+
+class Options(TypedDict, total=False):
+    """What `Machine.start` takes besides the clock and what performs calls."""
+
+    name: str | None
+    arn: str | None
+    machine_name: str | None
+    machine_arn: str | None
+    role_arn: str
+    latencies: Latencies | None
+    on_event: Callable[[Event], object] | None
+    history_limit: int | None
+    keep_history: bool
+    context: dict[str, Any] | None
+    lanes: Lanes | None
+    redriven: Redriven | None
 
 
 class Machine:
@@ -92,7 +109,7 @@ class Machine:
         perform: Perform | None = None,
         function_timeout_s: float = 900,
         tokens: Tokens | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Execution:
         """Run an execution from start to end in virtual time and return it; an input of None is {}.
 

@@ -13,14 +13,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from states_language.clock import Clock, VirtualClock
 from states_language.definition.load import load
 from states_language.execution import Execution
 from states_language.failures import TaskFailure
 from states_language.history import Event
-from states_language.machine import Machine
+from states_language.machine import Machine, Options
 from states_language.tasks.calls import TaskCall
 from states_language.tasks.lambdas import Functions
 from states_language.tasks.mocks import Mock
@@ -55,13 +55,23 @@ class RunMachine(Protocol):
     """The type of the fixture `run_machine`; see the function of that name."""
 
     def __call__(
-        self, source: Source, input: Any = None, *, functions: Mapping[str, Answer] | None = None, **options: Any
+        self,
+        source: Source,
+        input: Any = None,
+        *,
+        functions: Mapping[str, Answer] | None = None,
+        **options: Unpack[Options],
     ) -> "MachineRun":
         """Return the run, which has ended."""
 
 
 def run_machine(
-    source: Source, input: Any = None, *, functions: Mapping[str, Answer] | None = None, seed: int = 0, **options: Any
+    source: Source,
+    input: Any = None,
+    *,
+    functions: Mapping[str, Answer] | None = None,
+    seed: int = 0,
+    **options: Unpack[Options],
 ) -> "MachineRun":
     """Return the run of a machine from start to end in virtual time; an input of None is {}.
 
@@ -281,7 +291,8 @@ def _bare(name: str) -> str:
 
 
 def _details(event: Event) -> dict[str, Any]:
-    return next((value for name, value in event.items() if name.endswith("EventDetails")), {})
+    members: Mapping[str, Any] = event
+    return next((value for name, value in members.items() if name.endswith("EventDetails")), {})
 
 
 def _line(event: Event, started_ms: int) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from machines import machine
-from states_language import Machine
+from states_language import Event, Machine
 
 
 def counting(most: int) -> tuple[Machine, dict[str, int]]:
@@ -31,7 +31,7 @@ def test_the_limit_of_the_history_can_be_lifted_and_lowered() -> None:
 def test_a_history_can_be_streamed_instead_of_kept() -> None:
     """Every event is seen once, in order and whole, and none is kept."""
     loop, data = counting(3)
-    seen: list[dict[str, Any]] = []
+    seen: list[Event] = []
     streamed = loop.execute(data, on_event=seen.append, keep_history=False)
     assert streamed.history == []
     assert seen == loop.execute(data).history
@@ -40,7 +40,7 @@ def test_a_history_can_be_streamed_instead_of_kept() -> None:
 def test_a_state_that_changes_nothing_repeats_the_text_of_its_input() -> None:
     """The output's text is the input's, character by character."""
     execution = machine(("A", {"Type": "Pass"})).execute({"b": "ü", "a": [1, 2.5, None]})
-    texts = [event[key][name] for event in execution.history for key, name in TEXTS if key in event]
+    texts = [dict[str, Any](event)[key][name] for event in execution.history for key, name in TEXTS if key in event]
     assert texts == ['{"b":"ü","a":[1,2.5,null]}'] * 4
 
 

@@ -27,7 +27,7 @@ def test_each_item_goes_through_and_outputs_keep_the_order_of_the_items() -> Non
     state = mapped(("A", task(OutputPath="$.Payload")), ItemsPath="$.list", ResultPath="$.out")
     execution = machine(("M", state)).execute({"list": [1, 2, 3]}, functions={"work": slowest_first}, clock=clock)
     assert execution.output == {"list": [1, 2, 3], "out": [10, 20, 30]}
-    details = [event.get("mapIterationSucceededEventDetails") for event in execution.history]
+    details = [dict[str, Any](event).get("mapIterationSucceededEventDetails") for event in execution.history]
     ended = [each["index"] for each in details if each is not None]
     assert ended == [2, 1, 0]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from states_language import Execution, Machine, TaskCall, TaskFailure, VirtualClock, load
+from states_language import Event, Execution, Machine, TaskCall, TaskFailure, VirtualClock, load
 from states_language.place import Parts, Redriven
 
 FUNCTION = "arn:aws:lambda:us-east-1:111111111111:function:f"
@@ -79,9 +79,9 @@ def unique(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 LINES = st.lists(st.recursive(SIMPLE, deeper, max_leaves=5), min_size=1, max_size=4).map(in_line).map(unique)
 
 
-def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tuple[Execution, list[dict[str, Any]]]:
+def interrupted(machine: Machine, stops: list[int], failing: list[bool]) -> tuple[Execution, list[Event]]:
     """Runs to the end: each run but the last is stopped so many ms after it began, and the calls fail as told."""
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     left = iter(failing)
 
     async def perform(call: TaskCall) -> Any:
@@ -117,10 +117,10 @@ def test_interruptions_change_no_output(line: dict[str, Any], stops: list[int], 
     assert broken.output == whole.output
     assert [event["id"] for event in events] == list(range(1, len(events) + 1))
 
-    def exits(history: list[dict[str, Any]]) -> list[str]:
+    def exits(history: list[Event]) -> list[str]:
         return sorted(event["stateExitedEventDetails"]["name"] for event in history if "Exited" in event["type"])
 
-    def entries(history: list[dict[str, Any]]) -> list[str]:
+    def entries(history: list[Event]) -> list[str]:
         return sorted(event["type"] for event in history if event["type"].endswith(("Entered", "IterationStarted")))
 
     assert exits(events) == exits(expected)

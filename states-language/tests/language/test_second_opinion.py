@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "second-opinion.md").read_text(enco
 EXPLAINED = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", PAGE, re.MULTILINE))
 
 
-def flat(event: dict[str, Any]) -> dict[str, Any]:
+def flat(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event without its time, its details beside its id, JSON texts parsed."""
     flattened = {"id": event["id"], "prev": event.get("previousEventId", 0), "type": event["type"]}
     for name, details in event.items():

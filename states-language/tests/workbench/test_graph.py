@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from machines import line, raising, task
-from states_language import load
+from states_language import Event, load
 from states_language.__main__ import main
 from states_language.drawing.histories import marks
 from states_language.workbench.graph import picture
@@ -60,7 +60,7 @@ def written(folder: Path, name: str, content: Any) -> str:
     return str(path)
 
 
-def history() -> list[dict[str, Any]]:
+def history() -> list[Event]:
     return load(MACHINE).execute(functions={"work": raising("X", "Y")}).history
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from states_language import Execution, Machine, TaskCall, TaskFailure, Whole, load
+from states_language import Event, Execution, Machine, TaskCall, TaskFailure, Whole, load
 from states_language.definition.fields import Fields
 from states_language.failures import StateError
 from states_language.states.retry import compile_retry, named
@@ -243,7 +243,7 @@ class StateTest:
     def _show_variables(self, execution: Execution) -> None:
         """Show the variables after the state: those of the request, and those that the state or a Catcher assigns."""
         exits = (event["stateExitedEventDetails"] for event in execution.history if _left_by(event))
-        assigned: dict[str, str] = dict(next(exits, None) or {}).get("assignedVariables", {})
+        assigned = next((one.get("assignedVariables", {}) for one in exits), {})
         variables = {**self.request.variables, **{name: json.loads(text) for name, text in assigned.items()}}
         if variables:
             self.shown["variables"] = variables
@@ -306,8 +306,8 @@ def _output(execution: Execution) -> Any:
     return json.loads(details["output"])
 
 
-def _left_by(event: dict[str, Any]) -> bool:
-    return bool(event.get("stateExitedEventDetails", {}).get("name") == NAME)
+def _left_by(event: Event) -> bool:
+    return "stateExitedEventDetails" in event and event["stateExitedEventDetails"]["name"] == NAME
 
 
 def _next(execution: Execution) -> str | None:
@@ -316,7 +316,7 @@ def _next(execution: Execution) -> str | None:
     return after[0] if after else None
 
 
-def _entered(event: dict[str, Any]) -> bool:
+def _entered(event: Event) -> bool:
     return "stateEnteredEventDetails" in event
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def _path(names: list[str]) -> str:
     return " → ".join(names)
 
 
-def _event(event: dict[str, Any], from_ms: int) -> str:
+def _event(event: Mapping[str, Any], from_ms: int) -> str:
     details: dict[str, Any] = next((value for name, value in event.items() if name.endswith("EventDetails")), {})
     about = [str(details[name]) for name in ("name", "resourceType", "resource", "error") if name in details]
     at_s = (event["timestamp"] - from_ms) / 1000
