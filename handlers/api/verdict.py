@@ -18,8 +18,8 @@ from handlers.connection.ledger import LOST, OPEN, REPAIRED, Gap
 from handlers.connection.repairs import FAILED, PARTLY
 
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-# What the upstream did not say of a loss: a version of the function dropped what it had read.
-_OURS = "not_stored"
+# What the upstream did not say of a loss: a version of the function dropped what it had read, or its profile did.
+_OURS = ("not_stored", "ids_restarted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _later(gaps: Sequence[Gap]) -> str:
 
 def _lost(gaps: Sequence[Gap]) -> str:
     events = lost_events(gaps)
-    who = "" if any(gap.cause == _OURS for gap in gaps) else ", as the upstream said"
+    who = "" if any(gap.cause in _OURS for gap in gaps) else ", as the upstream said"
     what = f"Events lost in {_gaps(gaps)}" if events is None else f"{counted(events, 'event')} lost"
     return f"{what}{who}."
 

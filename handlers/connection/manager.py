@@ -293,10 +293,10 @@ class Manager:
         return self._leave(now_ms, outcome, end.ended_by, ask_lease=end.asks_lease)
 
     def _written(self, now_ms: int, written: Written) -> list[Effect]:
-        self._record.stored(written)
+        lost = self._record.stored(written, drops=self._profile.key_conflict == "first")
         if self._invocation.budget is not None:
             self._intake.stored(self._record)
-        return self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms)
+        return lost + (self._drained(now_ms) if self.phase is Phase.DRAINING else self._progress_made(now_ms))
 
     def _progress_made(self, now_ms: int) -> list[Effect]:
         """Returns the writes that are due while it is connected: a heartbeat, and once what gaps there were.

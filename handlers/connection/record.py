@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 from handlers.connection import ledger
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, bounded
+from handlers.connection.epochs import IN_A_ROW
 from handlers.connection.inputs import Resumption, Written
 from handlers.connection.quiet import APART_MS
 from handlers.framing.events import StreamEvent
@@ -190,6 +191,8 @@ class Record:
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = self._missing_gaps = 0
+        # Of other bodies under known keys, in a row: how many, since when, and as which loss they are written down.
+        self._dropped = self._dropped_from_ms = self._dropped_as = 0
         self._looked = 0  # the last connection that wrote down which gaps there were
         self._told = -1  # as what it recorded gaps last: open, closed, or caught up
 
@@ -311,8 +314,11 @@ class Record:
         if cursor is not None:
             self.pending.skipped(cursor)
 
-    def stored(self, written: Written) -> None:
-        """Records the answer to the oldest of those writes."""
+    def stored(self, written: Written, *, drops: bool = False) -> list[Effect]:
+        """Records the answer to the oldest of those writes; returns what writes down events that were lost by it.
+
+        Where the profile `drops` other bodies under known keys, several in a row are new events of ids that start over.
+        """
         self.pending.stored()
         came_ms = self.liveness.stored()
         if written.stored or written.dead_lettered:
@@ -323,6 +329,21 @@ class Record:
         self._duplicates += written.duplicates
         self._dead_lettered += written.dead_lettered
         self._conflicts += written.conflicts
+        if not drops or not written.conflicts:
+            if written.stored:
+                self._dropped = self._dropped_as = 0
+            return []
+        self._dropped_from_ms = self._dropped_from_ms if self._dropped else came_ms
+        self._dropped += written.conflicts
+        if self._dropped < IN_A_ROW:
+            return []
+        # One record for all of a row, which grows.
+        if not self._dropped_as:
+            self._losses += 1
+            self._dropped_as = self._losses
+        return [
+            RecordLoss(self.fence, self._dropped_as, self._dropped_from_ms, came_ms, "ids_restarted", self._dropped)
+        ]
 
     def ends(self, ended_by: str, outcome: Outcome) -> None:
         """Records why it ends: in the ledger's word, and as what the function does."""

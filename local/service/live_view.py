@@ -14,6 +14,7 @@ from rich.text import Text
 
 from handlers.api.connection_records import Records
 from handlers.api.verdict import away
+from handlers.connection import epochs
 from handlers.connection.backoff import Rest
 from handlers.connection.ledger import Gap
 from handlers.connection.stuck import STUCK_AFTER
@@ -51,6 +52,7 @@ class LiveView:
         self._screen = screen
         self._unconnected_after_ms = unconnected_after_s * 1000
         self._alerted: set[str] = set()
+        self._restarted: dict[str, str] = {}  # what was said of ids that start over
         self._stuck: dict[str, str] = {}  # the end at which a stream was last reported as stuck
         self._views: dict[str, StreamView] = {}
         self._groups: dict[str, GroupView] = {}
@@ -101,6 +103,7 @@ class LiveView:
                 self._screen.say(news)
             if records is not None:
                 self._alert_stuck(stream_id, records.rest)
+                self._alert_restarted(stream_id, epochs.words(records.epoch, _now_ms()))
                 self._alert(stream_id, view.unconnected_ms(_now_ms()))
         for news in groups:
             self._screen.say(news)
@@ -137,6 +140,12 @@ class LiveView:
         elif stream_id not in self._alerted:
             self._alerted.add(stream_id)
             self._screen.say(f"ALERT: {stream_id}: {away(length_ms)}")
+
+    def _alert_restarted(self, stream_id: str, words: str) -> None:
+        """Prints once what the watch reports of an upstream that counts its ids from the beginning again."""
+        if words and self._restarted.get(stream_id) != words:
+            self._screen.say(f"ALERT: {stream_id}: {words}")
+        self._restarted[stream_id] = words
 
     def _alert_stuck(self, stream_id: str, rest: Rest) -> None:
         """Prints once for each such end that a stream does not get beyond its cursor."""

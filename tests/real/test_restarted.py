@@ -42,6 +42,9 @@ def test_a_restarted_server_is_told_and_its_events_are_stored_where_the_profile_
     assert until(lambda: expected.items() <= local_run.ask("GET", stream)[1].items(), 60), local_run.log
     shown = local_run.ask("GET", stream)[1]
     assert shown["ids_restarted_at"] is not None
+    assert until(lambda: f"ALERT: {stream}: {RESTARTED}{how}" in local_run.log, 20), local_run.log
+    is_lost = how.startswith("not stored")
+    assert until(lambda: (" lost." in local_run.ask("GET", stream)[1]["verdict"]) == is_lost, 20), local_run.log
     assert until(lambda: [event["data"] for event in local_run.events(stream)] == stored, 20), local_run.log
     assert shown["last_event_at"] is not None
     assert until(lambda: local_run.ask("GET", stream)[1]["pace"]["silent_ms"] > 2_000, 20), local_run.log

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.effects import Outcome
+from handlers.connection.effects import Outcome, RecordLoss
 from handlers.connection.inputs import Resumption, Written
 from handlers.connection.reconnection import lived
 from handlers.connection.record import Liveness, Record
@@ -130,6 +130,25 @@ def test_a_cursor_that_expired_is_replaced_and_the_record_ends_where_it_was_last
     assert (record.resumed, record.closed_ms, record.progress.forgot_ms) == (True, 2_500, 3_100)
     record.stored(Written(1, 0))
     assert record.pending.take() == "start"
+
+
+def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row() -> None:
+    """From the third on, as one loss that grows; what is new ends the row. Elsewhere they are stored."""
+    record = opened()
+
+    def lost(at_ms: int, written: Written, *, drops: bool = True) -> list[RecordLoss]:
+        arrives(record.liveness, at_ms, None, None)
+        record.sent(1, None)
+        return [one for one in record.stored(written, drops=drops) if isinstance(one, RecordLoss)]
+
+    dropped, cause = Written(0, 1, conflicts=1), "ids_restarted"
+    assert [lost(at_ms, dropped) for at_ms in (1_600, 1_700)] == [[], []]
+    assert lost(1_800, Written(0, 2, conflicts=2)) == [RecordLoss(3, 1, 1_600, 1_800, cause, 4)]
+    assert lost(1_900, Written(0, 1)) == []
+    assert lost(2_000, dropped) == [RecordLoss(3, 1, 1_600, 2_000, cause, 5)]
+    assert lost(2_100, Written(1, 0)) == lost(2_200, Written(0, 2, conflicts=2)) == []
+    assert lost(2_300, dropped) == [RecordLoss(3, 2, 2_200, 2_300, cause, 3)]
+    assert (lost(2_400, Written(0, 9, conflicts=9), drops=False), record.progress.missing) == ([], 2)
 
 
 def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:
