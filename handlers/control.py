@@ -6,6 +6,7 @@ the stop request and nothing else, so it may be repeated, and a redrive puts eac
 AWS said.
 """
 
+import contextlib
 import functools
 import os
 import time
@@ -22,7 +23,9 @@ from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.api.views import Views
+from handlers.aws import executions
 from handlers.aws.clients import boto3_client, dynamodb
+from handlers.connection.lease import Lease
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
@@ -174,9 +177,19 @@ def _read(stream_id: str, profile: str) -> Records:
     return records
 
 
+def _begun(stream_id: str) -> Records | None:
+    """What is known of a stream whose first POST was answered a moment ago; None where none was, or nobody says so."""
+    with contextlib.suppress(StoreUnavailable):
+        found = executions.begun(boto3_client("stepfunctions", TRIES), settings.state_machine_arn, stream_id)
+        return None if found is None else Records(Lease(execution=found[0], started_at_ms=found[1]), None, None, ())
+    return None
+
+
 def _records(stream_id: str, profile: str) -> Records:
     """The stream's records as they are."""
     records = store.read(stream_id)
+    if records is None and _has_profile(profile):
+        records = _begun(stream_id)
     if records is None:
         raise _unknown(stream_id, profile)
     return records

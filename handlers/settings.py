@@ -114,6 +114,7 @@ class ControlSettings(_Loaded):
     events_bucket: str
     control_table: str
     dead_letter_queue_url: str
+    state_machine_arn: str
     streams_dir: Path
     lease_every_ms: int
     progress_every_ms: int

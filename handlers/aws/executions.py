@@ -6,6 +6,7 @@ Invariant: nothing is changed; of an execution that Step Functions does not know
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +51,22 @@ def runs(states: Any, arn: str) -> bool:
         return bool(states.describe_execution(executionArn=arn)["status"] == "RUNNING")
     except states.exceptions.ExecutionDoesNotExist:
         return False
+
+
+def begun(states: Any, machine_arn: str, stream_id: str) -> tuple[str, int] | None:
+    """The execution that a stream's first POST has started, where it runs, and when that was in epoch milliseconds.
+
+    It has not claimed the stream yet, so no record names it. start.asl.yml makes its name of the stream alone.
+    """
+    spelled = json.dumps({"stream": stream_id}, ensure_ascii=False, separators=(",", ":"))
+    name = hashlib.sha1(spelled.encode(), usedforsecurity=False).hexdigest()
+    arn = f"{machine_arn.replace(':stateMachine:', ':execution:')}:{name}-start"
+    with translate_errors("DescribeExecution"):
+        try:
+            found = states.describe_execution(executionArn=arn)
+        except states.exceptions.ExecutionDoesNotExist:
+            return None
+    return (arn, round(found["startDate"].timestamp() * 1000)) if found["status"] == "RUNNING" else None
 
 
 class Pace:

@@ -131,6 +131,7 @@ def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> 
     # Each variable is the connection manager's, with its value.
     variables, known = (one["Environment"]["Variables"] for one in (function, manager))
     assert variables.pop("FLEET_MACHINE_ARN") == {"Ref": "Fleet"}
+    assert variables.pop("STATE_MACHINE_ARN") == {"Ref": "Connections"}
     assert variables.items() <= known.items()
     assert {"EVENTS_TABLE", "EVENTS_BUCKET", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "STREAMS_DIR"} <= set(variables)
 

@@ -64,6 +64,7 @@ def function(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         "EVENTS_TABLE": EVENTS,
         "CONTROL_TABLE": CONTROL,
         "DEAD_LETTER_QUEUE_URL": aws.queue_url,
+        "STATE_MACHINE_ARN": "arn:aws:states:us-east-1:111111111111:stateMachine:streamkeeper",
         "STREAMS_DIR": str(tmp_path),
         "FLEET_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:streamkeeper-test-fleet",
         "LEASE_EVERY_S": "2",

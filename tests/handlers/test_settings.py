@@ -14,6 +14,7 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "EVENTS_TABLE": "events",
         "CONTROL_TABLE": "control",
         "DEAD_LETTER_QUEUE_URL": "https://sqs.example.org/1/dead",
+        "STATE_MACHINE_ARN": "arn:machine",
         "MARGIN_S": "5",
         "WAIT_S": "10",
         "KEEP_DAYS": "7",
@@ -68,6 +69,7 @@ def test_the_streams_folder_may_be_elsewhere(tmp_path: Path) -> None:
 
 METRICS = ["METRICS_BY", "POWERTOOLS_METRICS_NAMESPACE", "SECRETS_PREFIX", "DEAD_LETTER_QUEUE_URL", "CONTROL_TABLE"]
 CONTROL_NEEDED = [
+    "STATE_MACHINE_ARN",
     *("EVENTS_TABLE", "CONTROL_TABLE", "DEAD_LETTER_QUEUE_URL", "LEASE_EVERY_S", "PROGRESS_EVERY_S"),
     *("RETRY_MAX_DELAY_S", "THROTTLE_MAX_DELAY_S", "COOL_DOWN_S", "JITTER_S", "FLEET_MACHINE_ARN"),
 ]
@@ -142,6 +144,7 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         events_bucket="",
         control_table="control",
         dead_letter_queue_url=whole["DEAD_LETTER_QUEUE_URL"],
+        state_machine_arn="arn:machine",
         streams_dir=tmp_path / "env" / "streams",
         lease_every_ms=1000,
         progress_every_ms=2000,

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from handlers.aws.executions import begun as begun_by
 from tests import problems
 from tests.harness import Service
 from tests.local.support import until
@@ -17,10 +18,10 @@ def numbers(service: Service) -> list[int]:
 
 
 def get(service: Service, stream_id: str = STREAM) -> Any:
-    """What GET answers; None before the execution has claimed the stream."""
+    """What GET answers, from the POST on: also before the execution has claimed the stream."""
     code, answer = service.ask("GET", stream_id)
-    assert code in (200, 404), answer
-    return answer if code == 200 else {"status": None, "generation": 0}
+    assert code == 200, answer
+    return answer
 
 
 def phases(answer: Any) -> dict[str, str]:
@@ -45,6 +46,12 @@ def test_a_stream_is_stopped_and_goes_on_from_its_cursor(local_run: LocalRun) ->
     """From its first POST to the stop of its second run; each event, also of the pause, is stored exactly once."""
     service = local_run
     first = service.post(STREAM)["executionArn"]
+    begun = get(service)
+    assert (begun["status"] in ("starting", "running"), begun["execution"]) == (True, first)
+    machine_arn = first.replace(":execution:", ":stateMachine:").rpartition(":")[0]
+    found = begun_by(service.aws("stepfunctions"), machine_arn, STREAM)
+    assert found is not None
+    assert found[0] == first
     running = until(lambda: is_running(service, 1, 5), 20)
     assert running, service.log
     code, stopping = service.ask("DELETE", STREAM)
@@ -113,6 +120,7 @@ def is_listed(service: Service) -> None:
     code, listing = service.ask("GET", "")
     assert (code, listing["next"]) == (200, None)
     (listed,) = (one for one in listing["streams"] if one["stream"] == STREAM)
+    assert listed.pop("lag_ms") is None
     alone = get(service)
     shown = {name: alone[name] for name in listed} | {"verdict": "Stopped on request."}
     assert (listed["status"], listed) == ("stopped", shown)
