@@ -40,6 +40,10 @@ class StreamRejected(StreamkeeperError):
     """The upstream has refused, and nobody was connected, for all of the profile's `reject_after`."""
 
 
+class StreamBroken(StreamkeeperError):
+    """What must not be requested twice ended without its end mark, or nobody knows how it ended."""
+
+
 class StoreUnavailable(StreamkeeperError):
     """DynamoDB or the dead-letter queue still refuses after the client's own retries.
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from handlers.connection.backoff import Refusal
-from handlers.connection.effects import Outcome
+from handlers.connection.effects import Outcome, Progress
 from handlers.connection.inputs import Closed
-from handlers.connection.lease import Lease, LeaseView
+from handlers.connection.lease import Lease, LeaseView, is_connected
 
 EXPIRED_CURSOR = Outcome("StreamDropped", "", "the upstream no longer knows the cursor: what came since is lost")
 PARTLY_FORGOTTEN = Outcome("StreamDropped", "", "the upstream has forgotten what came next: asked for what it has")
@@ -81,6 +81,50 @@ def taken_over(lease: Lease, is_superseded: bool) -> Outcome:
 def late(outcome: Outcome, late_s: int) -> Outcome:
     """Returns the end of one that was taken over so late: its lane waits for so much less."""
     return Outcome(outcome.error, "", f"{outcome.message}; late by {late_s} s")
+
+
+# How a connection ended whose request the upstream has surely not taken up, or has refused.
+NOT_TAKEN_UP = frozenset({"refused", "unreachable", "tls", "rejected", "no_token", "no_ticket", "claimed_by_successor"})
+
+
+def once(outcome: Outcome, progress: Progress) -> Outcome:
+    """Returns the end of one that must not be requested twice: nobody tries again where the upstream may have begun.
+
+    An answer that is no stream, and an upstream that was not reached, have begun nothing.
+    """
+    if outcome.error not in ("StreamDropped", "StreamThrottled", "ConnectionExpired"):
+        return outcome
+    has_begun = progress.opened_ms is not None
+    if not has_begun and (outcome.http_status or not progress.fence or progress.ended_by in NOT_TAKEN_UP):
+        return outcome
+    words = f"it ended without its end mark and is not requested again: {outcome.message}"
+    return Outcome("StreamBroken", "", words, detail=outcome.detail)
+
+
+ANSWERED = Outcome(
+    "InvalidRequest", "",
+    "the stream has an answer already, and several never lie in one stream: request another by another id (name:2)",
+)  # fmt: skip
+
+
+def asked_already(is_alive: bool) -> Outcome:
+    """Returns the end of one that would request what another connection has requested, and which must be once."""
+    if is_alive:
+        return Outcome("StreamTakenOver", "", "another connection reads what must not be requested twice")
+    return Outcome("StreamBroken", "", "it was requested before, must not be twice, and nobody says how that ended")
+
+
+def asked_before(lease: Lease, connected_ms: int | None, now_ms: int, ttl_ms: int, died: str) -> Outcome | None:
+    """Returns the end where another connection has requested what must not be requested twice; else None.
+
+    `connected_ms` is until when any connection is known to have been open, `ttl_ms` how long a lease lasts.
+    """
+    is_alive = is_connected(lease, now_ms, died)
+    has_turn = lease.connected_token > lease.released_token
+    renewed_ms = lease.expires_at_ms - ttl_ms if has_turn else 0
+    if is_alive or max(renewed_ms, connected_ms or 0) >= max(1, lease.started_at_ms):
+        return asked_already(is_alive)
+    return None if connected_ms is None else ANSWERED
 
 
 def renewal_due(outcome: Outcome) -> Outcome:

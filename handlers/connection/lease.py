@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 # The errors by which an execution lets go of a stream that is over. After any other its predecessor, if there is one,
 # goes on with the stream: a successor that broke has ended nothing.
-FINAL_ENDINGS = ("StreamEnded", "StreamRejected", "InvalidRequest")
+FINAL_ENDINGS = ("StreamEnded", "StreamRejected", "InvalidRequest", "StreamBroken")
 
 
 _WORDS = re.compile(r"[0-9A-Za-z-]+")
@@ -108,6 +108,12 @@ def may_open(lease: Lease, fence: int, now_ms: int, died: str = "") -> bool:
     """
     open_before = lease.connected_token > lease.released_token and lease.connected_token < fence
     return not open_before or now_ms >= lease.expires_at_ms or is_over(lease, died)
+
+
+def is_connected(lease: Lease, now_ms: int, died: str = "") -> bool:
+    """Returns whether a connection is open as far as anybody knows: it was answered or has its turn, and renews."""
+    has_turn = lease.connected_token > lease.released_token
+    return has_turn and now_ms < lease.expires_at_ms and not is_over(lease, died)
 
 
 def is_over(lease: Lease, died: str) -> bool:

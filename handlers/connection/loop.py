@@ -29,6 +29,7 @@ from handlers.connection.effects import (
     Release,
     Write,
 )
+from handlers.connection.ends import asked_before
 from handlers.connection.inputs import Claimed, LeaseRead, Opened, RestOwed, StoreFailed, Woken
 from handlers.connection.manager import Manager
 from handlers.connection.steps import Answer, Await, Invocation, Report, Steps
@@ -139,6 +140,10 @@ def connect(
             asked_ms = now_ms
         elif isinstance(value, RestOwed):
             return value
+        elif isinstance(value, Claimed) and not profile.again:
+            before_ms, died = value.resumption.connected_ms, invocation.died
+            if (end := asked_before(value.lease, before_ms, now_ms, manager.lease_ttl_ms, died)) is not None:
+                return _report(manager, end, connect_ms), rests
         elif isinstance(value, Opened):
             connect_ms = (now_ms if arrived_ms is None else arrived_ms) - asked_ms
         if value is None:

@@ -66,7 +66,7 @@ from handlers.connection.inputs import (
     Written,
 )
 from handlers.connection.intake import Intake
-from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, is_over, lease_view, may_open
+from handlers.connection.lease import FINAL_ENDINGS, Lease, LeaseView, is_connected, is_over, lease_view, may_open
 from handlers.connection.lifetime import HAS_ASKED, LIVE, Lifetime, Phase, ProtocolMisuse
 from handlers.connection.record import Record
 from handlers.connection.steps import Invocation
@@ -230,6 +230,8 @@ class Manager:
             return self._open(now_ms, resumption)
         if view is not LeaseView.HOLDER or self._lease.connected_token > self.fence:
             return self._leave(now_ms, None, "claimed_by_successor")
+        if not self._profile.again and is_connected(self._lease, now_ms, self._invocation.died):
+            return self._leave(now_ms, ends.asked_already(is_alive=True), "claimed_by_successor")
         self.lease_due_ms = now_ms + RELEASE_POLL_MS
         if not may_open(self._lease, self.fence, now_ms, self._invocation.died):
             return []

@@ -27,9 +27,9 @@ from handlers.connection.backoff import (
     without_refusals,
 )
 from handlers.connection.effects import Outcome, Progress
-from handlers.connection.ends import renewal_due
+from handlers.connection.ends import asked_already, once, renewal_due
 from handlers.connection.inputs import RestOwed, StoreFailed
-from handlers.connection.lease import superseded
+from handlers.connection.lease import is_connected, superseded
 from handlers.connection.loop import connect
 from handlers.connection.steps import (
     ChangeRest,
@@ -68,6 +68,8 @@ def attempts(profile: Profile, invocation: Invocation, now_ms: int, draw: Draw) 
     except _StoreRefused as refused:
         report = Report(Outcome("StoreUnavailable", "", str(refused)), Progress(0, now_ms))
         yield Ended(report)
+    if not profile.again:
+        report = replace(report, outcome=once(report.outcome, report.progress))
     if not invocation.is_renewal_due:
         return report
     return replace(report, outcome=renewal_due(report.outcome))
@@ -127,6 +129,11 @@ class _Attempts:
         values: Secrets = (yield from self._ask(ReadSecrets())) if references else {}
         may_renew = bool(references)
         tries = profile.reconnect_tries
+        if not profile.again and is_connected((yield from self._look()).lease, self._now_ms, invocation.died):
+            # A claim would have the connection that reads let go.
+            report = Report(asked_already(is_alive=True), Progress(0, self._now_ms))
+            yield Ended(report)
+            return report
         while True:
             outcome = yield from self._wait_for_turn()
             if outcome is not None:
@@ -168,6 +175,8 @@ class _Attempts:
                 yield from self._note(held, report)
             if references and not is_renewal:
                 values = yield from self._ask(ReadSecrets())
+            if not profile.again and once(report.outcome, report.progress) != report.outcome:
+                return report
             if not reconnects(profile, report, tries, invocation.deadline_ms - self._now_ms, invocation.margin_ms):
                 return report
             # A connection that lived has used up nothing; only failures in a row count, each after a longer rest. The

@@ -57,7 +57,7 @@ def next_step(outcome: Outcome, *, is_hot: bool) -> NextStep:
             return NextStep.RELIEVED
         case "ConnectionExpired", _:
             return NextStep.STANDBY if is_hot else NextStep.EXPIRED
-        case (("StreamRejected" | "InvalidRequest"), _):
+        case (("StreamRejected" | "StreamBroken" | "InvalidRequest"), _):
             return NextStep.OVER
         case "", "superseded":
             return NextStep.RELIEVED

@@ -111,6 +111,7 @@ class Profile:
     order: Order = field(metadata=_said(choice(get_args(Order)), "index"))
     partitions: int = field(metadata=_said(whole(MOST_PARTITIONS), 1))
     keep_days: int = field(metadata=_said(whole(3650, least=0)))  # the stage's, where the file says nothing
+    again: bool = field(metadata=_said(FLAG))  # by the method, where the file says nothing
     on_conflict: OnConflict = field(metadata=_said(choice(get_args(OnConflict)), "first"))
     deliver: "tuple[Target, ...]" = ()
     keep: "tuple[Keep, ...]" = ()

@@ -67,6 +67,11 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         if one.metadata
     }
     said["keep_days"] = keep_days if said["keep_days"] is None else said["keep_days"]
+    if said["again"] is None:
+        # RFC 9110, section 9.2.2: of these two methods GET is idempotent.
+        said["again"] = said["method"] == "GET"
+    if not said["again"] and "overlap" not in table:
+        said["overlap"] = "forbids"
     has_ids = FRAMINGS[said["framing"]].has_ids
     split = _split(fields, table)
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
@@ -236,6 +241,9 @@ def _check_store(fields: Fields, profile: Profile, table: Mapping[str, Any]) -> 
 
 def _check_together(fields: Fields, profile: Profile, marked: Sequence[Mark], has_ids: bool) -> None:
     """Notes fields that are sound alone and not together."""
+    if not profile.again and profile.overlap != "forbids":
+        why = "is what again = false means: write nothing, or again = true where a POST may be repeated"
+        fields.wrong("overlap", f'must be "forbids", which {why}')
     if profile.standby == "hot" and profile.overlap != "tolerates":
         fields.wrong("standby", 'can be "hot" only where overlap is "tolerates"')
     has_cursor = profile.cursor is not None or any(mark.cursor is not None for mark in marked)

@@ -58,6 +58,11 @@ class GroupProfiles:
                 f"the profile {name!r} has max_frame_bytes = {wanted}, and a function that streams share holds "
                 f"{MOST_FRAME_BYTES} bytes of a frame at most: write no more, or streams_per_function: 1 for its stage"
             )
+        if not self._known[name].again:
+            raise InvalidRequest(
+                f"the profile {name!r} must not be requested twice (again = false), and a function that streams share "
+                "connects each again: write streams_per_function: 1 for its stage, or again = true"
+            )
         return self._known[name]
 
     def asks(self, stream: str, joined: str | None) -> bool:

@@ -158,7 +158,8 @@ class Requests:
         else:
             self._policy = StoragePolicy(record.partitions, profile.keep_days, conflict, record.order, epochs)
         # Where two are forbidden the older goes on until the turn is taken, and that brings where to go on.
-        waits = profile.overlap == "forbids" and lease.connected_token != lease.fence
+        # What must not be requested twice needs to know at once whether it was.
+        waits = profile.overlap == "forbids" and profile.again and lease.connected_token != lease.fence
         return Claimed(lease, Resumption(None) if waits else self._resumption(record), rest, record.partitions)
 
     def _turn(self, step: Claim) -> Item | None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
 
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
@@ -43,6 +44,12 @@ def storage(profile: Profile) -> str | None:
         return unordered if profile.order == "none" else None
     waits = f"an event waits for others for {profile.flush_s:g} s at most"
     return f"stores in a log: {waits}, and its key is known for {profile.dedup_window_s} s"
+
+
+def once(profile: Profile) -> str:
+    """What a profile with `again = false` means, as a sentence without its full stop."""
+    why = "again = false" if profile.method == "GET" else "a POST is repeated only with again = true"
+    return f"is requested once ({why}): no handover, and an end without its end mark is broken, with an alert"
 
 
 def selection(profile: Profile) -> str:
@@ -81,6 +88,8 @@ def warnings(profile: Profile) -> list[str]:
             "nobody has said that the upstream keeps what it has sent, so a gap stays open in the ledger; "
             'where it does, write resume = { header = "Last-Event-ID" }'
         )
+    if not profile.again and not any(kind is Kind.END for kind, _ in profile.marks.of):
+        warned.append("it is requested once (again = false), and without end no answer ends well: each is broken")
     forgets_first = profile.resume is not None and 0 < profile.resume.reach_s <= profile.flush_s
     if profile.store == "log" and forgets_first:
         warned.append("flush_s is as long as the upstream goes back: a new connection asks for what it has forgotten")

@@ -166,6 +166,7 @@ def _written(address: Address, framing: str, why: str, seen: Probe, seconds_: fl
     ]
     if address.body is not None:
         lines += ['method = "POST"', f"body = {_quoted(address.body)}"]
+        lines.append("again = true  # it was requested several times to look; false where each answer is paid for")
     if _is_private(_host(address.url)):
         lines.append("allow_private = true  # the address is of this machine or of a private network")
     lines.append(f'framing = "{framing}"  # {why}')

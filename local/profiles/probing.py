@@ -54,7 +54,11 @@ class Address:
     def table(self) -> dict[str, Any]:
         """The fields of a profile that say so."""
         said = {"subscribe": [{"send": one} for one in self.messages]} if self.says else {}
-        return {"address": self.url} | said | ({} if self.body is None else {"method": "POST", "body": self.body})
+        return (
+            {"address": self.url}
+            | said
+            | ({} if self.body is None else {"method": "POST", "body": self.body, "again": True})
+        )
 
     def with_query(self, name: str, value: str) -> "Address":
         """The same with one parameter more."""

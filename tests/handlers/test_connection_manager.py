@@ -364,6 +364,7 @@ def test_every_outcome_that_is_raised_has_its_class() -> None:
         "ConnectionExpired",
         "RenewalDue",
         "StreamRejected",
+        "StreamBroken",
         "StoreUnavailable",
         "InvalidRequest",
     }

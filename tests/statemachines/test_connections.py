@@ -197,7 +197,11 @@ def test_an_outage_ends_no_execution(aws: Aws) -> None:
 OF_AWS = ("Sandbox.Timedout", "Runtime.ExitError", "States.Timeout", "States.TaskFailed", "States.DataLimitExceeded")
 OF_LAMBDA = ("TooManyRequestsException", "ServiceException", "ResourceNotFoundException", "Unknown")
 errors_of_aws = st.sampled_from(
-    [*OF_AWS, *(f"Lambda.{name}" for name in OF_LAMBDA), *sorted(raised() - {"StreamRejected", "InvalidRequest"})]
+    [
+        *OF_AWS,
+        *(f"Lambda.{name}" for name in OF_LAMBDA),
+        *sorted(raised() - {"StreamRejected", "StreamBroken", "InvalidRequest"}),
+    ]
 )
 
 

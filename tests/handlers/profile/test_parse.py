@@ -91,6 +91,7 @@ def test_address_and_framing_are_enough() -> None:
         order="index",
         partitions=1,
         keep_days=0,
+        again=True,
         on_conflict="first",
         resume=LAST_EVENT_ID,
         split=None,

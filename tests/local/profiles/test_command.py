@@ -77,7 +77,9 @@ HOOK = b'[[deliver]]\nwebhook = "http://127.0.0.1:8080/"\nallow_private = true\n
         (SOUND + b'resume = "none"', LOST, [CANNOT]),
         (LINES + b'cursor = "$.n"', LOST, [f"{CANNOT}; $.n is saved as the cursor and never sent"]),
         (
-            LINES + b'cursor = "$.n"\nmethod = "POST"\nbody = "{}"\nresume = { body = "/a/b", pattern = "<{cursor}" }',
+            LINES
+            + b'cursor = "$.n"\nmethod = "POST"\nagain = true\nbody = "{}"\n'
+            + b'resume = { body = "/a/b", pattern = "<{cursor}" }',
             "resumes with <$.n at /a/b of the body",
             [],
         ),
@@ -214,3 +216,18 @@ def test_the_page_explains_every_field_and_no_other() -> None:
     cells = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
     rows = {cell for cell in cells if cell.isidentifier()}  # what else stands there is what a field may hold
     assert rows == set(Profile.__dataclass_fields__) - {"name", "marks"} | MARKS
+
+
+def test_a_profile_that_is_requested_once_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its method, or because it says so; without an end mark it is a warning that each end is broken."""
+    file = tmp_path / "once.toml"
+    head = 'address = "https://upstream.example/x"\nframing = "sse"\nresume = { header = "Last-Event-ID" }\n'
+    for more, why in (
+        ('method = "POST"\n', "a POST is repeated only with again = true"),
+        ("again = false\n", "again = f"),
+    ):
+        file.write_text(head + more, encoding="utf-8")
+        assert main(["profile", "check", str(file)]) == 0
+        out = capsys.readouterr().out
+        assert f"it is requested once ({why}" in out
+        assert "warning: it is requested once (again = false), and without end no answer ends well" in out

@@ -1,0 +1,176 @@
+"""What must not be requested twice (`again = false`), on the deployed machine in virtual time."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers.connection.effects import Outcome, Progress
+from handlers.connection.ends import once
+from handlers.profile.behaviour import Profile
+from handlers.profile.parse import parse
+from handlers.run.group_ports import Needs
+from local import stages
+from local.simulation.scenario import Scenario, Upstream, Window, read
+from local.simulation.scripted_upstream import ScriptedUpstream
+from local.simulation.slots import Slot, stream_needs
+from local.simulation.virtual_function import VirtualFunction
+from local.simulation.virtual_ports import PromptPool
+from local.simulation.virtual_sandbox import VirtualSandbox
+from local.simulation.virtual_stage import INPUT, STAGE, VirtualStage, machine_in
+from states_language import Execution
+from tests.handlers.profile.profiles import profile, refusal
+
+SCENARIO = stages.ROOT / "local" / "costs" / "month.yml"
+HOUR_MS = 3_600_000
+TABLE: dict[str, Any] = {
+    "address": "https://upstream.invalid/x",
+    "method": "POST",
+    "framing": "sse",
+    "resume": "none",
+    "key": "each",
+    "end": {"event": "end"},
+}
+
+
+class Sandbox(VirtualSandbox):
+    """Functions that leave no step out."""
+
+    def _needs(self, function: VirtualFunction) -> Needs:
+        slot, pool = Slot(function, self._upstream), PromptPool(function.bell, "the store")
+        return stream_needs(function, slot, self._profile, self._store, pool)
+
+
+class Counting(ScriptedUpstream):
+    """It counts what it was asked for, and what it answered with a stream."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.asked: list[Any] = []
+
+    def open(self, client: Any, cursor: str | None) -> Any:
+        link = super().open(client, cursor)
+        self.asked.append(link)
+        return link
+
+    @property
+    def answered(self) -> int:
+        """How many streams it began."""
+        return sum(link.opened_ms is not None for link in self.asked)
+
+
+def asked_once(**upstream: Any) -> Profile:
+    return parse("replay", TABLE | upstream, {})
+
+
+def run(of: Profile, kills_ms: tuple[int, ...] = (), again_ms: int = 0, **script: Any) -> tuple[Execution, Counting]:
+    """The execution and the upstream after an hour; there is another POST at `again_ms`, if any, which is told of."""
+    source: Scenario = read(SCENARIO, "prod")
+    source = replace(source, upstream=Upstream(policy="tolerates", **script), kills_ms=kills_ms)
+    stage = VirtualStage(source, machine_in(source.machine, source, stages.names(STAGE)))
+    upstream = Counting(stage.clock, source.upstream, stage.origin_ms, stage.latencies.connect_ms)
+    sandbox = Sandbox(stage, of, upstream)
+    sandbox.meet_faults(stage)
+
+    async def passes() -> Execution:
+        execution = stage.executions.begin(INPUT, sandbox.perform)
+        if again_ms:
+            await stage.clock.sleep_until(stage.clock.now_ms() + again_ms)
+            execution = stage.executions.begin(INPUT, sandbox.perform)
+        await stage.clock.sleep_until(stage.clock.now_ms() + HOUR_MS)
+        return execution
+
+    return stage.clock.run(passes()), upstream
+
+
+MARKLESS = "it ended without its end mark and is not requested again: "
+
+
+@pytest.mark.parametrize(
+    ("script", "kills_ms", "cause"),
+    [
+        ({"drops_ms": (30_000,)}, (), f"{MARKLESS}the stream was closed (reset)"),
+        ({"stalls": (Window(30_000, HOUR_MS),)}, (), f"{MARKLESS}the stream was closed (stalled)"),
+        # Longer than a function lives.
+        ({}, (), f"{MARKLESS}the function's deadline was reached and nobody had taken over"),
+        ({}, (30_000,), "it was requested before, must not be twice, and nobody says how that ended"),
+        # Between the request and the answer.
+        ({}, (600,), "it was requested before, must not be twice, and nobody says how that ended"),
+    ],
+)
+def test_an_end_without_the_mark_is_broken_once(script: dict[str, Any], kills_ms: tuple[int, ...], cause: str) -> None:
+    """One request, whatever ends it, and one execution that has failed, which the alarm is about."""
+    execution, upstream = run(asked_once(), kills_ms=kills_ms, **script)
+    assert (execution.status, execution.error, len(upstream.asked)) == ("FAILED", "StreamBroken", 1)
+    assert cause in (execution.cause or "")
+
+
+def test_the_end_mark_ends_it_well() -> None:
+    """After minutes, beside the other lane, which waits."""
+    execution, upstream = run(asked_once(), ends_at_ms=600_000)
+    assert (execution.status, execution.output, len(upstream.asked)) == ("SUCCEEDED", {"status": "ended"}, 1)
+
+
+def test_what_the_upstream_has_not_begun_is_requested_again() -> None:
+    """A refusal is no answer: it is tried again as ever, until one stream begins."""
+    refusals = (Window(0, 20_000, 503), Window(20_000, 60_000, 429))
+    execution, upstream = run(asked_once(), refusals=refusals, ends_at_ms=600_000)
+    assert (execution.status, execution.output) == ("SUCCEEDED", {"status": "ended"})
+    assert upstream.answered == 1 < len(upstream.asked)
+
+
+def test_a_second_answer_never_lies_in_the_stream_of_the_first() -> None:
+    """A POST of a stream that has one is rejected by a sentence; where nothing had been answered it begins."""
+    for script, expected in (
+        ({"ends_at_ms": 60_000}, "rejected"),
+        ({"refusals": (Window(0, 400_000, 403),)}, "broken"),
+    ):
+        execution, upstream = run(asked_once(), again_ms=600_000, **script)
+        assert upstream.answered == 1
+        if expected == "rejected":
+            assert execution.output["error"] == "InvalidRequest"
+            assert "several never lie in one stream: request another by another id" in execution.output["cause"]
+        else:
+            assert execution.error == "StreamBroken"
+
+
+def test_a_get_goes_on_and_a_post_that_may_be_repeated_does_too() -> None:
+    """The machine is the same: a drop is followed by another connection, and a handover comes."""
+    for fields in ({"method": "GET"}, {"again": True}):
+        execution, upstream = run(parse("replay", TABLE | fields, {}), drops_ms=(30_000,))
+        assert execution.status == "RUNNING"
+        assert upstream.answered > 4
+
+
+def test_the_method_decides_unless_the_profile_does() -> None:
+    """A profile that is requested once has one connection at a time; another policy is refused."""
+    assert [profile(**one).again for one in ({}, {"again": False}, {"method": "POST"}, {"again": True})] == [
+        *(True, False, False, True),
+    ]
+    assert (profile(method="POST").overlap, profile(method="POST", again=True).overlap) == ("forbids", "tolerates")
+    sentence = 'overlap must be "forbids", which is what again = false means'
+    assert sentence in refusal(method="POST", overlap="evicts")
+    assert sentence in refusal(again=False, overlap="tolerates")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "progress", "error"),
+    [
+        (Outcome("StreamDropped", "", "x"), {"opened_ms": 1}, "StreamBroken"),
+        (Outcome("StreamThrottled", "", "x"), {"opened_ms": 1}, "StreamBroken"),
+        (Outcome("StreamDropped", "", "x"), {"ended_by": "stalled"}, "StreamBroken"),
+        (Outcome("StreamDropped", "", "x"), {"ended_by": "reset"}, "StreamBroken"),
+        (Outcome("ConnectionExpired", "", "x"), {"ended_by": "expired"}, "StreamBroken"),
+        *((Outcome("StreamDropped", "", "x"), {"ended_by": reason}, "StreamDropped")
+          for reason in ("refused", "unreachable", "tls", "rejected", "no_token", "no_ticket")),
+        (Outcome("StreamDropped", "", "x", http_status=503), {}, "StreamDropped"),
+        (Outcome("StreamDropped", "", "a rest is owed"), {"fence": 0}, "StreamDropped"),
+        (Outcome("StoreUnavailable", "", "x"), {"opened_ms": 1}, "StoreUnavailable"),
+        (Outcome("StreamRejected", "", "x"), {}, "StreamRejected"),
+        (Outcome("", "ended", "x"), {"opened_ms": 1}, ""),
+        (Outcome("", "stopped", "x"), {"opened_ms": 1}, ""),
+    ],
+)  # fmt: skip
+def test_what_may_have_begun_is_not_requested_again(outcome: Outcome, progress: dict[str, Any], error: str) -> None:
+    """A request that was surely not taken up, or refused, may be made again; of any other nobody knows."""
+    assert once(outcome, Progress(**{"fence": 1, "claimed_ms": 0} | progress)).error == error
