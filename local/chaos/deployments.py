@@ -14,6 +14,7 @@ from handlers.profile.parse import parse
 from handlers.settings import Settings
 from local import settings_schema, stages
 from local.chaos.schedule import Schedule
+from local.simulation import socket_peer
 from local.simulation.chaotic_upstream import CONNECT_TIMEOUT_MS, STALL_AFTER_MS
 from local.simulation.wire import LOSS, Wire
 
@@ -182,8 +183,11 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
         **Wire("", schedule.key).fields,
         **table,
     }
+    if schedule.socket:
+        del fields["loss"]
+        fields |= socket_peer.fields(resumes=schedule.resumes)
     if schedule.pace:
         fields["backoff"] = PACES[schedule.pace]
-    if not schedule.is_left_to_default:
+    if not schedule.is_left_to_default and not schedule.socket:
         fields |= schedule.memory.fields(schedule.skew_ms) if schedule.resumes else {"resume": "none"}
     return parse(schedule.name or STREAMS[0], fields, {})

@@ -18,8 +18,10 @@ from local.chaos.schedule import (
     Schedule,
     bearable,
     in_order,
+    on_socket,
     requests,
     stored,
+    with_socket,
 )
 
 # Of so many seeds one has groups: the one with this rest.
@@ -67,6 +69,9 @@ def generate_groups(seed: int, store: str = "") -> Schedule:
     together = drawn.choice((20, 20, max(2, count // 2)))
     whole = replace(whole, policy="tolerates", hot=False, together=together, faults=whole.faults)
     streams = tuple(_stream(seed, drawn, number, whole, store) for number in range(count))
+    if on_socket(whole).socket:  # then each second stream, about
+        apart = random.Random(f"sockets of groups {seed}")
+        streams = tuple(with_socket(one) if apart.random() < 0.5 else one for one in streams)
     still, meanwhile = schedule.standstill(seed)
     whole = replace(whole, faults=in_order((*whole.faults, *still)))
     streams = (replace(streams[0], faults=in_order((*streams[0].faults, *meanwhile))), *streams[1:])

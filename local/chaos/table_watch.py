@@ -161,7 +161,7 @@ class Watch:
                 continue
             events[event["key"]] = event
             number = self._wire.number_of(event["key"], event["data"])
-            if number < 0 or event["id"] != str(number):
+            if number < 0 or event["id"] != self._wire.id_of(number):
                 self._blame("dead-letters", f"the message of {event['key'][:20]} is not what the upstream sent")
             elif not self._wire.is_unstorable(number):
                 self._blame("dead-letters", f"event {number} is in the queue, and could have been stored")
@@ -233,7 +233,7 @@ class Watch:
         missing = [number for number in link.sent[first : at + 1] if number not in self.stored]
         if missing:
             self._blame("cursor-ahead", f"the cursor {cursor} was saved before event {missing[0]} was stored")
-        announced = sum(number in link.notices for number in link.sent[: at + 1]) if link.notices else 0
+        announced = sum(place <= at for place in link.notice_places)
         if any((fence, count) not in self.losses for count in range(1, announced + 1)):
             self._blame("cursor-ahead", f"the cursor {cursor} was saved before a loss that it passes was recorded")
         self._passed[place, fence] = at

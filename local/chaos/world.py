@@ -65,7 +65,7 @@ class World:
         self.settings = self.version.settings
         self.own = own
         self._number = number
-        self.wire = Wire(self.stream, schedule.key, schedule.unstorable)
+        self.wire = Wire(self.stream, schedule.key, schedule.unstorable, is_socket=schedule.socket)
         self.watch = Watch(account, self.wire, self.link_of, self.blame)
         account.dynamodb.refuses = account.dynamodb.refuses or schedule.unstorable == "refused"
         account.watch(self.stream, self.watch.changed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from handlers.connection.inputs import Chunk, Closed, Opened
 from local.simulation.links import Link, NotedSlot
+from local.simulation.socket_peer import SocketPeer, closing, said
 from local.simulation.upstream_memory import EVERYTHING, GONE_FRAME, GONE_STATUS, SPEED, Memory
 from local.simulation.wire import Wire
 from states_language.clock import Clock
@@ -18,6 +19,8 @@ STALL_AFTER_MS = 4_000
 ALLOWED = {"evicts": 1, "tolerates": 2, "forbids": 1}
 # After reorderings a cursor covers only what lies this far behind it, so that far it sends again.
 REORDER_DEPTH = 2
+# How often it asks who is there, and the codes with which it closes a socket.
+PINGS, RESTARTS, TRY_LATER = 0.2, 1012, 1013
 # How much later the second half of a cut chunk comes, at most.
 LATE_MS = 40
 
@@ -27,7 +30,7 @@ class Ways:
     """How an upstream behaves where nothing goes wrong; `resumes` is whether it goes on from a cursor.
 
     Where it refuses it requests a pause of `retry_after_s`, 0 for none. Where it `reorders` it sends again what lies a
-    little before the cursor.
+    little before the cursor. Where it is a `socket` it wants to hear a subscription before it sends anything.
     """
 
     seed: int
@@ -37,6 +40,7 @@ class Ways:
     retry_after_s: int = 0
     memory: Memory = EVERYTHING
     reorders: bool = False
+    socket: bool = False
 
 
 class ChaoticUpstream:
@@ -85,6 +89,8 @@ class ChaoticUpstream:
     def _end(self, links: list[Link]) -> None:
         for link in links:
             self._flush(link)
+            if link.peer is not None and not link.silent:
+                link.client.arrived(link, Chunk(closing(RESTARTS)))
             self._hang_up(link, "ended_by_upstream")
 
     def truncate(self, draws: random.Random) -> None:
@@ -150,6 +156,9 @@ class ChaoticUpstream:
             link.closed_ms, link.has_forgotten = now_ms, True
             link.client.arrived(link, Opened(GONE_STATUS))
             return
+        if self._ways.socket and link.peer is None:
+            self._switch(link)
+            return
         self._count(link, others)
         if policy == "forbids" and others:
             self._refuse(link, 429)
@@ -157,11 +166,52 @@ class ChaoticUpstream:
         link.opened_ms = link.last_byte_ms = now_ms
         self.open_links.append(link)
         self._say(f"  link {link.number} opened" + (f" from {link.cursor}" if link.cursor else ""))
-        link.client.arrived(link, Opened(200))
+        link.client.arrived(link, Opened(200) if link.peer is None else Chunk(said({"op": "subscribed"})))
         if policy == "evicts":
             self._end(others)
         self._catch_up(link)
         self._clock.call_at(now_ms + STALL_AFTER_MS, lambda: self._check_stall(link))
+
+    def _switch(self, link: Link) -> None:
+        """Switches to WebSocket; what is sent follows once the client has subscribed."""
+        link.peer, link.row = SocketPeer(), link.cursor
+        link.client.arrived(link, Opened(101))
+
+    def said(self, link: Link, frame: bytes) -> None:
+        """Takes what a client sends on its socket, and answers soon."""
+        if link.closed_ms is not None or link.peer is None:
+            return
+        try:
+            messages = link.peer.hears(frame)
+        except AssertionError as error:
+            self.excess.append(f"link {link.number}: {error}")
+            return
+        for message in messages:
+            at_ms = self._clock.now_ms() + self._draws.randrange(5, 300)
+            if message["op"] == "subscribe":
+                if message.get("since") != link.cursor:
+                    self.excess.append(f"link {link.number} subscribes since {message.get('since')}, not {link.cursor}")
+                if not self._holds("no answers"):
+                    self._clock.call_at(at_ms, lambda: self._answer(link))
+            elif message["op"] == "ping" and not self._holds("no answers"):
+                self._clock.call_at(at_ms, lambda: self._beside(link, said({"op": "pong"})))
+
+    def _beside(self, link: Link, frame: bytes) -> None:
+        """Sends what is no event, behind the rest of one that was cut."""
+        if link.is_open and not link.silent:
+            data, link.held = link.held + frame, b""
+            link.last_byte_ms = self._clock.now_ms()
+            link.client.arrived(link, Chunk(data))
+
+    def _ping_sockets(self) -> None:
+        """Asks now and then who is there, and holds it against a client that has not answered for long."""
+        now_ms = self._clock.now_ms()
+        for link in [link for link in self.open_links if link.peer is not None]:
+            assert link.peer is not None
+            if link.function.is_alive and not link.function.was_frozen and link.peer.unanswered(now_ms):
+                self.excess.append(f"link {link.number} does not answer pings")
+            if not link.silent and self._draws.random() < PINGS:
+                self._beside(link, link.peer.ping(now_ms))
 
     def _catch_up(self, link: Link) -> None:
         """Sends what came after the cursor: at once, or, where it forgets, so slowly that it may break off."""
@@ -222,6 +272,9 @@ class ChaoticUpstream:
         asks = f" for {retry_after_s} s" if retry_after_s else ""
         self._say(f"  link {link.number} refused with {status}{asks}")
         link.closed_ms, link.refused_with, link.retry_after_s = self._clock.now_ms(), status, retry_after_s
+        if link.peer is not None:
+            link.client.arrived(link, Chunk(closing(TRY_LATER)))
+            return
         asked = {"retry-after": str(retry_after_s)} if retry_after_s else {}
         link.client.arrived(link, Opened(status, {"content-type": "text/html"} | asked))
 
@@ -236,6 +289,8 @@ class ChaoticUpstream:
         every_ms = self._ways.events_every_ms
         if not self._holds("silence"):
             self._emit()
+        if self._ways.socket:
+            self._ping_sockets()
         self._clock.call_at(self._clock.now_ms() + self._draws.randrange(every_ms // 2, every_ms * 3 // 2), self._tick)
 
     def _emit(self) -> None:
@@ -281,12 +336,25 @@ class ChaoticUpstream:
         # The network cuts where it likes; what is held back comes a little later.
         cut = self._draws.randrange(1, 60) if self._draws.random() < 0.2 else 0
         whole, link.held = (data[:-cut], data[-cut:]) if 0 < cut < len(data) else (data, b"")
+        link.notice_places += self._notices_among(link, numbers)
         link.sent += numbers
-        link.notices += [number for number in numbers if number in self.notices]
         link.last_byte_ms = self._clock.now_ms()
         link.client.arrived(link, Chunk(whole))
         if link.held:
             self._clock.call_at(link.last_byte_ms + self._draws.randrange(1, LATE_MS), lambda: self._flush(link))
+
+    def _notices_among(self, link: Link, numbers: list[int]) -> list[int]:
+        """The places in what the link has been sent, `numbers` the last of it, that announce a loss.
+
+        On a socket the numbers alone do, by a hole in what it has sent.
+        """
+        places = []
+        for place, number in enumerate(numbers, len(link.sent)):
+            is_hole = link.row is not None and number > link.row + 1
+            if is_hole if link.peer is not None else number in self.notices:
+                places.append(place)
+            link.row = number
+        return places
 
     def _flush(self, link: Link) -> None:
         if link.held and link.is_open and not link.silent:

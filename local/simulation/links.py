@@ -17,6 +17,7 @@ from handlers.connection.steps import Answer, ChangeRest, Ended, Invocation, Rea
 from handlers.group.keeping import Keeps
 from handlers.run.performer import NO_TIME
 from local.simulation.slots import Slot, Upstream, each
+from local.simulation.socket_peer import SocketPeer
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import VirtualReader
 from states_language.clock import Clock
@@ -47,8 +48,9 @@ class Link:
     `sent` are the events whose whole frame was handed to the client, `delayed` those that came late or never, `came_ms`
     when those came that did. `claimed_ms` is when its claim was sent, `marked_ms` when all could know it as connected.
     `checked_ms` is when its function last checked a rest, `took_ms` when it took the try after it; `settled_ms` when
-    all could know how it ended. `notices` are the sent events that announce a loss, in order. `written` counts the
-    events that the store has answered for. `again` is None for a function's first.
+    all could know how it ended. `notice_places` are those in `sent` whose events announce a loss. `written` counts the
+    events that the store has answered for. `again` is None for a function's first. Of a socket that has switched `peer`
+    is the upstream's side, and `row` the number that the client has seen last.
     """
 
     number: int
@@ -77,8 +79,15 @@ class Link:
     delayed: set[int] = field(default_factory=set)
     came_ms: dict[int, int] = field(default_factory=dict)
     sent: list[int] = field(default_factory=list)
-    notices: list[int] = field(default_factory=list)
+    notice_places: list[int] = field(default_factory=list)
     written: int = 0
+    peer: SocketPeer | None = None
+    row: int | None = None
+
+    @property
+    def notices(self) -> list[int]:
+        """The sent events that announce a loss, in order."""
+        return [self.sent[place] for place in self.notice_places]
 
     @property
     def is_open(self) -> bool:
@@ -188,6 +197,12 @@ class NotedSlot(Slot):
         link.fence = self._fence
         self.links_by_fence[self._fence] = link
         return reader
+
+    def said(self, link: Link, frame: bytes) -> None:
+        """Hands on what is sent on a socket."""
+        said = getattr(self.upstream, "said", None)
+        if said is not None and self.function.is_alive:
+            said(link, frame)
 
     def draw(self, least: float, most: float) -> float:
         """Returns a number between the two, and notes it where it was drawn by chance."""

@@ -13,6 +13,7 @@ import random
 import re
 from typing import Any
 
+from handlers.framing.websocket import TEXT, encoded_frame
 from local.simulation.unreliable_clients import REFUSED
 
 KEYS = ("id", "path", "hash")
@@ -33,8 +34,9 @@ class Wire:
     `unstorable` is one of UNSTORABLE, "" where every event can be stored.
     """
 
-    def __init__(self, stream: str, key: str, unstorable: str = "") -> None:
+    def __init__(self, stream: str, key: str, unstorable: str = "", *, is_socket: bool = False) -> None:
         self.stream = stream
+        self._is_socket = is_socket
         self._key = key
         self._every, self._first = UNSTORABLE.get(unstorable, (0, 0))
         self._note = {"refused": REFUSED, "large": LARGE}.get(unstorable, "")
@@ -47,9 +49,18 @@ class Wire:
         return {"key": "$.seq" if self._key == "path" else self._key}
 
     def frame(self, number: int, *, announces_loss: bool = False) -> bytes:
-        """The event on the wire; it may announce that the upstream has lost the event before it."""
+        """The event on the wire; it may announce that the upstream has lost the event before it.
+
+        On a socket its number alone does.
+        """
+        if self._is_socket:
+            return encoded_frame(TEXT, self._data(number).encode())
         name = f"event: {LOSS}\n" if announces_loss else ""
         return f"id: {number}\n{name}data: {self._data(number)}\n\n".encode()
+
+    def id_of(self, number: int) -> str | None:
+        """The id that the event has on the wire; None on a socket, whose messages have none."""
+        return None if self._is_socket else str(number)
 
     def is_unstorable(self, number: int) -> bool:
         """Whether no item can hold the event."""
