@@ -1,4 +1,4 @@
-"""`python -m bench.framing`: measures our SSE and NDJSON decoders beside the Python readers on PyPI, in one run.
+"""`python -m bench.framing`: measures our decoders of SSE, NDJSON and WebSocket beside the readers on PyPI, in one run.
 
 For each reader it reports the CPU time of an event, the ratio to ours at the same work, and for SSE which rules it
 keeps. The readers are not dependencies of the product: they are installed from bench/requirements.txt into an
@@ -20,8 +20,10 @@ from contextlib import redirect_stdout
 from bench import readers, rules
 from bench.harness import Row, options, python_of, say, show
 from bench.readers import OURS, Reader
+from handlers.framing.websocket import TEXT, encoded_frame
 from local.checkout import ROOT
 
+READERS = {"sse": readers.SSE, "ndjson": readers.NDJSON, "websocket": readers.WEBSOCKET}
 SIZES = (100, 10_000)
 READ_BYTES = 16_384
 WIRE_BYTES = 2_000_000
@@ -37,8 +39,14 @@ def text(number: int, event_bytes: int) -> str:
 
 def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
     """Return the wire in two cuts: as a socket reads it, and each event in a read of its own."""
+    if framing == "websocket":
+        return cuts([encoded_frame(TEXT, one.encode()) for one in texts])
     pattern = "event: update\nid: {}\ndata: {}\n\n" if framing == "sse" else "{1}\n"
-    events = [pattern.format(number, one).encode() for number, one in enumerate(texts)]
+    return cuts([pattern.format(number, one).encode() for number, one in enumerate(texts)])
+
+
+def cuts(events: list[bytes]) -> dict[str, list[bytes]]:
+    """Return the events in reads of a socket, and each in a read of its own."""
     whole = b"".join(events)
     reads = [whole[at : at + READ_BYTES] for at in range(0, len(whole), READ_BYTES)]
     return {f"{READ_BYTES // 1024} KB": reads, "event": events}
@@ -46,9 +54,9 @@ def wires(framing: str, texts: list[str]) -> dict[str, list[bytes]]:
 
 def installed(framing: str) -> Iterator[Reader]:
     """Yield the readers that are installed, and print why the others are left out."""
-    for reader in readers.SSE if framing == "sse" else readers.NDJSON:
+    for reader in READERS[framing]:
         try:
-            list(reader.read([b"data: 1\n\n" if framing == "sse" else b"1\n"]).events)
+            list(reader.read(next(iter(wires(framing, ["1"]).values()))).events)
         except ImportError as error:
             say(__doc__, f"a reader is left out: {error}")
         else:
@@ -82,7 +90,7 @@ def timed(group: list[Reader], chunks: list[bytes], expected: list[str], rounds:
 def measure(wire_bytes: int = WIRE_BYTES, rounds: int = ROUNDS) -> list[Row]:
     """Return a row for each reader, framing, size and cut; `ratio` is how many times as fast ours is."""
     rows: list[Row] = []
-    for framing in ("sse", "ndjson"):
+    for framing in READERS:
         for group in groups(framing):
             for event_bytes in SIZES:
                 texts = [text(number, event_bytes) for number in range(max(wire_bytes // event_bytes, 2))]

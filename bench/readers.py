@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from handlers.framing.events import parse_json
 from handlers.framing.ndjson import NdjsonDecoder
 from handlers.framing.sse import SseDecoder
+from handlers.framing.websocket import WebSocketDecoder
 
 OURS = "streamkeeper"
 MAX_FRAME_BYTES = 1 << 20
@@ -122,6 +123,69 @@ SSE = (
     _sse("httpx-sse", _httpx_sse, "id"),
     _sse("requests-sse", _requests_sse),
     _sse("launchdarkly-eventsource", _launchdarkly),
+)
+
+
+# --- WebSocket: a server's frames, each a message of text, behind the handshake ---------------------------------------
+
+
+def _own_messages(chunks: Chunks) -> Outcome:
+    decoder = WebSocketDecoder(MAX_FRAME_BYTES)
+    return Outcome(chain.from_iterable(map(decoder.feed, chunks)))
+
+
+def _by_websockets(chunks: Chunks) -> Outcome:
+    module = _module("websockets.protocol")
+    made = module.Protocol(module.Side.CLIENT, state=module.State.OPEN, max_size=MAX_FRAME_BYTES)
+
+    def messages() -> Iterator[str]:
+        for chunk in chunks:
+            made.receive_data(chunk)
+            yield from (str(frame.data, "utf-8") for frame in made.events_received())
+
+    return Outcome(messages())
+
+
+def _by_wsproto(chunks: Chunks) -> Outcome:
+    module = _module("wsproto.connection")
+    made = module.Connection(module.ConnectionType.CLIENT)
+
+    def messages() -> Iterator[str]:
+        held: list[str] = []
+        for chunk in chunks:
+            made.receive_data(chunk)
+            for event in made.events():
+                held.append(event.data)
+                if event.message_finished:
+                    yield "".join(held)
+                    held.clear()
+
+    return Outcome(messages())
+
+
+def _by_aiohttp(chunks: Chunks) -> Outcome:
+    held: list[Any] = []
+    queue = SimpleNamespace(feed_data=lambda message, _size: held.append(message.data), _size=0, _limit=MAX_FRAME_BYTES)
+    made = _module("aiohttp._websocket.reader_py").WebSocketReader(queue, MAX_FRAME_BYTES, False, True)
+
+    def messages() -> Iterator[str]:
+        for chunk in chunks:
+            made.feed_data(chunk)
+            yield from held
+            held.clear()
+
+    return Outcome(messages())
+
+
+def _websocket(name: str, read: Callable[[Chunks], Outcome]) -> Reader:
+    return Reader(name, "messages", read, lambda message: (message, None))
+
+
+WEBSOCKET = (
+    _websocket(OURS, _own_messages),
+    _websocket("websockets, sans-I/O", _by_websockets),
+    _websocket("wsproto", _by_wsproto),
+    _websocket("aiohttp, in Python", _by_aiohttp),
 )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 STREAMS = Path(__file__).resolve().parent.parent / "env" / "streams"
 DEMOS = ("demo", "demo-exclusive", "demo-log", "demo-ndjson", "demo-socket", "demo-standby", "demo-token")
 PROVIDERS = (
-    *("alpaca", "companies-house", "completions", "couchdb", "etcd", "kubernetes"),
-    *("mastodon", "mercure", "oanda", "wikimedia", "x-filtered"),
+    *("alpaca", "binance", "coinbase", "companies-house", "completions", "couchdb", "etcd", "jetstream", "kraken"),
+    *("kubernetes", "mastodon", "mercure", "oanda", "okx", "wikimedia", "x-filtered"),
 )
 NAMES = (*DEMOS, *PROVIDERS)
 

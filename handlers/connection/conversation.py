@@ -186,10 +186,11 @@ class Conversation:
                     self._awaits_pong, self._answer_by_ms = False, None
                 continue
             exchange = self._left[0]
+            # Many a refusal looks like an answer with an error besides.
+            if _fits(exchange.refuse, frame):
+                return effects, self._refused(exchange, frame)
             if _fits(exchange.expect, frame):
                 effects += self._next(now_ms, is_sent=True)
-            elif _fits(exchange.refuse, frame):
-                return effects, self._refused(exchange, frame)
         return effects, None
 
     def _refused(self, exchange: Exchange, frame: Frame) -> End:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 FIRST_WITHIN_S = 10.0
 # Codes that nobody has registered are a server's own: RFC 6455, section 7.4.2.
@@ -62,24 +62,27 @@ async def subscribed(websocket: WebSocket, talk: Talk) -> tuple[bool, str | None
 
 async def converses(websocket: WebSocket, talk: Talk, body: AsyncIterator[bytes]) -> None:
     """Sends each line of `body` as a message, and answers pings, until either side ends it."""
-    sending = asyncio.create_task(_sends(websocket, body))
+    tasks = [asyncio.create_task(_sends(websocket, body)), asyncio.create_task(_hears(websocket, talk))]
     try:
-        while not sending.done():
-            hearing = asyncio.create_task(websocket.receive_text())
-            await asyncio.wait({sending, hearing}, timeout=talk.silent_s or None, return_when=asyncio.FIRST_COMPLETED)
-            if not hearing.done():
-                hearing.cancel()
-                await asyncio.gather(hearing, return_exceptions=True)
-                break
-            if talk.ping and _has(_object(hearing.result()), talk.ping):
-                await websocket.send_text(talk.pong)
-        if not sending.done():
-            await websocket.close(SILENT, "say something now and then")
-    except (WebSocketDisconnect, RuntimeError):
-        return
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        # A client that is gone raises in either, and is no news.
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _hears(websocket: WebSocket, talk: Talk) -> None:
+    """Answers pings; closes a client that says nothing for too long."""
+    while True:
+        try:
+            async with asyncio.timeout(talk.silent_s or None):
+                message = _object(await websocket.receive_text())
+        except TimeoutError:
+            await websocket.close(SILENT, "say something now and then")
+            return
+        if talk.ping and _has(message, talk.ping):
+            await websocket.send_text(talk.pong)
 
 
 async def _sends(websocket: WebSocket, body: AsyncIterator[bytes]) -> None:

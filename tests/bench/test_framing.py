@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.framing import LOCK, SIZES, text, timed, wires
-from bench.readers import NDJSON, OURS, SSE, Outcome, Reader
+from bench.readers import NDJSON, OURS, SSE, WEBSOCKET, Outcome, Reader
 from bench.rules import NAMES, verdicts
 
 OURS_SSE = SSE[0]
@@ -36,6 +36,9 @@ def test_ours_reads_every_wire() -> None:
     for chunks in wires("ndjson", texts).values():
         assert list(OURS_NDJSON["text"].read(chunks).events) == texts
         assert [json.dumps(value) for value in OURS_NDJSON["json"].read(chunks).events] == texts
+    for chunks in wires("websocket", texts).values():
+        # Those of others are dependencies of the tests, too.
+        assert [list(reader.read(chunks).events) for reader in WEBSOCKET] == [texts] * len(WEBSOCKET)
 
 
 def test_a_reader_that_reads_something_else_is_not_timed() -> None:

@@ -33,6 +33,9 @@ PRINTS = {
     "cat > env/streams/prices.toml": "",
     ".venv/bin/streamkeeper profile check": "",
     ".venv/bin/streamkeeper profile try": "event      key ",
+    ".venv/bin/streamkeeper start demo-socket": "demo-socket:eur-usd is starting",
+    ".venv/bin/streamkeeper status demo-socket": "demo-socket:eur-usd  running",
+    ".venv/bin/streamkeeper events demo-socket": '"price": 1.',
     "curl -X POST": '{"executionArn": "arn:aws:states:',
     "curl http://": '"status": "running"',
     "curl 'http://": '"position": "',
@@ -221,6 +224,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         yield Checkout(project, port, variables, addresses)
 
 
+@pytest.mark.cpu(6)
 def test_the_commands_of_the_readme(checkout: Checkout) -> None:
     """`make run`, and a stream of one's own in five steps, prints what README says; a command nobody expects fails.
 
