@@ -212,7 +212,8 @@ class Upstreams:
             ends.append(later(self._random.uniform(*self._drop_after_s), self._reset, client))
         last = first - 1
         try:
-            yield _rendered(behaviour, behaviour.greeting or behaviour.heartbeat, last)
+            # Over HTTP the first bytes bring the answer on its way; a socket is answered already.
+            yield _rendered(behaviour, behaviour.greeting or ("" if behaviour.talk else behaviour.heartbeat), last)
             async for numbers in due(behaviour, first, slot.end):
                 if behaviour.length:
                     numbers = range(numbers.start, min(numbers.stop, first + behaviour.length))
