@@ -162,6 +162,8 @@ def test_a_lambda_call_names_the_function_and_carries_its_payload() -> None:
     invoke = {"Type": "Task", "Resource": INVOKE, "Parameters": {"FunctionName": ARN + ":live", "Payload.$": "$"}}
     call, execution = performed(invoke, {"ok": 1}, {"x": 2})
     assert {k: v for k, v in vars(call).items() if k not in entered} == {
+        "attempt": 1,
+        "input": {"x": 2},
         "resource": INVOKE,
         "service": "lambda",
         "action": "invoke",
