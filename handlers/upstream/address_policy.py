@@ -14,6 +14,10 @@ _AWS_LOCAL = ipaddress.ip_network("fd00:ec2::/32")
 # RFC 6052, section 2.1: an IPv4 address in the last 32 bits.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
+# Not public, though some versions of Python call them global: documentation (RFC 9637), and an address of the
+# protocol assignments (RFC 6890) at which a cloud provider has a metadata service.
+_NOT_PUBLIC = (ipaddress.ip_network("3fff::/20"), ipaddress.ip_network("192.0.0.192/32"))
+
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -30,7 +34,7 @@ def refusal(address: str, *, allow_private: bool) -> str:
         return "an address that is not a host's"
     # Not `is_private`: what is not global holds the shared space of carriers (100.64.0.0/10) too. IPv6's first private
     # addresses (fec0::/10, RFC 3879) count as global there.
-    is_private = not ip.is_global or (ip.version == 6 and ip.is_site_local)
+    is_private = not ip.is_global or (ip.version == 6 and ip.is_site_local) or any(ip in one for one in _NOT_PUBLIC)
     if is_private and not allow_private:
         return "a private address, which the profile does not allow (allow_private = true)"
     return ""

@@ -57,7 +57,10 @@ def test_every_alarm_acts_on_the_topic() -> None:
         "AWS/States/ExecutionsTimedOut/Connections",
         "AWS/States/ExecutionsFailed/Start",
         "AWS/States/ExecutionsTimedOut/Start",
+        "AWS/States/ExecutionsFailed/Upgrade",
+        "AWS/States/ExecutionsFailed/Fleet",
         "AWS/ApiGateway/5XXError",
+        "AWS/ApiGateway/4XXError",
         "AWS/SQS/NumberOfMessagesSent",
         "AWS/SQS/ApproximateNumberOfMessagesVisible",
         "AWS/Lambda/Throttles",
@@ -100,8 +103,9 @@ def test_the_alarm_of_the_api_is_of_the_api_that_is_deployed() -> None:
     """Its dimensions are the name and the stage that osls gives the API: with others it would never see anything."""
     (api,) = resources(osls.template("test"), "AWS::ApiGateway::RestApi")
     (stage,) = resources(osls.template("test"), "AWS::ApiGateway::Stage")
-    dimensions = {one["Name"]: one["Value"] for one in alarms()["AWS/ApiGateway/5XXError"]["Dimensions"]}
-    assert dimensions == {"ApiName": api["Name"], "Stage": stage["StageName"]}
+    for metric in ("5XXError", "4XXError"):
+        dimensions = {one["Name"]: one["Value"] for one in alarms()[f"AWS/ApiGateway/{metric}"]["Dimensions"]}
+        assert dimensions == {"ApiName": api["Name"], "Stage": stage["StageName"]}
 
 
 def test_a_rejection_is_what_ends_a_stream_for_good() -> None:
