@@ -5,6 +5,9 @@
 // stack CloudFormation refuses to import.
 'use strict';
 
+// Where osls itself has its templates.
+const getS3EndpointForRegion = require('osls/lib/plugins/aws/utils/get-s3-endpoint-for-region');
+
 // Of each type that may be retained: the property that is its name.
 const NAME = {
   'AWS::DynamoDB::Table': 'TableName',
@@ -72,8 +75,19 @@ async function ownedBy(client, stack) {
   return owned;
 }
 
+// Puts the template beside what osls has uploaded, and returns its address: a request may hold 51,200 bytes of one, and a
+// stage's has more.
+async function uploaded(provider, config, folder, text) {
+  const { PutObjectCommand, S3Client } = require('@aws-sdk/client-s3');
+  const Bucket = await provider.getServerlessDeploymentBucketName();
+  const Key = `${folder}/${CHANGE_SET}.json`;
+  await new S3Client(config).send(new PutObjectCommand({ Bucket, Key, Body: text, ContentType: 'application/json' }));
+  return `https://${getS3EndpointForRegion(provider.getRegion())}/${Bucket}/${Key}`;
+}
+
 // Imports `found` into the stack; throws with CloudFormation's reason where it refuses, and then nothing is changed.
-async function importInto(client, stack, found) {
+// `upload` puts a text where CloudFormation can read it, and returns its address.
+async function importInto(client, stack, found, upload) {
   const cloudFormation = require('@aws-sdk/client-cloudformation');
   const { TemplateBody } = await client.send(
     new cloudFormation.GetTemplateCommand({ StackName: stack, TemplateStage: 'Original' }),
@@ -88,7 +102,7 @@ async function importInto(client, stack, found) {
       ...changeSet,
       ChangeSetType: 'IMPORT',
       Capabilities: ['CAPABILITY_NAMED_IAM'],
-      TemplateBody: JSON.stringify(template),
+      TemplateURL: await upload(JSON.stringify(template)),
       ResourcesToImport: found.map(({ id, type, identifier }) => ({
         LogicalResourceId: id,
         ResourceType: type,
@@ -133,7 +147,8 @@ class AdoptRetained {
     if (found.length === 0) return;
     const names = found.map(({ name }) => name).join(', ');
     try {
-      await importInto(client, stack, found);
+      const folder = service.package.artifactDirectoryName;
+      await importInto(client, stack, found, (text) => uploaded(provider, config, folder, text));
     } catch (error) {
       throw new this.serverless.classes.Error(`The stack ${stack} cannot adopt what exists already (${names}): ${error.message}`);
     }
