@@ -54,6 +54,15 @@ logger = Logger()
 settings = Settings.load(os.environ)
 
 
+def start_repair(stream_id: str) -> None:
+    """Lets the function that repairs gaps begin with a stream; where it cannot be called, the watch does so later."""
+    # Few profiles say how, and what is imported lengthens each cold start.
+    from handlers.repair.repair_start import start
+
+    if settings.repair_function and not start(lambdas, settings.repair_function, stream_id):
+        logger.warning("the repair of a gap could not be started now", extra={"stream_id": stream_id})
+
+
 plain = plain_aws(os.environ)
 client = dynamodb(plain, tries=TRIES)
 # The first dead-letter message makes the queue's client, the first large body the bucket's: few need either.
@@ -68,6 +77,7 @@ places: dict[str, Any] = {
     "s3": functools.cache(lambda: bucket(plain, tries=TRIES)),
     "ledger_keep_days": settings.ledger_keep_days,
     "memory_mb": peak_memory_mb,
+    "start_repair": lambda stream_id: start_repair(stream_id),
 }
 store = Store(client, sqs, **places)
 

@@ -29,8 +29,10 @@ from handlers.connection.lease import Lease
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
+from handlers.repair.work import RepairWork
 from handlers.settings import ControlSettings, LambdaContext, plain_aws
 from handlers.store.event_reader import EventReader
+from handlers.store.ledger_records import LedgerRecords
 from handlers.store.overflow import Objects
 from handlers.store.stream_records import Layout, StreamRecords
 
@@ -43,6 +45,7 @@ REDRIVE_S, REDRIVE_HELD_S = 8, 30
 # How long a caller is to wait where DynamoDB does not answer, or throttles; that is over within seconds, or is not.
 RETRY_AFTER_S = 5
 STREAM, EVENTS, GAPS, REDRIVE = "/connections/{streamId}", "/events", "/gaps", "/redrive"
+REPAIR = "/repair"
 
 Answer = dict[str, Any]
 
@@ -120,6 +123,8 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return _delete(stream_id, profile)
     if method == "POST" and resource == f"{STREAM}{REDRIVE}":
         return _redrive(stream_id, profile)
+    if method == "POST" and resource == f"{STREAM}{REPAIR}":
+        return _repair(stream_id, profile, query)
     if f"{method} {resource}" not in routes.ROUTES:
         raise routes.bad_method(method, resource)
     if resource == routes.INDEX:
@@ -204,7 +209,7 @@ def _layout(stream_id: str, profile: str) -> Layout:
 
 def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
     """What is known of the stream's sinks; nothing is read where its profile names none."""
-    if not _delivers(profile):
+    if "deliver" not in _fields(profile):
         return {}
     sinks = status.sinks_of(settings.streams_dir / f"{profile}.toml")
     records = (record for record in store.delivery(stream_id) if record.sink in sinks)
@@ -218,11 +223,12 @@ def _lag_ms(stream_id: str) -> int | None:
 
 
 @functools.cache
-def _delivers(profile: str) -> bool:
+def _fields(profile: str) -> frozenset[str]:
+    """The names of the fields of a profile."""
     try:
-        return "deliver" in tomllib.loads((settings.streams_dir / f"{profile}.toml").read_text(encoding="utf-8"))
+        return frozenset(tomllib.loads((settings.streams_dir / f"{profile}.toml").read_text(encoding="utf-8")))
     except (OSError, ValueError):  # no such profile, or one that is not TOML
-        return False
+        return frozenset()
 
 
 def _streams(request: PageRequest) -> Answer:
@@ -301,6 +307,21 @@ def _redrive(stream_id: str, profile: str) -> Answer:
         lambda: time.monotonic() > late_at_s,
     )
     return said(200, redriven(stage, stream_id))
+
+
+def _repair(stream_id: str, profile: str, query: object) -> Answer:
+    """200 with the gaps that are repaired now; with `dry_run=true` with what they would bring."""
+    _layout(stream_id, profile)
+    # Few ask for it, and what is imported lengthens each cold start.
+    from handlers.api import repair_route
+
+    if "repair" not in _fields(profile):
+        raise repair_route.no_address(profile)
+    stage = repair_route.Stage(
+        store, RepairWork(client, settings.control_table), LedgerRecords(client, settings.control_table, 0),
+        lambda: boto3_client("lambda", 1, repair_route.DRY_RUN_S), settings.repair_function,
+    )  # fmt: skip
+    return said(200, repair_route.answer(stage, stream_id, query, _now_ms()))
 
 
 def _unknown(stream_id: str, profile: str) -> Problem:

@@ -81,8 +81,9 @@ class _Loaded:
 class Settings(_Loaded):
     """The connection manager's settings. `upstreams` are the variables that the address of a profile may begin with.
 
-    `events_bucket` is "" where there is none, `ledger_keep_days` 0 where records are kept for ever. `keep_days` is for
-    how many days events are kept whose profile does not say, 0 for ever; `metrics_by` what has metrics of its own.
+    `events_bucket` and `repair_function` are "" where there is none, `ledger_keep_days` 0 where records are kept for
+    ever. `keep_days` is for how many days events are kept whose profile does not say, 0 for ever; `metrics_by` what has
+    metrics of its own.
     """
 
     events_table: str
@@ -100,6 +101,7 @@ class Settings(_Loaded):
     metrics_namespace: str
     secrets_prefix: str
     upstreams: Mapping[str, str]
+    repair_function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class ControlSettings(_Loaded):
     retried_within_ms: int
     throttled_within_ms: int
     fleet_machine_arn: str
+    repair_function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,21 @@ class WatchSettings(_Loaded):
     unconnected_after_ms: int
     # Powertools reads this one by itself, but only when the first metrics are written.
     metrics_namespace: str
+    repair_function: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSettings(_Loaded):
+    """The settings of the function that repairs gaps."""
+
+    events_table: str
+    control_table: str
+    events_bucket: str
+    dead_letter_queue_url: str
+    streams_dir: Path
+    keep_days: int
+    secrets_prefix: str
+    upstreams: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +236,7 @@ _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "retried_within_ms": lambda env: _within_ms(env, "RETRY_MAX_DELAY_S"),
     "throttled_within_ms": lambda env: _within_ms(env, "THROTTLE_MAX_DELAY_S") + _jitter_ms(env),
     "function": lambda env: _text(env, "CONNECTION_MANAGER"),
+    "repair_function": lambda env: env.get("REPAIR_FUNCTION", "").strip(),
     "state_machine_arn": lambda env: _text(env, "STATE_MACHINE_ARN"),
     "start_machine_arn": lambda env: _text(env, "START_MACHINE_ARN"),
     "fleet_machine_arn": lambda env: _text(env, "FLEET_MACHINE_ARN"),

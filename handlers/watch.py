@@ -25,6 +25,8 @@ from handlers.aws.clients import dynamodb as dynamodb_client
 from handlers.aws.error_translation import described
 from handlers.aws.executions import Pace
 from handlers.errors import StoreUnavailable
+from handlers.repair.repair_start import start, start_due
+from handlers.repair.work import RepairWork
 from handlers.settings import LambdaContext, WatchSettings, plain_aws
 from handlers.store.leases import Leases
 from handlers.watching import alerts
@@ -99,6 +101,7 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
     metrics.flush_metrics()
     named = tell(seen)
     dead_letters = count_dead_letters()
+    repairs = start_repairs(now_ms)
     orphans = mend(now_ms, began_s + ASK_S, seen.groups)
     return {
         "is_whole": seen.is_whole,
@@ -106,6 +109,7 @@ def handler(_event: object, lambda_context: LambdaContext) -> dict[str, Any]:
         "unconnected": missing,
         "named": named[: alerts.MOST_NAMES],
         "dead_letters": dead_letters,
+        "repairs": repairs,
         "orphans": orphans,
     }
 
@@ -169,6 +173,19 @@ def count_dead_letters() -> int | None:
     except (BotoCoreError, ClientError) as problem:
         logger.error("the dead-letter queue does not answer", extra={"problem": described(problem)})
         return None
+
+
+def start_repairs(now_ms: int) -> list[str]:
+    """The streams for which the function that repairs gaps was started: what is due, and nobody has finished."""
+
+    def start_one(stream_id: str) -> bool:
+        return start(lambda: client("lambda"), settings.repair_function, stream_id)
+
+    try:
+        return start_due(RepairWork(dynamodb, settings.control_table), now_ms, start_one)
+    except StoreUnavailable as problem:
+        logger.error("nobody knows which repairs are due", extra={"problem": described(problem)})
+        return []
 
 
 def mend(now_ms: int, late_at_s: float, groups: Mapping[str, Sequence[str]]) -> list[str]:

@@ -52,6 +52,7 @@ GROUPS = {
         "start": Verb("local.streams.verbs", "start a stream or many, or report that it runs already"),
         "stop": Verb("local.streams.verbs", "stop a stream or many"),
         "apply": Verb("local.streams.fleet_verbs", "start and stop streams until they are as a document wants"),
+        "repair": Verb("local.streams.verbs", "fetch what the gaps of a stream missed"),
         "redrive": Verb("local.redrive.command", "list dead-letter messages and put back what can be"),
         "upgrade": Verb("local.upgrades.command", "move the streams to the deployed version, in waves"),
         "request": Verb("local.api_client.command", "send a request to the HTTP API, signed where it must be"),

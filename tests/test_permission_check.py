@@ -63,7 +63,10 @@ def test_each_permission_of_the_tables_is_missed(template: dict[str, Any]) -> No
     assert named == [action.partition(":")[2] + ":" for _, action, *_ in lines]
 
 
-CALLERS = ["ConnectionControlRole", "ConnectionFleetRole", "ConnectionUpgradeRole", "ConnectionWatchRole"]
+CALLERS = [
+    *("ConnectionControlRole", "ConnectionFleetRole", "ConnectionRepairRole"),
+    *("ConnectionUpgradeRole", "ConnectionWatchRole"),
+]
 
 
 def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
@@ -75,8 +78,9 @@ def test_who_asks_is_known_by_all_that_called(template: dict[str, Any]) -> None:
 
     assert names("handlers.store.leases") == CALLERS
     assert names("handlers.store.leases", "handlers.watching.lease_rounds") == ["ConnectionWatchRole"]
-    assert names("handlers.store.overflow", "handlers.store.connection_store") == ["ConnectionManagerRole"]
-    assert names("handlers.store.stream_records", "handlers.store.connection_store") == CALLERS[:2]
+    writing = ["ConnectionControlRole", "ConnectionManagerRole", "ConnectionRepairRole"]
+    assert names("handlers.store.overflow", "handlers.store.connection_store") == writing
+    assert names("handlers.store.stream_records", "handlers.store.connection_store") == CALLERS[:3:2]
     assert names("handlers.nothing") == names(TASK, "Read lease", "arn:aws:states:::dynamodb:putItem") == []
 
 

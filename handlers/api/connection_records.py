@@ -23,7 +23,7 @@ from handlers.connection.effects import Progress
 from handlers.connection.epochs import NO_EPOCH, Epoch
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import UNRECORDED, Gap
-from handlers.connection.repairs import Repair
+from handlers.connection.repair_record import Repair
 
 # Nobody knows yet how the connection ended, or whether it did.
 UNHEARD = "unheard"

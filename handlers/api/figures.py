@@ -22,8 +22,8 @@ from handlers.api.answers import at
 from handlers.api.connection_records import OVER, Connection, Connections, Records
 from handlers.connection import ledger, repaired
 from handlers.connection.ledger import LOST, OPEN, UNRECORDED, Gap, Interval, Record, gaps
+from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import LACKING
-from handlers.connection.repairs import Repair
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from handlers.api.figures import known_gaps, shown_gap
 from handlers.api.queries import Listing, PageRequest
 from handlers.connection import ledger
 from handlers.connection.ledger import UNRECORDED, Gap
+from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import applied
-from handlers.connection.repairs import Repair
 from handlers.store.ledger_records import GAP, gap_key
 
 LIMIT, MOST = 100, 1000

@@ -79,13 +79,13 @@ class Listing:
         if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= self.most):
             fix = f"Write a whole number from 1 to {self.most}, or leave it out for {self.limit}."
             raise BadQuery("limit", f"the parameter limit must be a whole number from 1 to {self.most}", fix)
-        from_ms, to_ms = (_instant_ms(name, text) for name, text in times.items()) if times else (None, None)
+        from_ms, to_ms = (instant_ms(name, text) for name, text in times.items()) if times else (None, None)
         return PageRequest(
             last_event_id or after, int(limit), max(0, from_ms or 0), FOR_EVER if to_ms is None else max(0, to_ms)
         )
 
 
-def _instant_ms(name: str, value: object) -> int | None:
+def instant_ms(name: str, value: object) -> int | None:
     """The milliseconds since 1970 of an instant, rounded down; None where there is none, raises BadQuery."""
     if value is None:
         return None

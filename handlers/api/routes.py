@@ -89,6 +89,9 @@ ROUTES = {
         "puts its messages of the dead-letter queue back, as far as they can be",
         "Redriven",
     ),
+    f"POST {_STREAM}/repair": Route(
+        "repairGaps", "gaps", "has what its gaps missed fetched now, or says what that would bring", "Repairs"
+    ),
     f"DELETE {_STREAM}": Route("stopStream", "streams", "stops the stream", "Stopped", 202),
 }
 

@@ -23,7 +23,7 @@ from handlers.api.figures import Coverage, coverage
 from handlers.api.last_error import Retries, last_error, last_failed
 from handlers.api.queries import Listing
 from handlers.api.verdict import Standing, verdict
-from handlers.connection.ledger import OPEN
+from handlers.connection.ledger import LOST
 from handlers.connection.stuck import STUCK_AFTER
 from handlers.deliver.delivery_records import DeliveryRecord
 from handlers.profile.addresses import STREAM_ID_LENGTH
@@ -83,7 +83,7 @@ def answer(
         "lanes": _lanes(status, connections),
         "cursor": None if cursor is None else {"value": cursor, "saved_at": at(records.cursor_saved_ms)},
         "coverage": None if covered is None else covered.as_json(),
-        "open_gaps": 0 if covered is None else sum(gap.state == OPEN for gap in covered.missing),
+        "open_gaps": 0 if covered is None else sum(gap.state != LOST for gap in covered.missing),
         **_pace(connections, records),
         "stuck_at_cursor": stuck,
         "counts": gaps.counts(connections),

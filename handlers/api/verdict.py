@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from handlers.api.figures import Coverage, length_ms, lost_events
 from handlers.connection.ledger import LOST, OPEN, REPAIRED, Gap
-from handlers.connection.repairs import FAILED, PARTLY
+from handlers.connection.repair_record import FAILED, PARTLY
 
 _SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # What the upstream did not say of a loss: a version of the function dropped what it had read, or its profile did.

@@ -117,17 +117,19 @@ class PlainS3(_Plain):
 class PlainLambda(_Plain):
     """Lambda at one endpoint."""
 
-    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
+    def invoke(self, *, FunctionName: str, Payload: bytes, InvocationType: str = "") -> dict[str, Any]:
         """As boto3's: the name may be an ARN; raises ClientError or another BotoCoreError."""
         path = f"/2015-03-31/functions/{quote(FunctionName, safe='')}/invocations"
         # "Create a canonical request": "each path segment must be URI-encoded twice (except for Amazon S3 …)".
         twice = quote(path, safe="/~")
-        headers = self._signed("POST", urlsplit(self.url).netloc, twice, hashlib.sha256(Payload).hexdigest())
+        kind = {"x-amz-invocation-type": InvocationType} if InvocationType else {}
+        headers = self._signed("POST", urlsplit(self.url).netloc, twice, hashlib.sha256(Payload).hexdigest(), kind)
         try:
             answer = self._http.request("POST", self.url + path, headers=headers, body=Payload)
         except urllib3.exceptions.HTTPError as error:
             raise not_answered(self.url, error) from None
-        if answer.status != 200:
+        # 202: the event is queued, and nobody waits for what comes of it.
+        if answer.status not in (200, 202):
             code = answer.headers.get("x-amzn-errortype", str(answer.status)).partition(":")[0]
             raise _refused("Invoke", answer, code, "x-amzn-requestid")
         said = {"Payload": io.BytesIO(answer.data)}

@@ -43,8 +43,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from handlers.connection import repairs
-from handlers.connection.repairs import Repair
+from handlers.connection import repair_record
+from handlers.connection.repair_record import Repair
 
 # No end was written down: the function was killed, or the table took no record any more.
 UNRECORDED = "unrecorded"
@@ -55,7 +55,7 @@ KEPT_MS = 5_000
 # What is known of the events that came in a gap: all came later; not proved yet; some are known to be missing. REPAIRED
 # is for one that was fetched afterwards (`repaired.py`).
 DELIVERED, OPEN, LOST = "delivered", "open", "lost"
-REPAIRED = repairs.REPAIRED
+REPAIRED = repair_record.REPAIRED
 _FOR_EVER = 1 << 62
 _HANDOVERS = ("taken_over", "let_go", "claimed_by_successor")
 # An upstream that has ended the stream has sent all of it.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap, Interval
-from handlers.connection.repairs import FAILED, PARTLY, Repair
+from handlers.connection.repair_record import FAILED, PARTLY, Repair
 
 # What may be missing in a gap of these states, or is.
 LACKING = (OPEN, LOST, PARTLY, FAILED)

@@ -11,13 +11,13 @@ from typing import Any
 
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import LOG, Written
-from handlers.connection.ledger import Gap
-from handlers.connection.repairs import Repair
+from handlers.connection.ledger import REPAIRED, Gap
+from handlers.connection.repair_record import Repair
 from handlers.errors import StreamDropped, StreamRejected
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile, UpstreamRequest
 from handlers.profile.secret_references import Secrets
-from handlers.repair.gap_edges import edges, to_repair
+from handlers.repair.gap_edges import edges, repaired_spans, to_repair
 from handlers.repair.pages import Fetched
 from handlers.repair.walking import Pace, Ports, TakenOver, Unstorable, repair_gap
 from handlers.repair.work import RepairWork, Request
@@ -30,7 +30,7 @@ from handlers.store.segment_writer import SegmentWriter
 from handlers.store.stream_records import Layout, StreamRecords
 
 # So long a turn lasts from its last renewal on: longer than a page takes, with the rest that a refusal wants.
-TURN_MS = 90_000
+TURN_MS = 45_000
 # What is due so soon is waited for.
 SOON_MS = 30_000
 MOST_GAPS = 500
@@ -112,6 +112,10 @@ def _stream(deps: Deps, request: Request) -> Generator[Ask | Wait, Any, int]:
             if repair.rest_until_ms > deps.now_ms():
                 rest_until_ms = repair.rest_until_ms
         next_ms = min(left, default=None)
+        spans = repaired_spans(gaps)
+        spans += [repair.span for one, _, repair in deps.done if one == stream_id and repair.state == REPAIRED]
+        if spans:
+            yield Ask(lambda: deps.work.shows(stream_id, spans))
     yield Ask(lambda: deps.work.done(request, deps.now_ms(), next_ms))
     return rest_until_ms
 
@@ -143,6 +147,7 @@ def ports(
         store=_Storing(deps, profile, stream_id, layout).store,
         save=save,
         alert=lambda gap, repair: deps.alert(stream_id, gap, repair),
+        renew=lambda: _turn(deps, profile.name),
         pace=deps.pace,
         now_ms=deps.now_ms,
         left_ms=deps.left_ms,

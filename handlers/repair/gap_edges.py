@@ -10,9 +10,9 @@ later one, for what an older one brings after a standstill may be of before.
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from handlers.connection.ledger import DELIVERED, REPAIRED, Gap
+from handlers.connection.ledger import DELIVERED, REPAIRED, Gap, Interval
+from handlers.connection.repair_record import Repair
 from handlers.connection.repaired import covers
-from handlers.connection.repairs import Repair
 from handlers.framing.events import at, parse_json
 from handlers.profile.repair_field import Repair as Field
 from handlers.repair.walking import Border, Borders, begun
@@ -20,16 +20,27 @@ from handlers.store.event_items import Entry, StoredEvent
 from handlers.store.event_reader import EventReader
 from handlers.store.stream_records import Layout
 
-EACH = 2
+# By clocks that differ an event may stand on the other side of the gap than where it came: each try that proves nothing
+# begins some events earlier, and ends some later.
+EACH, MORE, MOST_EACH = 2, 2, 30
 # What is read at most to find them: repaired events lie between, and in a log what came late.
 MOST_READ = 20_000
 
 
+def left(gaps: Sequence[Gap]) -> list[Gap]:
+    """The gaps in which events may be missing, whether anybody tries to repair them or not."""
+    done = repaired_spans(gaps)
+    return [gap for gap in gaps if gap.state != DELIVERED and not covers(done, (gap.from_ms, gap.to_ms))]
+
+
+def repaired_spans(gaps: Sequence[Gap]) -> list[Interval]:
+    """The intervals that were repaired, in their order."""
+    return sorted(gap.repair.span for gap in gaps if gap.repair is not None and gap.repair.state == REPAIRED)
+
+
 def to_repair(gaps: Sequence[Gap], now_ms: int) -> list[tuple[int, Gap]]:
     """The gaps that nobody has repaired or given up, each with when it is to be tried, the most urgent first."""
-    done = sorted(gap.repair.span for gap in gaps if gap.repair is not None and gap.repair.state == REPAIRED)
-    left = [gap for gap in gaps if gap.state != DELIVERED and not covers(done, (gap.from_ms, gap.to_ms))]
-    due = [(repair.next_ms or now_ms, gap) for gap in left if not (repair := begun(gap)).is_over]
+    due = [(repair.next_ms or now_ms, gap) for gap in left(gaps) if not (repair := begun(gap)).is_over]
     return sorted(due, key=lambda one: (one[0], one[1].from_ms))
 
 
@@ -41,6 +52,7 @@ def again(gap: Gap, now_ms: int) -> Repair:
 
 def edges(reader: EventReader, stream_id: str, layout: Layout, gap: Gap, field: Field, now_ms: int) -> Borders:
     """The events at the edges of the gap; raises StoreUnavailable."""
+    each = min(MOST_EACH, EACH + MORE * begun(gap).tries)
     # What the upstream announced lies between events of one connection. What came with the notice is before it.
     is_announced = gap.number is not None
     before_fence, after_ms = gap.fence + is_announced, gap.to_ms + is_announced
@@ -48,9 +60,13 @@ def edges(reader: EventReader, stream_id: str, layout: Layout, gap: Gap, field: 
     begin = reader.place_at(stream_id, layout.partitions, after_ms, layout.order)
     later = reader.entries(stream_id, layout.partitions, now_ms, begin, MOST_READ, order=layout.order)
     return Borders(
-        _borders(field, (e for e in _events(earlier) if e.received_at_ms <= gap.from_ms and e.fence < before_fence)),
-        _borders(field, (e for e in _events(later) if e.received_at_ms >= after_ms and e.fence >= gap.fence)),
+        _borders(field, each, (e for e in _events(earlier) if _is_before(e, gap.from_ms, before_fence))),
+        _borders(field, each, (e for e in _events(later) if e.received_at_ms >= after_ms and e.fence >= gap.fence)),
     )
+
+
+def _is_before(event: StoredEvent, from_ms: int, fence: int) -> bool:
+    return event.received_at_ms <= from_ms and event.fence < fence
 
 
 def _events(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
@@ -58,8 +74,8 @@ def _events(entries: Iterable[Entry]) -> Iterable[StoredEvent]:
     return (entry.event for entry in read if entry.event is not None and not entry.event.is_repaired)
 
 
-def _borders(field: Field, events: Iterable[StoredEvent]) -> tuple[Border, ...]:
-    return tuple(Border(one.key, one.received_at_ms, own_ms(one, field)) for one in islice(events, EACH))
+def _borders(field: Field, each: int, events: Iterable[StoredEvent]) -> tuple[Border, ...]:
+    return tuple(Border(one.key, one.received_at_ms, own_ms(one, field)) for one in islice(events, each))
 
 
 def own_ms(event: StoredEvent, field: Field) -> int | None:

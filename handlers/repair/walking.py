@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from handlers.connection.inputs import Written
 from handlers.connection.ledger import OPEN, REPAIRED, Gap
-from handlers.connection.repairs import FAILED, PARTLY, Repair
+from handlers.connection.repair_record import FAILED, PARTLY, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.behaviour import Profile, UpstreamRequest
 from handlers.profile.repair_field import Repair as Field
@@ -82,6 +82,7 @@ class Ports:
     """What the repair of one stream's gap needs.
 
     `save` returns whether the gap's record was still as it was read; `alert` tells a person of a gap that stays open.
+    `renew` returns whether the turn is still this function's.
     `problem` is why the address cannot be asked.
     """
 
@@ -93,6 +94,7 @@ class Ports:
     store: Callable[[Sequence[StreamEvent], int], Written]
     save: Callable[[Gap, Repair], bool]
     alert: Callable[[Gap, Repair], None]
+    renew: Callable[[], bool]
     pace: Pace
     now_ms: Callable[[], int]
     left_ms: Callable[[], int]
@@ -175,9 +177,15 @@ def proves(field: Field, repair: Repair) -> bool:
 
 def judged(field: Field, repair: Repair, borders: Borders, problem: str, retry_s: float, now_ms: int) -> Repair:
     """What the walks have come to, and when to try again; `problem` is why the last one is not whole."""
-    done = replace(repair, walk=LITERAL, at="", pages=0, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
+    done = replace(repair, open_from_ms=None, open_to_ms=None, tries=repair.tries + 1)
+    if not (problem and repair.at):
+        # A walk that was refused at a page goes on there; any other begins again.
+        done = replace(done, walk=LITERAL, at="", pages=0)
     if not problem and proves(field, repair):
         is_seen = repair.saw_before and repair.saw_after
+        # All between the two edges is stored, also what lies beside the gap: its ends may be known better later.
+        came = [border.came_ms for border in (*borders.before[:1], *borders.after[:1])]
+        done = replace(done, from_ms=min([done.from_ms, *came]), to_ms=max([done.to_ms, *came]))
         return replace(done, state=REPAIRED, reason="" if is_seen else field.unproved, next_ms=0)
     done = replace(done, rest_until_ms=now_ms + round(retry_s * 1000) if retry_s else 0)
     rest_ms = min(LONGEST_REST_MS, FIRST_REST_MS << min(repair.tries, 16))
@@ -231,9 +239,12 @@ class _Walk:
             if answer.problem and retry_s and retry_s <= PATIENT_S and patience:
                 patience -= 1
                 yield Wait(retry_s)
+                if not (yield Ask(ports.renew)):
+                    raise TakenOver
                 continue
             if answer.problem:
-                return repair, answer.problem, retry_s
+                # The next try goes on with this page.
+                return replace(repair, at="" if self._has_secret(address) else address), answer.problem, retry_s
             try:
                 read = page(field, address, repair.pages, answer, ports.now_ms())
             except BadPage as problem:
@@ -265,12 +276,14 @@ class _Walk:
                 last_ms=max([*times, *([] if repair.last_ms is None else [repair.last_ms])], default=None),
             )
         is_over = not read.next or self._is_whole(repair)
-        # What holds a secret is not written down: whoever goes on then begins with the first page.
-        has_secret = any(value in read.next for value in self._ports.secrets.values())
-        at = "" if is_over or has_secret else read.next
+        at = "" if is_over or self._has_secret(read.next) else read.next
         repair = replace(repair, at=at, pages=repair.pages + 1)
         yield from _save(self._ports, self._gap, repair)
         return replace(repair, stamp=repair.stamp + 1), is_over
+
+    def _has_secret(self, address: str) -> bool:
+        """Whether the address is not to be written down: whoever goes on then begins with the first page."""
+        return any(value in address for value in self._ports.secrets.values())
 
     def _event(self, event: StreamEvent) -> StreamEvent:
         return event._replace(id=event.key) if self._ports.profile.key == "id" else event

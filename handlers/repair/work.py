@@ -11,6 +11,7 @@ turn of a function that is killed passes on once it has run out.
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from handlers.connection.ledger import Interval
 from handlers.store.control_table import BY_RECORD, KEYS, Table
 from handlers.store.typed_values import Item, count, expiry, key, number
 
@@ -19,6 +20,10 @@ REPAIR, REPAIRING = "repair", "repairing"
 DONE_KEPT_DAYS = 1
 # So old a request must be before it may be over: the gap that it is for may still be on its way to the table.
 SETTLED_MS = 60_000
+
+
+# A list of streams reads the newest connections of each, between which there are no more gaps.
+SHOWN = 8
 
 
 class Request(NamedTuple):
@@ -79,6 +84,12 @@ class RepairWork:
             update = "SET #expires_at = :expires_at REMOVE #generation"
             expires_at = expiry(now_ms, DONE_KEPT_DAYS)["expires_at"]
             self._table.holds(place, update, condition, values | {":expires_at": expires_at})
+
+    def shows(self, stream_id: str, spans: Iterable[Interval]) -> None:
+        """Writes the newest repaired intervals into the lease, where whoever lists streams sees them."""
+        text_ = " ".join(f"{from_ms}/{to_ms}" for from_ms, to_ms in sorted(spans)[-SHOWN:])
+        condition = "attribute_exists(PK)"
+        self._table.holds(key(stream_id, "lease"), "SET #repaired = :spans", condition, {":spans": {"S": text_}})
 
     # --- turns --------------------------------------------------------------------------------------------------------
 

@@ -22,13 +22,13 @@ from handlers.errors import InvalidRequest, StoreUnavailable
 from handlers.profile.addresses import ProfileError, check_stream_id
 from handlers.profile.behaviour import Profile
 from handlers.profile.parse import parse
-from handlers.settings import Settings
+from handlers.settings import RepairSettings, Settings
 
 # For so long another function may start, and read a file.
 TOLD_WITHIN_S = 10
 
 
-def read_profile(stream_id: str, settings: Settings) -> Profile:
+def read_profile(stream_id: str, settings: Settings | RepairSettings) -> Profile:
     """The profile of the stream, from its file; raises InvalidRequest where there is none or it is wrong."""
     _, profile = _own(stream_id, settings)
     try:
@@ -70,7 +70,7 @@ def ask(functions: Any, function_arn: str, stream_id: str, settings: Settings) -
     raise StoreUnavailable(f"the function as it is deployed did not tell the profile {name!r}")
 
 
-def _own(stream_id: str, settings: Settings) -> tuple[str, Profile]:
+def _own(stream_id: str, settings: Settings | RepairSettings) -> tuple[str, Profile]:
     """The text of the stream's profile and what it says; raises InvalidRequest."""
     try:
         name = check_stream_id(stream_id)
@@ -84,7 +84,7 @@ def _own(stream_id: str, settings: Settings) -> tuple[str, Profile]:
         raise InvalidRequest(str(error)) from None
 
 
-def _parsed(name: str, text: str, upstreams: Mapping[str, str], settings: Settings) -> Profile:
+def _parsed(name: str, text: str, upstreams: Mapping[str, str], settings: Settings | RepairSettings) -> Profile:
     """Raises ProfileError, and InvalidRequest where it is not TOML."""
     try:
         return parse(name, tomllib.loads(text), upstreams, keep_days=settings.keep_days)

@@ -36,7 +36,7 @@ class EventReader:
 
     def __init__(self, dynamodb: Any, events_table: str, fetch: Fetch) -> None:
         self._places = dynamodb, events_table, fetch
-        self._table = Table(dynamodb, events_table)
+        self.table = Table(dynamodb, events_table)
         self._fetch = fetch
 
     def entries(
@@ -113,7 +113,7 @@ class EventReader:
         more = {"IndexName": INDEX, "ExpressionAttributeNames": {"#position": "position"}, "ScanIndexForward": False}
         while True:
             answers = [
-                self._table.query(condition, {":partition": key, ":bound": bound}, **more, Limit=BATCH) for key in keys
+                self.table.query(condition, {":partition": key, ":bound": bound}, **more, Limit=BATCH) for key in keys
             ]
             found = sorted((item for one in answers for item in one["Items"]), key=_position, reverse=True)
             if not found:
@@ -123,7 +123,7 @@ class EventReader:
 
     def _batch(self, wanted: Sequence[Item], now_ms: int, most_bytes: int | None) -> Iterator[Entry]:
         keys = [{"PK": entry["PK"], "SK": entry["SK"]} for entry in wanted]
-        read = self._table.items(keys, consistent=True)
+        read = self.table.items(keys, consistent=True)
         items = {(item["PK"]["S"], item["SK"]["S"]): item for item in read}
         for entry in wanted:
             item = items.pop((entry["PK"]["S"], entry["SK"]["S"]), None)
@@ -133,7 +133,7 @@ class EventReader:
 
     def _page(self, partition: str, after: str, count: int) -> list[Item]:
         """Keys and positions of the first events of one partition."""
-        entries: list[Item] = self._table.query(
+        entries: list[Item] = self.table.query(
             "PK = :partition AND #position > :after",
             # No position is smaller than a digit; DynamoDB takes no empty text as a key.
             {":partition": partition, ":after": after or "/"},
@@ -161,7 +161,7 @@ class EventReader:
         while True:
             condition = "PK = :partition AND SK > :after" if after else "PK = :partition"
             values = {":partition": partition} | ({":after": after} if after else {})
-            response = self._table.query(condition, values, ConsistentRead=True, Limit=count)
+            response = self.table.query(condition, values, ConsistentRead=True, Limit=count)
             yield from response["Items"]
             if not response.get("LastEvaluatedKey"):
                 return

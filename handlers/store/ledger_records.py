@@ -13,7 +13,7 @@ from typing import Any
 from handlers.connection import ledger
 from handlers.connection.effects import Progress, RecordLoss
 from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, gaps, unasked
-from handlers.connection.repairs import Repair
+from handlers.connection.repair_record import Repair
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
 from handlers.store.typed_values import Item, count, key, number, read_as

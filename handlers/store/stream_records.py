@@ -14,7 +14,8 @@ from handlers.api.connection_records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed
 from handlers.connection.inputs import LOG, Order
 from handlers.connection.lease import Lease
-from handlers.connection.ledger import Gap
+from handlers.connection.ledger import OPEN, REPAIRED, Gap
+from handlers.connection.repair_record import Repair
 from handlers.group.group_lease import GroupLease
 from handlers.store import control_record, ledger_records
 from handlers.store.control_record import check_lease, damage, to_record
@@ -126,6 +127,7 @@ class StreamRecords:
             kept_since_ms=_kept_since_ms(items),
             damage=damage(lease),
             connected_ms=known.connected_ms if (known := record.known_after()).fence else None,
+            repairs=_shown_repairs(lease),
         )
 
     def delivery(self, stream_id: str) -> "list[DeliveryRecord]":
@@ -188,6 +190,13 @@ class StreamRecords:
         if group is not None:
             GroupStore(self.dynamodb, self._control_table, group).changed()
         return control_record.lease(response["Attributes"])
+
+
+def _shown_repairs(lease: Item) -> list[tuple[Gap, Repair]]:
+    """The newest repaired intervals as the lease has them, which are enough for a list."""
+    spans = (span.partition("/") for span in (text(lease, "repaired") or "").split())
+    shown = [(int(from_ms), int(to_ms)) for from_ms, _, to_ms in spans]
+    return [(Gap(0, at_ms, to_ms, "", OPEN), Repair(at_ms, to_ms, state=REPAIRED)) for at_ms, to_ms in shown]
 
 
 def _kept_since_ms(items: Sequence[Item]) -> int:

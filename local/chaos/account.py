@@ -61,11 +61,11 @@ class Account:
         """From now on `changed` is called after each change of an item of the stream."""
         self._watches[stream] = changed
 
-    def store_of(self, stream: str) -> Store:
-        """The store of the stream's functions."""
+    def store_of(self, stream: str, start_repair: Callable[[str], None] = lambda _stream: None) -> Store:
+        """The store of the stream's functions; `start_repair` starts who repairs its gaps."""
         # Alone a stream can cross none.
         client = self.dynamodb if len(self._watches) == 1 else OwnItems(self.dynamodb, stream, self.cross)
-        return Store(client, lambda: self.queue, **self.store_settings)
+        return Store(client, lambda: self.queue, start_repair=start_repair, **self.store_settings)
 
     def cross(self, text: str) -> None:
         """Records that something of one stream touched another."""

@@ -7,7 +7,7 @@ not changed for longer is compared exactly. Invariant: what is requested is draw
 import bisect
 import random
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from handlers.api.last_error import Retries
 from handlers.api.problems import Problem
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, corrected, gaps
 from handlers.connection.manager import LEASE_TTL_READS
+from handlers.connection.repair_record import Repair
+from handlers.connection.repaired import applied
 from handlers.store import typed_values
 from handlers.store.event_reader import EventReader, key_at, position_of
 from handlers.store.stream_records import StreamRecords
@@ -137,13 +139,13 @@ class ApiReader:
         wrong = (
             *self._wrong_counts(said, known),
             *self._wrong_word(said["status"]),
-            *self._wrong_gaps(said["coverage"]),
+            *self._wrong_gaps(said["coverage"], records.repairs),
             *self._wrong_figures(said["coverage"]),
         )
         for text in wrong:
             world.blame("wrong-status", text)
 
-    def _wrong_gaps(self, coverage: dict[str, Any] | None) -> Iterator[str]:
+    def _wrong_gaps(self, coverage: dict[str, Any] | None, repairs: Sequence[tuple[Gap, Repair]]) -> Iterator[str]:
         """Gaps that are shown otherwise than the records of all connections and the announced losses have them.
 
         Nothing where the stream may have been started again: what came before is not shown then.
@@ -166,7 +168,7 @@ class ApiReader:
         records = list(self._records_with_ends())
         losses = [Gap(fence, *span, "", LOST, count) for (fence, count), span in world.watch.losses.items() if count]
         known = [*gaps(records, self._clock.now_ms(), self._dead_after_ms), *corrected(losses, records)]
-        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in known)
+        expected = sorted((at(gap.from_ms), at(gap.to_ms), gap.state) for gap in applied(known, repairs))
         # What begins when the last of all ended is ended by no connection, but by the stream's end.
         last = at(max(record.last_ms for record in records)) if records else None
         # A loss that was announced may begin there as well.

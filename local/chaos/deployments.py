@@ -104,6 +104,9 @@ def changeable(schedule: Schedule) -> list[str]:
         names.remove(name)
     if schedule.policy != "tolerates":
         names.remove("standby")
+    # Gaps are repaired by the order in which events came.
+    if schedule.repair is not None and "order" in names:
+        names.remove("order")
     return [*names, TOGETHER] if schedule.together else names
 
 
@@ -182,6 +185,7 @@ def _profile(schedule: Schedule, table: Mapping[str, Any]) -> Profile:
         "stall_after_s": STALL_AFTER_MS / 1000,
         **Wire("", schedule.key).fields,
         **table,
+        **(schedule.repair.fields if schedule.repair is not None else {}),
     }
     if schedule.socket:
         del fields["loss"]

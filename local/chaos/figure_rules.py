@@ -1,17 +1,18 @@
 """Compares the figures of a status with what was true in the world: for how long it was connected, and is complete.
 
 Each gap that is shown has been compared with the world (`gap_rules.py`, `losses.py`): what is not complete is the time
-in those that are open or lost. A connection was good until its socket closed or its function died, and may be told so
-only until somebody could know that last. Each of its ends is by one function's clock, and one that was killed counts as
-open until it counts as dead. Invariant: the bounds follow from the links alone, but for until when one without an end
-was known good.
+in those that are open, lost or not repaired. A connection was good until its socket closed or its function died, and
+may be told so only until somebody could know that last. Each of its ends is by one function's clock, and one that was
+killed counts as open until it counts as dead. Invariant: the bounds follow from the links alone, but for until when one
+without an end was known good.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from handlers.api.figures import length_ms
-from handlers.connection.ledger import LOST, OPEN, Interval
+from handlers.connection.ledger import Interval
+from handlers.connection.repaired import LACKING
 from handlers.store.typed_values import instant_ms
 from local.chaos.gap_rules import last_good_ms, noticed_ms
 from local.chaos.losses import ledger
@@ -42,7 +43,7 @@ def wrong_shares(
     if not length_ms(least) - slack_ms <= shown_ms <= length_ms(most) + slack_ms:
         truth = f"{length_ms(least)} to {length_ms(most)} were"
         yield f"{shown_ms} ms of {to_ms - since_ms} are shown as connected, and {truth}"
-    lacking = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in (OPEN, LOST)]
+    lacking = [_span(gap, span) for gap in coverage["gaps"] if gap["state"] in LACKING]
     shown_ms = round(coverage["complete_percent"] * max(1, to_ms - since_ms) / 100)
     if abs(shown_ms - (to_ms - since_ms - length_ms(lacking))) > 1 or coverage["missing"]["intervals"] != len(lacking):
         yield f"{shown_ms} ms of {to_ms - since_ms} are shown as complete, and {length_ms(lacking)} are in gaps"

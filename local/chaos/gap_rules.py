@@ -20,6 +20,7 @@ from dataclasses import replace
 from handlers.connection.ledger import KEPT_MS, LOST, Gap, Record, gaps
 from handlers.connection.record import BROKEN
 from handlers.store import ledger_records
+from handlers.store.typed_values import Item
 from local.chaos.losses import lease_ttl_ms, ledger, open_gaps, rows_of, standstills, uncovered
 from local.chaos.world import World
 from local.simulation.chaotic_upstream import LATE_MS
@@ -63,10 +64,15 @@ def unrecorded(world: World) -> list[str]:
     texts = []
     for gap in gaps(records, now_ms, lease_ttl_ms(world)):
         item = ledger_records.gap_item(world.stream, gap)
-        if gap.to_ms <= now_ms - RECORDED_AFTER_MS and there.get(item["SK"]["S"]) != item:
+        if gap.to_ms <= now_ms - RECORDED_AFTER_MS and _without_repair(there.get(item["SK"]["S"])) != item:
             span = f"from {world.at(gap.from_ms)} to {world.at(gap.to_ms)}"
             texts.append(f"the gap {span} does not stand in the table as it is")
     return texts
+
+
+def _without_repair(item: Item | None) -> Item | None:
+    """The item of a gap without what its repair wrote."""
+    return item and {name: value for name, value in item.items() if not name.startswith("repair")}
 
 
 def _together(told: list[Gap]) -> Iterator[tuple[Gap, list[Gap]]]:

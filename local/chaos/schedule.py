@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from local.chaos.delivery_plan import DeliveryPlan
 from local.chaos.delivery_plan import draw as draw_delivery
+from local.chaos.repair_plan import RepairPlan, repaired
 from local.simulation.chaotic_upstream import Ways
 from local.simulation.upstream_memory import EVERYTHING, MEMORIES, Memory
 from local.simulation.wire import KEYS
@@ -54,7 +55,8 @@ class Schedule:
     event's dedup key; `memory` is how an upstream that resumes forgets. `unstorable` says which events no table takes,
     "" for none (`wire.py`). `reject_after_s` is for how long a refusal may pass. `store` is where the events lie,
     `order` whether items are in the index of it, and `flush_s` how long events wait for a log. `beside` are the other
-    streams of the account, each with the faults that are its own; `delivery` is where the events of all go next.
+    streams of the account, each with the faults that are its own; `delivery` is where the events of all go next,
+    `repair` from where gaps are repaired.
 
     `group` are the streams of groups in place of a stream alone: then `faults` meet all, and each has its own as well.
     A function keeps `together` of them at most; each has a `name` and a POST at `joins_ms`, and `has_new_profile` where
@@ -82,6 +84,7 @@ class Schedule:
     reject_after_s: int = 0
     beside: tuple[Schedule, ...] = ()
     delivery: DeliveryPlan | None = None
+    repair: RepairPlan | None = None
     name: str = ""
     joins_ms: int = 0
     has_new_profile: bool = False
@@ -139,7 +142,7 @@ class Schedule:
             return "\n".join([head, *(f"  {fault}" for fault in self.faults), *map(str, self.group)])
         lines = [head, *(f"  {fault}" for fault in self.faults)]
         lines += [f"beside it, {one}" for one in self.beside]
-        return "\n".join([*lines, *([str(self.delivery)] if self.delivery is not None else [])])
+        return "\n".join([*lines, *(str(plan) for plan in (self.delivery, self.repair) if plan is not None)])
 
 
 def requests(schedule: Schedule) -> list[tuple[int, str]]:
@@ -262,7 +265,7 @@ def generate(seed: int, store: str = "") -> Schedule:
     schedule = replace(schedule, faults=in_order((*schedule.faults, *still, *meanwhile)))
     if any(one.policy == "forbids" for one in schedule.all):
         schedule = replace(schedule, faults=tuple(bearable(fault) for fault in schedule.faults))
-    return replace(schedule, delivery=draw_delivery(seed))
+    return repaired(replace(schedule, delivery=draw_delivery(seed)))
 
 
 def on_socket(schedule: Schedule) -> Schedule:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from local import stages
-from local.chaos import delivery_run, invariants
+from local.chaos import delivery_run, invariants, repair_plan
 from local.chaos.account import Account, Machines
 from local.chaos.api_reader import ApiReader
 from local.chaos.delivery_plan import shorter
@@ -140,9 +140,11 @@ def _plainer(schedule: Schedule) -> list[Schedule]:
     plain: dict[str, Any] = {"hot": False, "reconnect_tries": 0, "renews": False, "skew_ms": 0, "resumes": True}
     traits = {"partitions", "pace", "retry_after_s", "key", "store", "order", "reject_after_s", "memory", "beside"}
     plain |= {field.name: field.default for field in fields(Schedule) if field.name in traits}
-    plan = schedule.delivery
+    plan, repair = schedule.delivery, schedule.repair
     plans = [None, *shorter(plan)] if plan is not None else []
+    repairs = [None, *repair_plan.shorter(repair)] if repair is not None else []
     return [
         *(replace(schedule, delivery=one) for one in plans),
+        *(replace(schedule, repair=one) for one in repairs),
         *(replace(schedule, **{trait: value}) for trait, value in plain.items() if getattr(schedule, trait) != value),
     ]

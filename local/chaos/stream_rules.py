@@ -11,7 +11,7 @@ from handlers.connection.ends import WATCH_MS
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.connection.orphans import GRACE_MS
 from handlers.store import control_record, typed_values
-from local.chaos import delivery_rules
+from local.chaos import delivery_rules, repair_rules
 from local.chaos.faults import CHECK_EVERY_MS
 from local.chaos.gap_rules import invented, unrecorded
 from local.chaos.losses import lease_ttl_ms, missing, uncovered
@@ -48,6 +48,10 @@ COUNTED = (
     "cross-talk",
     "unrecorded-gaps",
     "disturbed",
+    "false-repair",
+    "unrepaired",
+    "crowded",
+    "unalerted",
     *delivery_rules.COUNTED,
 )
 # What a connection costs at most beside back-off: a function's start, the claim, the answer, each with some to spare.
@@ -86,6 +90,10 @@ def end_ms(world: World) -> int:
     # A function of the version before lives on.
     calm_ms = max(CALM_MS, int(world.settings["function_timeout_s"]) * 1000 + SPARE_MS)
     quiet = quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    if world.schedule.repair is not None:
+        calm_ms = max(quiet, world.schedule.repair.calm_ms)
+        calm_ms += repair_rules.CLOSED_AFTER_MS + world.schedule.repair.rest.lag_ms
+        return max(calm_ms + CALM_MS + quiet // 2, redeployed_ms + calm_ms if redeployed_ms else 0)
     return max(quiet + bound_ms(world) + CALM_MS, redeployed_ms + calm_ms if redeployed_ms else 0)
 
 
@@ -213,7 +221,20 @@ def broken(world: World) -> dict[str, list[str]]:
         "hasty": hasty(world),
         "in-step": in_step(world),
         "too-late": too_late(world),
+        **(_of_repairs(world) if world.repairers is not None else {}),
         "dead-letters": list(dict.fromkeys(world.broken["dead-letters"])),
+    }
+
+
+def _of_repairs(world: World) -> dict[str, list[str]]:
+    assert world.repairers is not None
+    quiet = quiet_ms(world.schedule, world.settings["task_timeout_s"])
+    calm_at_ms = world.origin_ms + max(quiet, world.repairers.plan.calm_ms)
+    return {
+        "false-repair": list(repair_rules.false_repairs(world)),
+        "unrepaired": list(repair_rules.unrepaired(world, calm_at_ms)),
+        "crowded": list(repair_rules.crowded(world)),
+        "unalerted": list(repair_rules.unalerted(world)),
     }
 
 

@@ -73,6 +73,7 @@ class Watch:
         self._newest_ms = 0
         self.stored_by: Counter[int] = Counter()
         self._marked_by: Counter[int] = Counter()
+        self.arrivals: list[tuple[int, int]] = []  # when each came, and by whom; 0 is by repair
         self.stored: dict[int, int] = {}  # when; those in the dead-letter queue too
         self.marked: set[int] = set()
         self.order: list[tuple[str, int]] = []  # positions and events, as a reader is to see them
@@ -100,6 +101,7 @@ class Watch:
         body = "" if "dead_letter" in item else item["data"].get("S", "")
         fence, is_dead = int(item["fence"]["N"]), "dead_letter" in item
         number = self._stored(fence, key[1], body, is_dead=is_dead)
+        self.arrivals.append((int(item["received_at_ms"]["N"]), fence))
         if self._partitions == LOG or key[0] not in partition_keys(stream_of(item), self._partitions):
             self._blame("torn", f"event {number} was stored as {key[0]}, where it is never read")
         self._place(place_of(item), number, int(item["received_at_ms"]["N"]))
@@ -119,6 +121,7 @@ class Watch:
         for event in stored_events(item, lambda _key: None):
             body = event.data if isinstance(event.data, str) else ""
             number = self._stored(event.fence, event.key, body, is_dead=event.dead_letter is not None)
+            self.arrivals.append((event.received_at_ms, event.fence))
             if self.order and event.position <= self.order[-1][0]:
                 self._blame("misplaced", f"event {number} was put before others that were there")
             bisect.insort(self.order, (event.position, number))

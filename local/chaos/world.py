@@ -23,6 +23,7 @@ from handlers.store.stream_records import StreamRecords
 from handlers.store.typed_values import Item
 from local.chaos.account import Account
 from local.chaos.deployments import STREAMS, versions
+from local.chaos.repair_world import Repairers
 from local.chaos.schedule import Fault, Schedule
 from local.chaos.table_watch import Watch
 from local.simulation.chaotic_upstream import ChaoticUpstream
@@ -72,6 +73,7 @@ class World:
         self._draws = random.Random(schedule.seed ^ 0xFA17 ^ number)
         self._store: Store
         self.upstream: ChaoticUpstream
+        self.repairers: Repairers | None = None
         self.functions: list[VirtualFunction] = []
         # Of functions that may have opened the upstream, in the order of their beginnings.
         self.slots: list[NotedSlot] = []
@@ -91,6 +93,8 @@ class World:
     def begin(self, strike: Callable[[World, Fault], None]) -> None:
         """Lets the stream join; the rest comes from the clock."""
         self.upstream = ChaoticUpstream(self.clock, self.schedule.ways, self.wire, self.say)
+        if self.schedule.repair is not None:
+            self.repairers = Repairers(self, self.schedule.repair)
         self._await_faults(strike)
         self._join()
 
@@ -99,8 +103,12 @@ class World:
             self.clock.call_at(self.origin_ms + fault.at_ms, functools.partial(strike, self, fault))
 
     def _join(self) -> None:
-        self._store = self.account.store_of(self.stream)
+        self._store = self.account.store_of(self.stream, self._start_repair)
         self.post()
+
+    def _start_repair(self, stream_id: str) -> None:
+        if self.repairers is not None:
+            self.repairers.start(stream_id)
 
     def ask(self, method: str) -> None:
         """Requests the stream, or its stop, as people do."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from handlers.api.verdict import counted
 from handlers.profile.deliver_field import KINDS
-from local.costs import delivered, model, month, prices, stage_costs
+from local.costs import delivered, model, month, prices, repair_costs, stage_costs
 from local.costs.model import Costs, Load
 from local.costs.prices import Prices
 from local.options import number, one_of, whole
@@ -80,6 +80,10 @@ def add(subparsers: Any) -> None:
         metavar="NAME=USD",
         help="a price that the list does not have, or another",
     )
+    parser.add_argument(
+        "--repair", nargs="?", const="100", metavar="EVENTS",
+        help="price the repair of a gap in their place, that has missed so many events (100)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -92,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise UserError(f"--price: {error}.") from None
     source = month.scenario(arguments.stage)
+    if arguments.repair is not None:
+        return _repair(arguments, load.event_bytes, source.settings["control_memory_mb"], listed)
     _need_room(load, source.settings)
     with saying("running the stream for a month in virtual time …"):
         found = model.costs(source, month.replayed(source), load, listed)
@@ -104,6 +110,16 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(wrapped for line in shown.split("\n") for wrapped in _wrapped(line, columns)))
     for note in notes:
         print(f"streamkeeper: {note}", file=sys.stderr)
+    return 0
+
+
+def _repair(arguments: argparse.Namespace, event_bytes: int, memory_mb: int, listed: Prices) -> int:
+    """Returns 0 once the price of a repair is printed."""
+    events = whole("--repair", arguments.repair, 0, repair_costs.MOST_EVENTS)
+    if arguments.json:
+        print(json.dumps(repair_costs.as_json(events, event_bytes, memory_mb, listed), indent=1))
+    else:
+        print("\n".join(repair_costs.lines(events, event_bytes, memory_mb, listed)))
     return 0
 
 

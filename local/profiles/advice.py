@@ -10,6 +10,7 @@ from typing import Any
 
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
+from handlers.profile.repair_field import notes
 
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
 _MARKS = frozenset({"heartbeat", "end", "loss", "disconnect", "snapshot"})
@@ -18,6 +19,7 @@ _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
 _OWN = {
     "resume": frozenset({"body"}),
     "deliver": frozenset({"allow_private"}),
+    "repair": frozenset({"address", "key", "headers"}),
     "split": frozenset({"keep"}),
     "token": frozenset({"address"}),
     "ticket": frozenset({"address", "method", "headers", "body"}),
@@ -29,7 +31,8 @@ def resumption(profile: Profile) -> str:
     """How the profile asks for what came after its cursor, as a sentence without its full stop."""
     resume = profile.resume
     if resume is None:
-        return "does not resume: what comes while it is not connected is lost"
+        lost = "is lost" if profile.repair is None else "is fetched by repair"
+        return f"does not resume: what comes while it is not connected {lost}"
     asked = resume.pattern.replace("{cursor}", _cursor(profile))
     if resume.place == "message":
         return f"resumes with {asked} in a message (subscribe)"
@@ -79,8 +82,11 @@ def resumption_as_json(profile: Profile) -> dict[str, Any] | None:
 
 def warnings(profile: Profile) -> list[str]:
     """What is sound in the profile and may be meant otherwise, a sentence each without its full stop."""
-    warned = []
-    if profile.resume is None:
+    warned: list[str] = []
+    if profile.repair is not None:
+        # What is fetched closes gaps.
+        warned += filter(None, [notes(profile.repair.key, profile.key, profile.split)])
+    elif profile.resume is None:
         unsent = "" if profile.cursor in (None, "id") else f"; {_cursor(profile)} is saved as the cursor and never sent"
         warned.append(f"it cannot resume: every interval without a connection is a gap that stays open{unsent}")
     elif profile.resume.is_default:

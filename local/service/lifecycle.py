@@ -6,6 +6,7 @@ and the state is on disk.
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import IO, Any
 
 from handlers.api import status
 from handlers.api.problems import Problem
+from handlers.repair.work import RepairWork
 from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
 from handlers.watching.orphan_recovery import StepFunctions as OwnStates
@@ -26,7 +28,7 @@ from local.metrics.collector import Collector
 from local.metrics.service import Metrics
 from local.permissions import guard
 from local.profiles import profile_files
-from local.service import capacity
+from local.service import capacity, overdue_repairs
 from local.service.aws_server import AwsServer
 from local.service.backend import Backend
 from local.service.capacity import group_joined, most_places
@@ -118,6 +120,7 @@ class Service:
         settle()
         streams.resume(left)
         self._tasks.append(asyncio.create_task(streams.run()))
+        self._tasks.append(asyncio.create_task(self._repair_overdue(pool)))
         self._mappings.begin(self.stack.event_sources, pool.invoke)
 
     async def use_code(self) -> list[str]:
@@ -209,6 +212,14 @@ class Service:
         self._closers = [upstreams.close, aws.close, integrations.close]
         self._tasks = [asyncio.create_task(watch.run()), asyncio.create_task(metrics.run())]
         return executions
+
+    async def _repair_overdue(self, pool: Pool) -> None:
+        def work() -> RepairWork:
+            return RepairWork(self._endpoints.client("dynamodb"), self._variable("CONTROL_TABLE"))
+
+        await overdue_repairs.run(
+            work, lambda stream: pool.invoke(self._variable("REPAIR_FUNCTION"), json.dumps({"stream": stream}).encode())
+        )
 
     def _metrics(self, executions: Executions) -> Metrics:
         table, events = self._variable("CONTROL_TABLE"), self._variable("EVENTS_TABLE")

@@ -79,6 +79,10 @@ class Wire:
             return self._keys.get(key, -1)
         return int(key) if key.isdigit() else -1
 
+    def body(self, number: int) -> str:
+        """The event's JSON, as an address beside the stream has it; there is none where ids are the keys."""
+        return self._data(number)
+
     def _data(self, number: int) -> str:
         note = self._note if self.is_unstorable(number) else ""
         if self._key == "id":

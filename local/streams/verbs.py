@@ -10,6 +10,7 @@ from handlers.api.verdict import counted, spelled
 from local.printable import printable
 from local.streams import asking, fleet_verbs
 from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of
+from local.streams.gap_words import repair_words
 from local.user_error import UserError
 
 
@@ -19,8 +20,11 @@ def add(subparsers: Any, name: str) -> None:
     parser = asking.verb(subparsers, name, words, examples, stream=name not in ("list", *MANY))
     if name in MANY:
         _add_many(parser, name)
-    if name == "gaps":
+    if name in ("gaps", "repair"):
         add_times(parser)
+    if name == "repair":
+        parser.add_argument("--dry-run", action="store_true", help="say what it would bring, and store nothing")
+        parser.add_argument("--no-wait", action="store_true", help="do not wait for the outcome")
     parser.set_defaults(run=asking.refusals(run))
 
 
@@ -150,8 +154,17 @@ def gaps(arguments: argparse.Namespace) -> int:
         for gap in page["gaps"]:
             times_of = f"{local_time(gap['from_at'])}  {local_time(gap['to_at']) if gap['to_at'] else 'now'}"
             line = f"{times_of}  {gap['length_ms'] / 1000:g} s  {gap['cause']}  {gap['state']}"
+            line += repair_words(gap["repair"]) if "repair" in gap else ""
             print(json.dumps(gap) if arguments.json else printable(line))
     return DONE
+
+
+def repair(arguments: argparse.Namespace) -> int:
+    """Returns the exit status: 3 where a gap is still open."""
+    # Few ask for it.
+    from local.streams import repair_verb
+
+    return repair_verb.run(arguments)
 
 
 MANY = ("start", "stop")
@@ -177,8 +190,14 @@ VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
         list_,
     ),
     "gaps": (
-        "Lists the gaps of a stream, with their causes: delivered later, open (not proved) or lost.",
+        "Lists the gaps of a stream, with their causes: delivered later, repaired, open (not proved) or lost.",
         ["gaps demo", "gaps demo --from 7d --json"],
         gaps,
+    ),
+    "repair": (
+        "Has what the gaps of a stream missed fetched now, from the address that its profile names, and waits for it. "
+        "Exits with 3 where a gap is still open.",
+        ["repair trades", "repair trades --from 2h --dry-run", "repair trades --from 2026-11-21T06:00:00Z --json"],
+        repair,
     ),
 }

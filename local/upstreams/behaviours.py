@@ -66,6 +66,9 @@ class Behaviour:
 
 
 _RECORD = '{"n": <n>, "at_ms": <at_ms>, "text": "Event number <n>."}\n'
+TRADE = '{"id": <n>, "at_ms": <at_ms>, "price": "100.<n>"}'
+# The REST address beside `demo-trades`: it has a trade so much later than the stream, and so many on a page.
+TRADES, TRADES_LATE_MS, TRADES_LIMIT = "/rest/demo-trades", 3_000, 100
 _TICKS = Behaviour(
     media_type=SSE,
     event=f"id: <n>\nevent: tick\ndata: {_RECORD}\n",
@@ -98,6 +101,10 @@ DEMOS: Mapping[str, Behaviour] = {
             pong='{"op": "pong"}',
             silent_s=60,
         ),
+    ),
+    # It forgets what it has sent, and drops connections; `TRADES` has them all, a little later.
+    "demo-trades": replace(
+        _TICKS, media_type="application/x-ndjson", event=f"{TRADE}\n", heartbeat="\n", resume=("", ""), resets=True
     ),
 }
 BEHAVIOURS: Mapping[str, Behaviour] = {

@@ -25,7 +25,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from handlers.profile.behaviour import Profile
 from local.listener import HOST, Listener, bind
-from local.upstreams.behaviours import BEHAVIOURS, DEMOS, Behaviour
+from local.upstreams.behaviours import (
+    BEHAVIOURS,
+    DEMOS,
+    TRADE,
+    TRADES,
+    TRADES_LATE_MS,
+    TRADES_LIMIT,
+    Behaviour,
+)
 from local.upstreams.clockwork import due, first_number, now_ms, oldest_number
 from local.upstreams.played_auth import PlayedAuth
 from local.upstreams.played_sockets import converses, subscribed
@@ -86,7 +94,7 @@ class Upstreams:
             WebSocketRoute("/{stream_id:demo}", self._demo_socket),
             WebSocketRoute("/{provider}/{place:path}", self._played_socket),
         ]
-        self.app = Starlette(routes=[*demos, *asked, played, *sockets])
+        self.app = Starlette(routes=[Route(TRADES, self._trades), *demos, *asked, played, *sockets])
 
     def close(self) -> None:
         """Ends every connection without last words."""
@@ -133,6 +141,21 @@ class Upstreams:
         except ValueError:
             sentence = "interval_ms and heartbeat_ms must be whole numbers from 1 to 3600000."
             return JSONResponse({"message": sentence}, 400)
+
+    async def _trades(self, request: Request) -> Response:
+        """A page of the trades behind `after` and before `before`, and the key behind which the next one begins."""
+        behaviour, at_ms = DEMOS["demo-trades"], now_ms() - TRADES_LATE_MS
+        try:
+            after = int(request.query_params.get("after", 0))
+            before = int(request.query_params.get("before", 1 << 60))
+        except ValueError:
+            return JSONResponse({"message": "after and before must be whole numbers."}, 400)
+        first = max(after + 1, oldest_number(behaviour, at_ms))
+        numbers = range(first, min(before, at_ms // behaviour.interval_ms + 1))
+        page = numbers[:TRADES_LIMIT]
+        trades = ",".join(_rendered(behaviour, TRADE, number).decode() for number in page)
+        following = f'"{page[-1]}"' if len(page) < len(numbers) else "null"
+        return Response(f'{{"trades": [{trades}], "next": {following}}}', media_type="application/json")
 
     async def _played(self, request: Request) -> Response:
         behaviour = self._behaviours.get(request.path_params["provider"])

@@ -47,6 +47,7 @@ def test_a_whole_environment_is_the_settings(tmp_path: Path) -> None:
         metrics_namespace="Streamkeeper",
         secrets_prefix="/streamkeeper/test/",
         upstreams={"UPSTREAM_DEMO": "http://127.0.0.1:1"},
+        repair_function="",
     )
 
 
@@ -152,6 +153,7 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         retried_within_ms=30_000,
         throttled_within_ms=315_000,
         fleet_machine_arn=FLEET,
+        repair_function="",
     )
 
 

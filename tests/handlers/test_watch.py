@@ -407,8 +407,8 @@ def test_the_streams_of_a_group_that_is_away_are_named(watched: Watched) -> None
 
 def test_it_reports_its_numbers_where_there_is_no_stream(watched: Watched) -> None:
     """Silence would be an alarm."""
-    nothing = {"is_whole": True, "wanted": 0, "unconnected": 0, "named": [], "dead_letters": 0, "orphans": []}
-    assert watched.run() == nothing
+    nothing = {"is_whole": True, "wanted": 0, "unconnected": 0, "named": [], "dead_letters": 0}
+    assert watched.run() == nothing | {"repairs": [], "orphans": []}
     document, lines = watched.reported()
     # And what it writes is priced, with START, END and REPORT.
     assert len(json.dumps(document)) + 350 < measured()["log_bytes_per_watch"]

@@ -24,8 +24,9 @@ ROW = re.compile(r"^\| `(\w+)` \| `([\w:]+)` \| `([^`]+)` \| (.+) \|$", re.MULTI
 
 Permission = tuple[str, str, str]
 
-# The story has no upgrade: that of tests/real/test_upgrade.py has, and its permissions are enforced too.
-OF_UPGRADES = {"ConnectionUpgradeRole", "UpgradeRole"}
+# The story has neither an upgrade nor a repair: those of tests/real/test_upgrade.py and test_repair.py have, and their
+# permissions are enforced too.
+OF_OTHERS = {"ConnectionUpgradeRole", "UpgradeRole", "ConnectionRepairRole"}
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def test_every_request_is_allowed(story: Story) -> None:
     """
     by_name = {role.name: role for role in story.roles}
     asked = [(by_name[name], need) for name, need in (*story.asked, *permissions.of_the_platform(story.read))]
-    assert {name for name, _ in story.asked} == set(by_name) - OF_UPGRADES
+    assert {name for name, _ in story.asked} == set(by_name) - OF_OTHERS
     verdicts = permissions.verdicts(asked)
     wrong = [(role.name, need, said) for (role, need), said in zip(asked, verdicts, strict=True) if said != "Allowed"]
     assert wrong == []

@@ -10,7 +10,7 @@ from handlers.api import problems
 from handlers.api.event_pages import BY_KEY
 from handlers.api.status_words import CLAIMED
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED
-from handlers.connection.repairs import FAILED, PARTLY
+from handlers.connection.repair_record import FAILED, PARTLY
 
 Schema = dict[str, Any]
 
@@ -173,6 +173,10 @@ def schemas() -> dict[str, Schema]:
         "EventPage": _object("stream events:Event[] next?", {"order": {"const": BY_KEY}}),
         "Gap": _object(
             _GAP | _members("position?"), _OF_GAP, description="Without a position: nobody has ended it yet."
+        ),
+        "Repairs": _object(
+            _members("stream is_dry_run:flag")
+            | {"gaps": _list(_object("from_at:instant to_at:instant state:state", _OF_GAP))}
         ),
         "GapPage": _object("stream gaps:Gap[] next?"),
         # The counts of streams are the local run's alone.

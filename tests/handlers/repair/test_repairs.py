@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.connection.ledger import DELIVERED, LOST, OPEN, REPAIRED, Gap
-from handlers.connection.repairs import FAILED, PARTLY, Repair
+from handlers.connection.repair_record import FAILED, PARTLY, Repair
 from handlers.framing.events import StreamEvent
 from handlers.profile.parse import parse
 from handlers.repair.function import TURN_MS

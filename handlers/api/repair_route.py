@@ -1,0 +1,82 @@
+"""Answers `POST …/repair`: has gaps of a stream repaired now, or says what that would bring.
+
+    from, to     the gaps that lie at least partly in this time; without them all
+    dry_run      true: walks over the pages, stores nothing, and answers with what would come
+
+Invariant: a gap that was given up is tried again as if for the first time; what is repaired stays so.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.api.answers import at
+from handlers.api.problems import Problem
+from handlers.api.queries import FOR_EVER, TIMES, BadQuery, instant_ms
+from handlers.aws.error_translation import translate_errors
+from handlers.repair.gap_edges import again, left
+from handlers.repair.repair_start import start
+from handlers.repair.work import RepairWork
+from handlers.store.ledger_records import LedgerRecords
+from handlers.store.stream_records import StreamRecords
+
+# API Gateway waits for 29 seconds, and the function behind it for 20.
+DRY_RUN_S = 17
+MOST_GAPS = 500
+_DRY = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a stage has for it; `functions` makes a client of Lambda."""
+
+    records: StreamRecords
+    work: RepairWork
+    ledger: LedgerRecords
+    functions: Callable[[], Any]
+    function: str
+
+
+def no_address(profile: str) -> Problem:
+    """The profile does not say from where gaps are repaired."""
+    return Problem("no-repair", f"the profile {profile!r} names no address from which gaps are repaired", "streamId")
+
+
+def answer(stage: Stage, stream_id: str, query: object, now_ms: int) -> dict[str, Any]:
+    """The answer; raises BadQuery, Problem and StoreUnavailable."""
+    from_ms, to_ms, is_dry = _read(query)
+    gaps = left(stage.records.newest_gaps(stream_id, MOST_GAPS))
+    wanted = [gap for gap in reversed(gaps) if gap.from_ms < to_ms and gap.to_ms >= from_ms]
+    if is_dry:
+        return {"stream": stream_id, "is_dry_run": True, "gaps": _dry_run(stage, stream_id, from_ms, to_ms)}
+    for gap in wanted:
+        stage.ledger.save_repair(stream_id, gap, again(gap, now_ms))
+    if wanted:
+        stage.work.request(stream_id, now_ms, now_ms)
+        start(stage.functions, stage.function, stream_id)
+    shown = [{"from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "state": gap.state} for gap in wanted]
+    return {"stream": stream_id, "is_dry_run": False, "gaps": shown}
+
+
+def _read(query: object) -> tuple[int, int, bool]:
+    parameters = dict(query) if isinstance(query, Mapping) else {}
+    from_ms, to_ms = (instant_ms(name, parameters.pop(name, None)) for name in TIMES)
+    dry = str(parameters.pop("dry_run", "false")).lower()
+    if dry not in _DRY:
+        raise BadQuery("dry_run", "the parameter dry_run must be true or false", "Leave it out to repair.")
+    if parameters:
+        words = "the query has a parameter that is not known: there are from, to and dry_run"
+        raise BadQuery(str(next(iter(parameters))), words, "Leave it out.")
+    return from_ms or 0, FOR_EVER if to_ms is None else to_ms, _DRY[dry]
+
+
+def _dry_run(stage: Stage, stream_id: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
+    payload = json.dumps({"stream": stream_id, "dry_run": True, "from_ms": from_ms, "to_ms": to_ms}).encode()
+    with translate_errors("Invoke"):
+        said = stage.functions().invoke(FunctionName=stage.function, Payload=payload)
+    body = json.loads(said["Payload"].read())
+    if "FunctionError" in said or body.get("status") != "done":
+        raise Problem("unavailable", "the gaps of this profile are being repaired now; try again in a minute")
+    gaps: list[dict[str, Any]] = body["gaps"]
+    return gaps

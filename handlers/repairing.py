@@ -1,0 +1,128 @@
+"""Repairs the gaps of streams: fetches what each has missed from the address that its profile names.
+
+Called by whatever ends a gap, by the watch for what nobody has finished, and by a person through the API. Lambda's
+event names a stream; the function repairs what is due of it and of the others of its profile
+(`handlers/repair/function.py`). Invariants: a log line and a message hold streams, instants, counts and our own words,
+never an address or what it answered; the function ends before Lambda would end it, and whatever is left is found again.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from aws_lambda_powertools import Logger
+
+from handlers.api.answers import at
+from handlers.api.figures import shown_repair
+from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.error_translation import translate_errors
+from handlers.aws.secret_values import SecretValues
+from handlers.connection.effects import Outcome
+from handlers.connection.ledger import Gap
+from handlers.connection.repair_record import Repair
+from handlers.errors import InvalidRequest
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.repair.dry_run import dry_run
+from handlers.repair.fetching import fetch
+from handlers.repair.function import Deps, repairs
+from handlers.repair.work import RepairWork
+from handlers.run.deployed_profiles import read_profile
+from handlers.run.group_ports import Ask, Needs
+from handlers.settings import RepairSettings, TimedContext, plain_aws
+from handlers.store.connection_store import Store
+from handlers.store.event_reader import EventReader
+from handlers.store.overflow import Objects
+from handlers.store.stream_records import StreamRecords
+
+TRIES = 4
+# No page is asked for any more so long before Lambda would end it: one may take half a minute, with its storing.
+MARGIN_MS = 45_000
+
+logger = Logger()
+settings = RepairSettings.load(os.environ)
+client = dynamodb(plain_aws(os.environ), tries=TRIES)
+sqs, s3 = partial(boto3_client, "sqs", TRIES), partial(boto3_client, "s3", TRIES)
+store = Store(
+    client, sqs, events_table=settings.events_table, control_table=settings.control_table,
+    dead_letter_queue_url=settings.dead_letter_queue_url, events_bucket=settings.events_bucket, s3=s3,
+)  # fmt: skip
+reader = EventReader(client, settings.events_table, Objects(s3, settings.events_bucket).find)
+records = StreamRecords(client, settings.control_table, settings.events_table)
+work = RepairWork(client, settings.control_table)
+secrets = SecretValues(boto3_client, settings.secrets_prefix)
+
+
+def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
+    """What was done: {"status", "gaps"}; with `dry_run` what the gaps in [from_ms, to_ms) would bring, and nothing is.
+
+    Raises StoreUnavailable, which Lambda tries again, and the watch.
+    """
+    stream_id = str(event["stream"])
+    logger.append_keys(request_id=lambda_context.aws_request_id, stream_id=stream_id)
+    deps = Deps(
+        work, records, store, reader, profile_of, secrets_of, fetch, alert, now_ms,
+        lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS, lambda_context.aws_request_id,
+    )  # fmt: skip
+    if event.get("dry_run"):
+        steps = dry_run(deps, stream_id, int(event.get("from_ms", 0)), int(event.get("to_ms", 1 << 62)))
+    else:
+        steps = repairs(deps, stream_id)
+    outcome = perform(steps)
+    for stream, gap, repair in deps.done:
+        said = {"stream_id": stream, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
+        logger.info(f"gap {repair.state}", extra={**said, **shown_repair(repair)})
+    return {"status": outcome.status, "gaps": [_answer(gap, repair) for _, gap, repair in deps.done]}
+
+
+def perform(steps: Needs) -> Outcome:
+    """Carries out what the steps ask for, and returns what they return."""
+    answer: Any = None
+    try:
+        while True:
+            need = steps.send(answer)
+            if isinstance(need, Ask):
+                answer = need.request()
+            else:
+                time.sleep(max(0, need.for_s))
+                answer = set()
+    except StopIteration as ended:
+        outcome: Outcome = ended.value
+        return outcome
+
+
+def profile_of(stream_id: str) -> Profile | None:
+    """The profile of the stream; None where there is none, or it is wrong."""
+    try:
+        return read_profile(stream_id, settings)
+    except InvalidRequest as error:
+        logger.warning(str(error))
+        return None
+
+
+def secrets_of(profile: Profile) -> Secrets:
+    """What the requests need: the secrets of the address and of the headers that go with it."""
+    said = profile.repair
+    assert said is not None
+    return secrets.read([*said.secrets, *(profile.secrets if said.headers is None else [])])
+
+
+def alert(stream_id: str, gap: Gap, repair: Repair) -> None:
+    """Tells a person that a gap stays open: by a message in the dead-letter queue, whose alarm acts on it."""
+    said = {"stream": stream_id, "from_at": at(gap.from_ms), "to_at": at(gap.to_ms), "repair": repair.state}
+    with translate_errors("SendMessage"):
+        body = json.dumps({**said, "reason": f"a gap could not be repaired: {repair.reason}"})
+        sqs().send_message(QueueUrl=settings.dead_letter_queue_url, MessageBody=body)
+
+
+def now_ms() -> int:
+    """The time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def _answer(gap: Gap, repair: Repair) -> dict[str, Any]:
+    span = {"from_at": at(gap.from_ms), "to_at": at(gap.to_ms)}
+    return {**span, "state": repair.state, "repair": shown_repair(repair)}

@@ -1,0 +1,95 @@
+"""Decides what a run's repairs broke: a gap that is told as repaired and is not, one that is not, a pace not kept.
+
+It reads the world after the run. Invariant: what is blamed follows from what the upstream had, never from what the
+repair says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from handlers.connection.ledger import DELIVERED, OPEN, REPAIRED, Gap
+from handlers.connection.repaired import applied
+from handlers.repair.function import TURN_MS
+from handlers.repair.work import REPAIR
+from handlers.store import ledger_records
+from local.chaos.losses import rows_of
+from local.chaos.repair_plan import AFTER_S, PACE_S
+from local.chaos.repair_world import CHECK_EVERY_MS
+from local.chaos.world import World
+from local.simulation.chaotic_upstream import LATE_MS
+from local.simulation.slow_requests import MOST_MS
+
+# How long after all is calm a gap may wait for its repair: a turn that was lost, the watch, a longer refusal, walks.
+SPARE_MS = 30_000
+CLOSED_AFTER_MS = TURN_MS + CHECK_EVERY_MS + 40_000 + SPARE_MS
+
+
+def gaps_of(world: World) -> list[Gap]:
+    """The stream's gaps as they are written down, each as its repair has it."""
+    written = [ledger_records.recorded_gap(item) for item in rows_of(world, "gap#")]
+    return applied(written, [(gap, gap.repair) for gap in written if gap.repair is not None])
+
+
+def false_repairs(world: World) -> Iterator[str]:
+    """Gaps that are told as repaired though an event of that time is not stored."""
+    slack_ms = world.schedule.skew_ms + LATE_MS
+    for gap in gaps_of(world):
+        if gap.state != REPAIRED:
+            continue
+        lacking = [
+            number
+            for number, at_ms in enumerate(world.upstream.emitted_ms)
+            if gap.from_ms + slack_ms <= at_ms <= gap.to_ms - slack_ms and number not in world.watch.stored
+        ]
+        if lacking:
+            yield f"the gap to {world.at(gap.to_ms)} is told as repaired, and event {lacking[0]} of it is not stored"
+
+
+def unrepaired(world: World, calm_at_ms: int) -> Iterator[str]:
+    """Gaps that are not repaired though the address has all of it, and all was calm for long enough."""
+    assert world.repairers is not None
+    plan = world.repairers.plan
+    now_ms, reach_ms = world.clock.now_ms(), plan.rest.keeps_ms
+    requested = rows_of(world, REPAIR)
+    asked_ms = max((int(item["asked_ms"]["N"]) for item in requested if "asked_ms" in item), default=0)
+    first_ms = min(world.watch.stored.values(), default=now_ms)
+    for gap in gaps_of(world):
+        since_ms = max(calm_at_ms, asked_ms, gap.to_ms + AFTER_S * 1000 + plan.rest.lag_ms)
+        # What failed is tried again after as long again as it has failed, at most.
+        bound_ms = since_ms + (since_ms - gap.to_ms) + CLOSED_AFTER_MS
+        is_kept = not reach_ms and gap.from_ms > first_ms
+        if gap.state not in (REPAIRED, DELIVERED) and is_kept and now_ms > bound_ms and _has_edges(world, gap):
+            reason = gap.repair.reason if gap.repair is not None else "nobody has tried"
+            yield f"the gap to {world.at(gap.to_ms)} is {gap.state} ({reason}), due at {world.at(bound_ms)}"
+
+
+def _has_edges(world: World, gap: Gap) -> bool:
+    """Whether two events before the gap are stored, and two after it came on the connections that followed."""
+    rows = [event for event in world.watch.arrivals if event[1]]
+    before = sum(at_ms <= gap.from_ms and fence < gap.fence for at_ms, fence in rows)
+    after = sum(at_ms > gap.to_ms and fence >= gap.fence for at_ms, fence in rows)
+    return before >= 2 and after >= 2
+
+
+def crowded(world: World) -> Iterator[str]:
+    """Requests that came closer than the profile's pace, though nobody who asks stood still or was slow."""
+    assert world.repairers is not None
+    kinds = {fault.kind for fault in world.schedule.faults} | {fault.kind for fault in world.repairers.plan.faults}
+    if kinds & {"freeze", "slow store", "unknown outcomes"}:
+        return
+    for earlier, later in pairwise(world.repairers.rest.asked):
+        if later - earlier < PACE_S * 1000 - 2 * MOST_MS:
+            yield f"the address is asked at {world.at(earlier)} and again at {world.at(later)}"
+
+
+def unalerted(world: World) -> Iterator[str]:
+    """Gaps that were given up, and nobody was told."""
+    assert world.repairers is not None
+    told = {(gap.fence, gap.number) for gap, _ in world.repairers.alerts}
+    for gap in gaps_of(world):
+        repair = gap.repair
+        is_given_up = repair is not None and repair.is_over and repair.state != REPAIRED and gap.state != OPEN
+        if is_given_up and (gap.fence, gap.number) not in told:
+            yield f"the gap to {world.at(gap.to_ms)} was given up, and nobody was told"

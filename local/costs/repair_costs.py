@@ -1,0 +1,123 @@
+"""Prices the repair of gaps: a played one is counted, what it writes and reads, and for how long its function runs.
+
+The function, the store and the tables are the product's own; the address is played by
+`local/simulation/virtual_rest.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.connection.ledger import OPEN, Gap
+from handlers.framing.events import StreamEvent
+from handlers.profile.parse import parse
+from handlers.repair.function import Deps, repairs
+from handlers.repair.work import RepairWork
+from handlers.run.group_ports import Ask
+from handlers.store.event_items import StoragePolicy
+from handlers.store.event_reader import EventReader
+from handlers.store.ledger_records import gap_item
+from handlers.store.stream_records import StreamRecords
+from handlers.store.typed_values import key, number
+from local.costs.deployed_tables import control_table, events_table
+from local.costs.metered import Counts, Meter, MeteredDynamoDb
+from local.costs.prices import Prices, read
+from local.simulation.shared_tasks import store_on
+from local.simulation.virtual_rest import RestWays, VirtualRest
+
+NAMES = {"events_table": "events", "control_table": "control"}
+# What the address takes to answer, and a request of DynamoDB's: for so long the function is paid.
+ANSWER_MS, REQUEST_MS, START_MS = 200, 5, 500
+PAGE = 100
+MOST_EVENTS = 9_000
+EDGES = 4
+_STREAM = {
+    "address": "https://stream.invalid",
+    "framing": "ndjson",
+    "key": "$.id",
+    "repair": {
+        "address": "https://rest.invalid/?after={after}&before={before}",
+        "items": "$.events",
+        "next": {"cursor": "$.next", "query": "page"},
+        "after_s": 0,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the repair of one gap took."""
+
+    counts: Counts
+    run_ms: int
+    requests: int
+
+
+def counted(events: int, event_bytes: int = 200) -> Counted:
+    """The repair of a gap that has missed so many events of that size, at an address that leaves out the edges."""
+    meter = Meter({NAMES["events_table"]: events_table(), NAMES["control_table"]: control_table()})
+    client, total = MeteredDynamoDb(meter), events + 2 * EDGES
+    now = [1_800_000_000_000 + total * 1000]
+    emitted = [1_800_000_000_000 + one * 1000 for one in range(total)]
+    profile = parse("cost", _STREAM, {})
+    filler = "x" * max(1, event_bytes - 24)
+
+    def body(one: int) -> str:
+        return f'{{"id":{one},"text":"{filler}"}}'
+
+    rest = VirtualRest(RestWays(limit=PAGE), lambda: now[0], emitted, body)
+    store = store_on(client, NAMES)
+    client.put_item(TableName="control", Item=key("cost", "lease") | {"fence": number(2), "partitions": number(1)})
+    client.put_item(TableName="control", Item=gap_item("cost", Gap(2, emitted[EDGES - 1], emitted[-EDGES], "", OPEN)))
+    for fence, numbers in ((1, range(EDGES)), (2, range(total - EDGES, total))):
+        seen = [StreamEvent(str(one), body(one), None, None, None, emitted[one]) for one in numbers]
+        store.write("cost", fence, 0, seen, StoragePolicy())
+    work = RepairWork(client, "control")
+    before, began_ms = meter.counts.copy(), now[0]
+    work.request("cost", now[0], now[0])
+    deps = Deps(
+        work, StreamRecords(client, "control", "events"), store, EventReader(client, "events", lambda _: None),
+        lambda _: profile, lambda _: {}, rest.fetch, lambda *_: None, lambda: now[0], lambda: 1 << 40, "cost",
+    )  # fmt: skip
+    steps, answer = repairs(deps, "cost"), None
+    try:
+        while True:
+            need, asked = steps.send(answer), len(rest.asked)
+            answer = need.request() if isinstance(need, Ask) else set()
+            took_ms = REQUEST_MS if isinstance(need, Ask) else round(need.for_s * 1000)
+            now[0] += ANSWER_MS if len(rest.asked) > asked else took_ms
+    except StopIteration:
+        return Counted(meter.counts - before, now[0] - began_ms + START_MS, len(rest.asked))
+
+
+def gap_usd(of: Counted, memory_mb: int, prices: Prices) -> dict[str, float]:
+    """What it costs, by part; storage is not among it, for that is the event's wherever it comes from."""
+    tables = ("events", "control")
+    return {
+        "lambda": prices.usd("lambda", "gb_second_arm64") * of.run_ms / 1000 * memory_mb / 1024
+        + 2 * prices.usd("lambda", "million_requests"),
+        "writes": prices.usd("dynamodb", "million_write_units") * sum(map(of.counts.write_units, tables)),
+        "reads": prices.usd("dynamodb", "million_read_units") * sum(map(of.counts.read_units, tables)),
+    }
+
+
+def cost_usd(gaps: int, _tries: int, events: int) -> float:
+    """About what the repair of so many gaps cost that brought so many events, with the memory of a stage's default."""
+    if not gaps:
+        return 0.0
+    return gaps * sum(gap_usd(counted(events // gaps), 256, read()).values())
+
+
+def lines(events: int, event_bytes: int, memory_mb: int, prices: Prices) -> list[str]:
+    """What `streamkeeper cost --repair` prints."""
+    one = counted(events, event_bytes)
+    parts = gap_usd(one, memory_mb, prices)
+    head = f"A gap that missed {events:,} events of {event_bytes} bytes: ${sum(parts.values()):.6f} to repair"
+    how = f"{one.requests} requests to the address in {one.run_ms / 1000:.1f} s of a function with {memory_mb} MB"
+    return [head, f"  {how}", *(f"  {name:<8} ${usd:.6f}" for name, usd in parts.items())]
+
+
+def as_json(events: int, event_bytes: int, memory_mb: int, prices: Prices) -> dict[str, Any]:
+    """The same for a program."""
+    one = counted(events, event_bytes)
+    parts = gap_usd(one, memory_mb, prices)
+    return {"gap_usd": sum(parts.values()), "parts": parts, "requests": one.requests, "run_ms": one.run_ms}

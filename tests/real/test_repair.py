@@ -1,0 +1,151 @@
+"""Gaps that are repaired in a real run, which enforces the permissions: at a played exchange, and at PouchDB's server.
+
+The exchange drops connections and forgets what it has sent. Its REST address lags and refuses, and the function that
+asks it is killed in the midst of a page.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from local.upstreams.behaviours import TRADES
+from tests.harness import Service, running
+from tests.local.support import until
+from tests.projects import copied
+from tests.real.test_couchdb import Database
+from tests.real.upstream import serving
+
+# It repeats in a real run what tests/handlers/repair and chaos show.
+pytestmark = pytest.mark.long
+STREAM = "demo-trades:a"
+
+
+class Troubled:
+    """The exchange, whose REST address refuses the first request and has who asks the second one killed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.asked: list[str] = []
+        self.killed: list[int] = []
+        self.service: Service | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        if scope["type"] == "http" and scope["path"] == TRADES:
+            self.asked.append(scope["query_string"].decode())
+            if len(self.asked) == 1:
+                headers = [(b"retry-after", b"1"), (b"content-length", b"0")]
+                await send({"type": "http.response.start", "status": 429, "headers": headers})
+                await send({"type": "http.response.body", "body": b""})
+                return
+            if len(self.asked) == 2 and self.service is not None:
+                self.killed = [pid for pid in self.service.sandboxes() if _is_repair(pid)]
+                for pid in self.killed:
+                    os.kill(pid, signal.SIGKILL)
+        await self._app(scope, receive, send)
+
+
+def _is_repair(pid: int) -> bool:
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return any(one.startswith(b"AWS_LAMBDA_FUNCTION_NAME=") and one.endswith(b"-repair") for one in variables)
+
+
+def gaps(service: Service, stream: str) -> list[dict[str, Any]]:
+    """The gaps that the API shows."""
+    shown: list[dict[str, Any]] = service.ask("GET", f"{stream}/gaps")[1]["gaps"]
+    return shown
+
+
+def repaired(service: Service, stream: str, count: int) -> bool:
+    """Whether there are so many gaps, and all are repaired."""
+    states = [gap["state"] for gap in gaps(service, stream)]
+    return len(states) >= count and set(states) == {"repaired"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with a profile for PouchDB's feed of changes."""
+    made = copied(tmp_path_factory.mktemp("repair") / "project")
+    (made / "env" / "streams" / "couch.toml").write_text(
+        'address = "${UPSTREAM_COUCH}/ledger/_changes?feed=continuous&since=now&heartbeat=1000"\n'
+        'allow_private = true\nframing = "ndjson"\nkey = "$.seq"\nresume = "none"\nend = { absent = ["$.id"] }\n'
+        'repair = { address = "${UPSTREAM_COUCH}/ledger/_changes?since={after}&limit=2", items = "$.results", '
+        'key = "$.seq", next = { cursor = "$.last_seq", query = "since" }, after_s = 1, pace_s = 0 }\n'
+    )
+    return made
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    """A database that is empty."""
+    server = Database()
+    yield server
+    server.close()
+
+
+def test_an_exchange_that_drops_lags_and_refuses_loses_nothing(project: Path, tmp_path: Path) -> None:
+    """Though the function is killed while it reads a page: every trade is stored once, and the gaps are repaired."""
+    troubled: list[Troubled] = []
+
+    def around(app: ASGIApp) -> ASGIApp:
+        troubled.append(Troubled(app))
+        return troubled[0]
+
+    with (
+        serving(around=around) as (upstreams, port),
+        running(tmp_path, project, UPSTREAM_DEMO=f"http://127.0.0.1:{port}") as service,
+    ):
+        troubled[0].service = service
+        service.post(STREAM)
+        assert until(lambda: len(service.items("events", STREAM)) > 5, 30), service.log
+        upstreams.drop(STREAM)
+        assert until(lambda: repaired(service, STREAM, 1), 120), service.log
+        assert troubled[0].killed
+        ids = sorted(json.loads(item["data"])["id"] for item in service.items("events", STREAM))
+        assert ids == list(range(ids[0], ids[-1] + 1))
+        (gap, *_) = gaps(service, STREAM)
+        shown = service.ask("GET", f"{STREAM}/events?limit=1000")[1]["events"]
+        marked = [json.loads(event["data"])["id"] for event in shown if event.get("repaired")]
+        assert marked == list(range(marked[0], marked[-1] + 1))
+        assert len(marked) >= gap["repair"]["stored"] > 0
+        assert service.ask("GET", STREAM)[1]["coverage"]["missing"]["intervals"] == 0
+        # By hand nothing is left to do; of a profile that names no address the API says so.
+        assert service.ask("POST", f"{STREAM}/repair")[1]["gaps"] == []
+        assert service.typed("repair", STREAM).returncode == 0
+        service.check_permissions()
+
+
+def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
+    project: Path, tmp_path: Path, database: Database
+) -> None:
+    """PouchDB's server is asked since the last change before the gap, two changes a page, until the first after it."""
+    with running(tmp_path, project, UPSTREAM_COUCH=database.address) as service:
+        stream = "couch"
+        service.post(stream)
+        assert until(lambda: service.ask("GET", stream)[1]["status"] == "running", 30), service.log
+        database.write(3)
+        assert until(lambda: len(service.items("events", stream)) == 3, 20), service.log
+        killed = service.sandboxes()
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        database.write(7)
+        assert until(lambda: service.ask("GET", stream)[1]["fence"] > 1, 30), service.log
+        assert until(lambda: bool(set(service.sandboxes()) - set(killed)), 30), service.log
+        assert until(lambda: _is_connected_again(service, stream, database), 60), service.log
+        assert until(lambda: repaired(service, stream, 1), 120), service.log
+        numbers = sorted(json.loads(item["data"])["seq"] for item in service.items("events", stream))
+        assert numbers[-1] - numbers[0] + 1 == len(numbers) == database.written
+        service.check_permissions()
+
+
+def _is_connected_again(service: Service, stream: str, database: Database) -> bool:
+    """Writes until a change has come on the new connection: two of them show the end of the gap."""
+    database.write(1)
+    fences = [int(item["fence"]) for item in service.items("events", stream)]
+    return sum(fence > 1 for fence in fences) >= 2
