@@ -79,6 +79,13 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         words = "Whether nothing is to change: what would be started and stopped is said."
         parameters.append(_parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words))
         refusals += [400, 413, 415] if method == "PUT" else [400]
+    if path.endswith("/repair"):
+        words = "Whether nothing is to be stored: what would come is said."
+        parameters += [
+            *_times(),
+            _parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words),
+        ]
+        refusals += [400, 409]
     example = examples()[schema or "OpenApi"] if not path.startswith("/console") else None
     content: dict[str, Any] = {JSON: {"schema": ref(schema) if schema else {"type": "object"}, "example": example}}
     if path.startswith("/console"):
@@ -161,8 +168,12 @@ def _query(listing: Listing) -> list[dict[str, Any]]:
         _parameter("after", "query", place, f"Where the page begins: behind {listing.place_is}."),
         _parameter("limit", "query", limit, "The most entries of the page."),
     ]
-    times = {"from": "From this instant on.", "to": "Before this instant."} if listing.is_timed else {}
-    return parameters + [_parameter(name, "query", INSTANT, words) for name, words in times.items()]
+    return parameters + (_times() if listing.is_timed else [])
+
+
+def _times() -> list[dict[str, Any]]:
+    times = {"from": "From this instant on.", "to": "Before this instant."}
+    return [_parameter(name, "query", INSTANT, words) for name, words in times.items()]
 
 
 def _last_event_id() -> dict[str, Any]:
