@@ -5,12 +5,14 @@ import os
 import threading
 import tracemalloc
 import weakref
+import zlib
 from collections.abc import Iterator
 
 import pytest
 
 from handlers.framing.events import StreamEvent
 from handlers.framing.sse import SseDecoder
+from handlers.framing.websocket import TEXT, WebSocketDecoder, encoded_frame
 from handlers.run.threads import Bell, Pool
 from handlers.store.event_items import event_item
 
@@ -70,3 +72,27 @@ def test_the_stores_thread_keeps_nothing_of_a_request() -> None:
     assert asked.wait(60)
     assert gone() is None
     pool.stop(0)
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("extension", ["", "permessage-deflate"])
+def test_a_message_of_a_socket_is_decoded_in_little_more_than_twice_its_size(extension: str) -> None:
+    """In one frame or in a thousand, packed or not: the bytes as they came and the text."""
+    body = os.urandom(BOUND // 2 - 100).hex().encode()
+    payload = zlib.compress(body, wbits=-15) if extension else body
+    for size in (len(payload), 4_000):
+        pieces = [payload[at : at + size] for at in range(0, len(payload), size)]
+        firsts = [(0x41 if extension else 0x01) if not at else 0x00 for at in range(len(pieces))]
+        wire = b"".join(
+            bytes([first]) + encoded_frame(TEXT, one)[1:] for first, one in zip(firsts, pieces, strict=True)
+        )
+        wire += b"\x80\x01\x00" if extension else b"\x80\x00"
+        decoder, found = WebSocketDecoder(BOUND), []
+        decoder.opens({"sec-websocket-extensions": extension})
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        for at in range(0, len(wire), READ):
+            found += decoder.feed(wire[at : at + READ])
+        _, most = tracemalloc.get_traced_memory()
+        assert found == [body.decode()]
+        assert most - before < 2.3 * BOUND

@@ -3,12 +3,18 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import urllib3
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from local.listener import Listener, bind
+from local.upstreams.behaviours import DEMOS
 from local.upstreams.demo_streams import Upstreams
+from local.upstreams.played_sockets import Talk
 from tests.local.support import in_thread, until
 
 
@@ -141,3 +147,34 @@ def test_an_exclusive_stream_refuses_a_second_connection() -> None:
 
         assert until(served)
         assert http.opened(path).status == 429
+
+
+def test_a_socket_closes_who_says_nothing() -> None:
+    """Neither first nor later; and a page of another site reaches none of it."""
+    with in_thread(lambda: sockets(0.3)) as origin:
+        address = f"ws{origin.removeprefix('http')}/exchange/eur-usd"
+        with connect(address) as silent:
+            silent.send('{"op": "hello"}')
+            assert silent.recv() == '{"op": "error"}'
+            with pytest.raises(ConnectionClosedError, match="subscribe first"):
+                silent.recv()
+        with connect(address) as lazy:
+            lazy.send('{"op": "subscribe", "channel": "x", "since": 7}')
+            assert json.loads(lazy.recv()) == {"op": "subscribed", "channel": "x"}
+            with pytest.raises(ConnectionClosedError, match="say something now and then"):
+                list(lazy)
+        with pytest.raises(InvalidStatus, match="403"), connect(address, origin=Origin("https://evil.example")):
+            pass
+
+
+@contextlib.asynccontextmanager
+async def sockets(silent_s: float) -> AsyncIterator[str]:
+    """An exchange that closes who is silent for so long."""
+    talk = replace(DEMOS["demo-socket"].talk or Talk(), silent_s=silent_s, refusal='{"op": "error"}')
+    behaviour = replace(DEMOS["demo-socket"], talk=talk, interval_ms=20)
+    upstreams = Upstreams(lambda _client: None, behaviours={"exchange": behaviour})
+    listener = Listener(upstreams.app, bind(0, "a test"), has_sockets=True)
+    await listener.start()
+    yield f"http://127.0.0.1:{listener.port}"
+    upstreams.close()
+    await listener.close()

@@ -1,0 +1,89 @@
+"""`profile new`, `profile try` and `profile check` of WebSockets, at the played exchange."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cli import main
+from local.upstreams.demo_streams import playing
+
+SAY = '{"op": "subscribe", "channel": "eur-usd"}'
+
+
+@pytest.fixture(scope="module")
+def exchange() -> Iterator[str]:
+    """The address of the played exchange."""
+    with playing({}) as (origin, _):
+        yield f"ws{origin.removeprefix('http')}/demo-socket:eur-usd?interval_ms=20"
+
+
+def made(folder: Path, *arguments: str) -> dict[str, Any]:
+    """The profile that is written; it is sound."""
+    file = folder / "seen.toml"
+    assert main(["profile", "new", *arguments, "--seconds", "0.5", "--output", str(file)]) == 0
+    assert main(["profile", "check", str(file)]) == 0
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def test_a_profile_is_written_with_what_was_said_and_answered(exchange: str, tmp_path: Path) -> None:
+    """The first message, the answer that was seen, and the number that no two events share; a trial reads it."""
+    profile = made(tmp_path, exchange, "--say", SAY)
+    assert (profile["framing"], profile["key"], profile["allow_private"]) == ("websocket", "$.n", True)
+    assert profile["subscribe"] == [
+        {"send": {"op": "subscribe", "channel": "eur-usd"}, "expect": {"$.op": "subscribed"}}
+    ]
+    assert main(["profile", "try", str(tmp_path / "seen.toml"), "--seconds", "0.5"]) == 0
+
+
+def test_a_terminal_is_asked_for_the_first_message(
+    exchange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing came without one; who is no terminal is asked nothing, and the page says what was not said."""
+    assert "subscribe" not in made(tmp_path, exchange, "--name", "silent")
+    (tmp_path / "seen.toml").unlink()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _prompt: SAY)
+    assert made(tmp_path, exchange)["subscribe"][0]["send"]["op"] == "subscribe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["/nothing"], 1, "the answer is 403: no WebSocket"),
+        (["/demo"], 1, "the answer is 426: no WebSocket"),
+        (["http", "--say", "x"], 2, "--say is for a ws:// or wss:// address"),
+    ],
+)
+def test_what_is_no_socket_is_named(
+    exchange: str, arguments: list[str], status: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a word of a credential that nobody asked for."""
+    place, *more = arguments
+    origin = exchange.rpartition("/")[0]
+    url = origin + place if place.startswith("/") else exchange.replace("ws", "http", 1)
+    assert main(["profile", "new", url, "--seconds", "0.5", "--output", "-", *more]) == status
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "credential" not in said
+
+
+def test_a_trial_says_why_a_message_was_refused(
+    exchange: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exchange's own words, and that the cursor is asked with."""
+    file = tmp_path / "seen.toml"
+    lines = [f'address = "{exchange}"', "allow_private = true", 'framing = "websocket"', 'cursor = "$.n"']
+    says = 'subscribe = {{ send = {{ op = "{}", since = "{{cursor}}" }}, expect = {{ "$.op" = "subscribed" }}, {} }}'
+    refuses = 'refuse = { "$.op" = "error" }, reason = "$.text"'
+    file.write_text("\n".join([*lines, says.format("hello", refuses)]))
+    assert main(["profile", "try", str(file), "--seconds", "5"]) == 1
+    why = "refused: the upstream refused subscribe[0]: the first message must be a subscribe with a channel"
+    assert why in capsys.readouterr().out
+    file.write_text("\n".join([*lines, says.format("subscribe", refuses)]))
+    assert main(["profile", "try", str(file), "--seconds", "0.5", "--cursor", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "resumes with $.n in a message (subscribe)" in shown
+    assert "answer     {" in shown
