@@ -31,32 +31,37 @@ class StateExited(TypedDict):
     assignedVariables: NotRequired[dict[str, str]]
 
 
-class Event(TypedDict, total=False):
-    """An event of a history, in the wire shape of GetExecutionHistory; `timestamp` in milliseconds since 1970.
+_Any = dict[str, Any]
 
-    The first four are always there. Types that are not listed have their details under their names, too.
-    """
+
+_Details = TypedDict("_Details", {  # noqa: UP013  # as a class it would be three times as long
+    "activityFailedEventDetails": _Any, "activityScheduleFailedEventDetails": _Any,
+    "activityScheduledEventDetails": _Any, "activityStartedEventDetails": _Any,
+    "activitySucceededEventDetails": _Any, "activityTimedOutEventDetails": _Any, "taskFailedEventDetails": _Any,
+    "taskScheduledEventDetails": _Any, "taskStartFailedEventDetails": _Any, "taskStartedEventDetails": _Any,
+    "taskSubmitFailedEventDetails": _Any, "taskSubmittedEventDetails": _Any, "taskSucceededEventDetails": _Any,
+    "taskTimedOutEventDetails": _Any, "executionFailedEventDetails": _Any, "executionStartedEventDetails": _Any,
+    "executionSucceededEventDetails": _Any, "executionAbortedEventDetails": _Any,
+    "executionTimedOutEventDetails": _Any, "executionRedrivenEventDetails": _Any,
+    "mapStateStartedEventDetails": _Any, "mapIterationStartedEventDetails": _Any,
+    "mapIterationSucceededEventDetails": _Any, "mapIterationFailedEventDetails": _Any,
+    "mapIterationAbortedEventDetails": _Any, "lambdaFunctionFailedEventDetails": _Any,
+    "lambdaFunctionScheduleFailedEventDetails": _Any, "lambdaFunctionScheduledEventDetails": _Any,
+    "lambdaFunctionStartFailedEventDetails": _Any, "lambdaFunctionSucceededEventDetails": _Any,
+    "lambdaFunctionTimedOutEventDetails": _Any, "mapRunStartedEventDetails": _Any,
+    "mapRunFailedEventDetails": _Any, "mapRunRedrivenEventDetails": _Any, "evaluationFailedEventDetails": _Any,
+}, total=False)  # fmt: skip
+
+
+class Event(_Details):
+    """An event of a history, in the wire shape of GetExecutionHistory; `timestamp` in milliseconds since 1970."""
 
     timestamp: int
     type: str
     id: int
     previousEventId: int
-    stateEnteredEventDetails: StateEntered
-    stateExitedEventDetails: StateExited
-    executionStartedEventDetails: dict[str, Any]
-    executionSucceededEventDetails: dict[str, Any]
-    executionFailedEventDetails: dict[str, Any]
-    executionAbortedEventDetails: dict[str, Any]
-    taskScheduledEventDetails: dict[str, Any]
-    taskSubmittedEventDetails: dict[str, Any]
-    taskSucceededEventDetails: dict[str, Any]
-    taskFailedEventDetails: dict[str, Any]
-    lambdaFunctionScheduledEventDetails: dict[str, Any]
-    lambdaFunctionSucceededEventDetails: dict[str, Any]
-    lambdaFunctionFailedEventDetails: dict[str, Any]
-    mapStateStartedEventDetails: dict[str, Any]
-    activityScheduledEventDetails: dict[str, Any]
-    activityStartedEventDetails: dict[str, Any]
+    stateEnteredEventDetails: NotRequired[StateEntered]
+    stateExitedEventDetails: NotRequired[StateExited]
 
 
 class History:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import watch
+from language import watch
 
 _PATH = os.pathsep.join([str(Path(watch.__file__).parent), *sys.path])
 
