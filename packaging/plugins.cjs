@@ -14,6 +14,8 @@ module.exports = async ({ resolveVariable }) => {
     './packaging/machine-logs.cjs',
     './packaging/reserved-concurrency.cjs',
     './packaging/delivery.cjs',
+    // After the delivery, whose function it places as well.
+    './packaging/vpc.cjs',
     // Last of those that write the template.
     './packaging/aws-limits.cjs',
   ];

@@ -11,7 +11,7 @@ from handlers.api.verdict import counted
 from handlers.profile.deliver_field import KINDS
 from local.costs import delivered, model, month, prices, repair_costs, stage_costs
 from local.costs.model import Costs, Load
-from local.costs.prices import Prices
+from local.costs.prices import HOURS, Prices
 from local.options import number, one_of, whole
 from local.printable import WIDE, columns_of, saying
 from local.user_error import UserError
@@ -42,6 +42,7 @@ FIXED_WHY = {
     "metrics": "metrics of the watch",
     "dashboard": "the first three of an account are free",
     "watch": "the function that watches, once a minute",
+    "vpc": "interface endpoints of the VPC by the hour, in the zone of each subnet",
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
 }
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     _need_room(load, source.settings)
     with saying("running the stream for a month in virtual time …"):
         found = model.costs(source, month.replayed(source), load, listed)
-    notes = [*_notes(load), *_unpriced(load, listed)]
+    notes = [*_notes(load), *_unpriced(load, listed), *_of_vpc(source.settings, listed)]
     if arguments.json:
         print(json.dumps(_as_json(arguments.stage, load, found, listed, notes), indent=1))
         return 0
@@ -178,6 +179,17 @@ def _notes(load: Load) -> list[str]:
             f"(`partitions`), or the upstream must be read as several streams."
         ]
     return []
+
+
+def _of_vpc(settings: Any, listed: Prices) -> list[str]:
+    """What a VPC costs besides, where the functions also read what is public."""
+    if not settings["vpc_subnet_ids"]:
+        return []
+    nat_usd = HOURS * listed.usd("vpc", "nat_gateway_hour")
+    return [
+        f"a NAT gateway, which functions in a VPC need for public upstreams, is {nat_usd:.2f} a month more in each "
+        "zone, and its traffic; with it the endpoints are not needed."
+    ]
 
 
 def _unpriced(load: Load, listed: Prices) -> list[str]:

@@ -21,7 +21,7 @@ from handlers.store.leases import Leases
 from handlers.watching.lease_rounds import Rounds, Turn
 from local.costs.deployed_tables import control_table, resources
 from local.costs.month import DAY_S, MONTH_S
-from local.costs.prices import GB, Prices
+from local.costs.prices import GB, HOURS, Prices
 from local.costs.units import Item, item_bytes
 from local.costs.units import read_units as billed_units
 
@@ -33,6 +33,8 @@ WATCH_METRICS = ("LongestUnconnected",)
 # "one vCPU-second of credits per second" at so much memory; Lambda gives less of a core with less.
 MB_PER_CORE = 1769
 HOUR_S = 3600
+# What a function in a VPC reaches by interface endpoints; DynamoDB and S3 have gateways, which cost nothing.
+ENDPOINTS = ("sqs", "secretsmanager", "ssm", "lambda")
 _STREAMS = 50
 TABLE = "control"
 _NOW_MS = 1_767_225_600_000
@@ -41,7 +43,10 @@ _NOW_MS = 1_767_225_600_000
 def fixed_usd(settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
     """What a stage without a stream costs a month, by part."""
     metric_usd = prices.usd("cloudwatch", "metric_month")
-    return {
+    subnets = [one for one in settings["vpc_subnet_ids"].split(",") if one]
+    # Each subnet in a zone of its own, as they should be.
+    endpoints = len(ENDPOINTS) * len(subnets) * HOURS * prices.usd("vpc", "endpoint_hour")
+    return ({"vpc": endpoints} if subnets else {}) | {
         "alarms": alarm_metrics() * prices.usd("cloudwatch", "alarm_month"),
         "metrics": len(WATCH_METRICS) * metric_usd,
         "dashboard": prices.usd("cloudwatch", "dashboard_month"),

@@ -259,3 +259,11 @@ def test_a_clocks_events_come_at_their_times_and_a_little_late() -> None:
     assert max(late) <= LATE_MS + 10
     sooner = sum(after < before for before, after in itertools.pairwise(late))
     assert 0 < sooner < 29
+
+
+def test_a_vpc_costs_its_endpoints() -> None:
+    """Four in the zone of each subnet; a stage without one pays nothing."""
+    found = costs({"vpc_subnet_ids": "subnet-0a1b2c3d,subnet-4e5f6a7b"}).fixed_month
+    assert found["vpc"] == pytest.approx(4 * 2 * 730 * 0.01)
+    assert found["sum"] == pytest.approx(costs().fixed_month["sum"] + found["vpc"])
+    assert "vpc" not in costs().fixed_month

@@ -1,0 +1,52 @@
+// An osls plugin that puts the functions which connect to others into the VPC that the stage names: the connection
+// manager, and the delivery where there is one. It gives their roles what Lambda needs for that. A stage without
+// subnets gets nothing of it. docs/deploy.md#a-vpc says which endpoints are needed then.
+'use strict';
+
+const ROLES = { connectionManager: 'ConnectionManagerRole', connectionDelivery: 'ConnectionDeliveryRole' };
+// AWS Lambda Developer Guide, "Giving Lambda functions access to resources in an Amazon VPC": the actions of
+// AWSLambdaVPCAccessExecutionRole that are about network interfaces, none of which takes a resource.
+const STATEMENT = {
+  Effect: 'Allow',
+  Action: [
+    'ec2:AssignPrivateIpAddresses', 'ec2:CreateNetworkInterface', 'ec2:DeleteNetworkInterface',
+    'ec2:DescribeNetworkInterfaces', 'ec2:DescribeSubnets', 'ec2:UnassignPrivateIpAddresses',
+  ],
+  Resource: '*',
+};
+
+const listed = (text) => text.split(',').filter((id) => id !== '');
+
+// The functions' `vpc` by the settings; undefined where the stage has none.
+function vpcOf({ vpc_subnet_ids: subnets, vpc_security_group_ids: groups }) {
+  if (subnets === '' && groups === '') return undefined;
+  if (subnets === '' || groups === '') {
+    throw new Error('vpc_subnet_ids and vpc_security_group_ids belong together: set both, or neither.');
+  }
+  return { subnetIds: listed(subnets), securityGroupIds: listed(groups) };
+}
+
+class Vpc {
+  constructor(serverless) {
+    this.serverless = serverless;
+    this.hooks = { 'before:package:compileFunctions': () => this.place() };
+  }
+
+  place() {
+    const { custom, functions, resources } = this.serverless.service;
+    const vpc = vpcOf(custom.settings);
+    if (vpc === undefined) return;
+    const parts = [resources].flat().map((one) => one.Resources ?? {});
+    for (const [key, name] of Object.entries(ROLES)) {
+      if (functions[key] === undefined) continue;
+      functions[key].vpc = vpc;
+      for (const role of parts.map((one) => one[name]).filter(Boolean)) {
+        role.Properties.Policies[0].PolicyDocument.Statement.push(STATEMENT);
+      }
+    }
+  }
+}
+
+module.exports = Vpc;
+module.exports.vpcOf = vpcOf;
+module.exports.STATEMENT = STATEMENT;
