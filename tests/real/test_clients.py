@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from handlers.api.openapi.document import document
+from handlers.fleet.wanted import LINES, TOML
 from tests.local.support import PROJECT
 
 PYTHON = '''
@@ -82,7 +83,9 @@ def done(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
 def test_a_client_in_python(described: Path) -> None:
     """openapi-python-client skips nothing, and mypy --strict passes a program, but not one with a mistake."""
     tool = str(Path(sys.executable).with_name("openapi-python-client"))
-    (described / "config.yml").write_text("post_hooks: []\n")
+    # It knows neither as what a request may have: the fleet's document as TOML, or a line for each stream.
+    others = dict.fromkeys((TOML, LINES), "application/octet-stream")
+    (described / "config.yml").write_text(json.dumps({"post_hooks": [], "content_type_overrides": others}))
     arguments = (
         "--path",
         "openapi.json",
