@@ -1,8 +1,8 @@
 """`python -m local.scale.scale_page`: writes the tables of docs/scale.md from counts and a virtual day.
 
-`--count` runs a group anew and writes what it requested into counted.json, which takes some minutes; without it that
-is taken as it stands. `--check` writes nothing and returns 1 where the page says something else. Invariant: no number
-of the tables is written by hand.
+`--count` runs a group anew, and starts anew, and writes counted.json and applied.json, which takes a quarter of an
+hour; without it these are taken as they stand. `--check` writes nothing and returns 1 where the page says something
+else. Invariant: no number of the tables is written by hand.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from local.costs.counted_run import NAMES
 from local.costs.model import Load
 from local.costs.stage_costs import read_units
 from local.generated_pages import run, table, with_tables
+from local.scale.applying_fleet import applied, apply, write_applied
 from local.scale.fleet import Cycle, Day, day
 from local.scale.joining import Joined, join, start
 from local.scale.throttled import ACCOUNT, API, FUNCTIONS, START, TRANSITIONS, Limits
@@ -111,6 +112,7 @@ def tables(found: Counted) -> dict[str, list[str]]:
         "limits": limits(found, days[1], listed),
         "start": _start(),
         "join": _join(found),
+        "apply": _applied(),
         "sources": _sources(listed),
     }
 
@@ -205,6 +207,21 @@ def _join(found: Counted) -> list[str]:
     return _filled(heads, rows, list(zip(found.joins, days, strict=True)))
 
 
+def _applied() -> list[str]:
+    one = applied()
+    rows = {
+        "all started after": f"{one.over_after_s} s",
+        "starts that AWS refused, each tried again": f"{one.refused:,}",
+        "streams that were left": f"{one.left:,}",
+        "executions, and functions": f"{one.groups:,}",
+        "functions that Lambda refused at first": f"{one.functions_refused:,}",
+        "StartExecutions in the worst second": f"{one.most_starts:,}",
+        "write units of the control table in the worst second": f"{one.most_units:,}",
+        "of its hottest partition": f"{one.most_partition_units:,}",
+    }
+    return table((f"a document of {one.streams:,} streams, {one.per_function} in a function", ""), rows.items())
+
+
 def _span(length_s: int) -> str:
     return f"{length_s // 60} min" if length_s < 3_600 else f"{length_s // 3_600} h"
 
@@ -216,6 +233,7 @@ def files(root: Path = ROOT) -> dict[Path, str]:
 
 def _write_counts() -> None:
     COUNTED.write_text(json.dumps(asdict(count()), indent=1) + "\n", encoding="utf-8")
+    write_applied(apply(STREAMS, STREAMS // GROUPS, limits_of_streams()))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from local.scale import scale_page
-from local.scale.applying_fleet import apply
+from local.scale.applying_fleet import applied, apply
 from local.scale.throttled import START
 
 
@@ -17,3 +17,13 @@ def test_what_is_refused_is_tried_again() -> None:
     assert (grouped.left, grouped.refused > 0, grouped.groups >= 6) == (0, True, True)
     alone = apply(60, 1, replace(limits, rates={**limits.rates, START: (2, 2)}))
     assert (alone.left, alone.refused > 0, 29 <= alone.over_after_s < 200) == (0, True, True)
+
+
+def test_a_hundred_thousand_streams_are_applied_within_a_quarter_of_an_hour() -> None:
+    """As was counted (`python -m local.scale.scale_page --count`): in groups of a hundred, and nothing is left."""
+    found = applied()
+    assert (found.streams, found.per_function, found.left, found.functions_refused) == (100_000, 100, 0, 0)
+    assert found.over_after_s <= 900
+    assert 1000 <= found.groups < 1100
+    assert found.most_starts <= 150
+    assert found.most_partition_units <= 1000

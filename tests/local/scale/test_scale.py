@@ -13,6 +13,7 @@ from local.scale.throttled import API
 FOUND = scale_page.counted()
 
 
+@pytest.mark.cpu(4)
 def test_the_page_quotes_what_was_counted() -> None:
     """`python -m local.scale.scale_page` writes it."""
     assert outdated(scale_page.files()) == {}
