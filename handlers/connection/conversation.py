@@ -150,11 +150,11 @@ class Conversation:
             case "expired":
                 return End(EXPIRED_CURSOR, CURSOR_EXPIRED, is_expired=True)
             case "throttled":
-                return End(Outcome("StreamThrottled", "", message), "refused")
+                return End(Outcome("StreamThrottled", "", message), "ended_by_upstream")
             case "rejected":
                 is_final = dict(profile.close_codes).get(code) == "rejected"
                 limit_ms = 0 if is_final else profile.reject_after_ms
-                return End(Outcome("StreamRejected", "", message), "refused", refused_ms=limit_ms)
+                return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
         return End(Outcome("StreamDropped", "", message), "ended_by_upstream", asks_lease=True)
 
     def _next(self, now_ms: int, *, is_sent: bool) -> list[Effect]:
@@ -198,7 +198,7 @@ class Conversation:
         said = said if said is not None else frame.data if isinstance(frame.data, str) else "no text"
         message = f"the upstream refused {self._name_of_first}: {self._speaker.shown(said)}"
         limit_ms = self._speaker.profile.reject_after_ms
-        return End(Outcome("StreamRejected", "", message), "refused", refused_ms=limit_ms)
+        return End(Outcome("StreamRejected", "", message, detail=message), "rejected", refused_ms=limit_ms)
 
     def passes(self, now_ms: int) -> tuple[list[Effect], End | None]:
         """Returns what is said because the time has come, and why it ends where an answer has not come in time."""

@@ -166,6 +166,10 @@ def test_a_refusal_says_why_and_no_secret() -> None:
     assert manager.ending.message == "the upstream refused subscribe[0]: no such key: …: final if it goes on for 300 s"
     assert manager.refusal is not None
     assert "s3cret" not in repr(effects)
+    # What the status says: the words alone, and that it is a refusal which may pass.
+    manager.handle(50, Closed("closed_here"))
+    said = manager.progress
+    assert (said.ended_by, said.detail) == ("rejected", "the upstream refused subscribe[0]: no such key: …")
 
 
 def test_what_floods_before_the_answer_has_begun() -> None:
