@@ -230,9 +230,13 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class RecordGaps:
-    """Write down the gaps that the ledger shows by now; a connection silent for `dead_after_ms` counts as killed."""
+    """Write down the gaps that the ledger shows by now; a connection silent for `dead_after_ms` counts as killed.
+
+    `again` is whether this one has written down an open gap before: by now there may be none.
+    """
 
     dead_after_ms: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,9 +125,13 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class GapsRecorded:
-    """The gaps are written down; `missing` are those that the connection could not ask for whole."""
+    """The gaps are written down; `missing` are those that the connection could not ask for whole.
+
+    `is_open` is whether the one that it ended itself is open.
+    """
 
     missing: int
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

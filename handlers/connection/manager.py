@@ -493,7 +493,7 @@ class Manager:
         Chunk: (HAS_ASKED | {Phase.DRAINING}, _chunk),
         Closed: (HAS_ASKED | {Phase.DRAINING}, _closed),
         Written: (LIVE | {Phase.DRAINING}, _written),
-        GapsRecorded: (LIVE | {Phase.DRAINING}, lambda self, _now_ms, recorded: self._record.misses(recorded.missing)),
+        GapsRecorded: (LIVE | {Phase.DRAINING}, lambda self, _now_ms, recorded: self._record.misses(recorded)),
         LeaseRead: (_ANY - {Phase.CLAIMING}, _lease_read),
         StoreFailed: (_ANY, _store_failed),
         Woken: (_ANY, _woken),

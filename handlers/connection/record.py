@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from handlers.connection import ledger
 from handlers.connection.effects import Effect, Outcome, Progress, RecordGaps, RecordLoss, bounded
 from handlers.connection.epochs import IN_A_ROW
-from handlers.connection.inputs import Resumption, Written
+from handlers.connection.inputs import GapsRecorded, Resumption, Written
 from handlers.connection.quiet import APART_MS
 from handlers.framing.events import StreamEvent
 
@@ -191,6 +191,7 @@ class Record:
         self._ended_by = ""
         self._stored = self._duplicates = self._dead_lettered = self._conflicts = 0
         self._losses = self._missing_gaps = 0
+        self._is_open = False  # the gap that it ended, as it was written down
         # Of other bodies under known keys, in a row: how many, since when, and as which loss they are written down.
         self._dropped = self._dropped_from_ms = self._dropped_as = 0
         self._looked = 0  # the last connection that wrote down which gaps there were
@@ -363,9 +364,9 @@ class Record:
         if self._read_until_ms is not None:
             self._read_until_ms = min(self._read_until_ms, self.liveness.until_ms(ended_by, self.opened_ms or 0))
 
-    def misses(self, gaps: int) -> list[Effect]:
-        """Records how many gaps it could not ask for whole."""
-        self._missing_gaps = gaps
+    def misses(self, recorded: GapsRecorded) -> list[Effect]:
+        """Records how many gaps it could not ask for whole, and whether the one before it is open."""
+        self._missing_gaps, self._is_open = recorded.missing, recorded.is_open
         return []
 
     def lost(self, now_ms: int, heard_ms: int, events: int | None) -> RecordLoss:
@@ -432,10 +433,13 @@ class Record:
         if leaves_some and self.fence - self._looked < LOOK_EVERY:
             return []
         told = 2 if self.has_caught_up else int(self.closed_ms is not None)
+        # Who counted as dead may have written down its end since, and there was no gap.
+        is_over = self._is_open and self.closed_ms is not None
+        told += 2 * is_over
         if told <= self._told:
             return []
         self._told = told
-        return [RecordGaps(dead_after_ms)]
+        return [RecordGaps(dead_after_ms, is_over)]
 
 
 def last_cursor(events: Sequence[StreamEvent]) -> str | None:

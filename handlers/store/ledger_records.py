@@ -12,7 +12,8 @@ from typing import Any
 
 from handlers.connection import ledger
 from handlers.connection.effects import Progress, RecordLoss
-from handlers.connection.ledger import DELIVERED, LOST, Gap, Record, gaps, unasked
+from handlers.connection.inputs import GapsRecorded
+from handlers.connection.ledger import DELIVERED, LOST, OPEN, Gap, Record, gaps, unasked
 from handlers.connection.repair_record import Repair
 from handlers.store import typed_values
 from handlers.store.control_table import IS_NEW, Table, setting, values_of
@@ -175,22 +176,27 @@ class LedgerRecords:
         own: Item,
         looked: int,
         on_open: Callable[[], None] | None = None,
-    ) -> int:
+        *,
+        again: bool = False,
+    ) -> GapsRecorded:
         """Records the gaps between the last connections, and whether each is closed by now.
-
-        Returns how many the connection could not ask for whole.
 
         `own` is the record of the connection that asks, which the ledger need not have yet. A connection that is
         killed too soon records no gaps, so the next one checks those before it: back to before connection `looked`,
         which recorded gaps last as far as the control record knows (0: it knows of none), or to one that surely has.
-        `on_open` is called before a gap is written in which events may be missing.
+        `on_open` is called before a gap is written in which events may be missing. `again` is whether the connection
+        has written down an open one: that is delivered where there was none, for who counted as dead was not.
         """
         rows = self._rows_back_to(stream_id, looked, dead_after_ms)
         rows = [own, *(row for row in rows if row["fence"] != own["fence"])]
         records = [record for row in rows for record in records_of(row)]
         shown = gaps(records, now_ms, dead_after_ms)
         # A put for each that is known already would be refused, one after the other, while the stream is down.
-        known = {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)} if shown else {}
+        known = (
+            {item["SK"]["S"]: item for item in self._table.newest(stream_id, "gap#", LOOK_BACK)}
+            if shown or again
+            else {}
+        )
         for gap in shown:
             item = gap_item(stream_id, gap)
             key = item["SK"]["S"]
@@ -200,7 +206,14 @@ class LedgerRecords:
                 if on_open is not None and gap.state != DELIVERED:
                     on_open()
                 self._put_gap(item | typed_values.expiry(gap.to_ms, self._keep_days), before)
-        return len(unasked(shown, records, count(own, "fence") or 0))
+        there, fences = {gap_key(gap) for gap in shown}, {row["fence"]["N"] for row in rows[:-1]}
+        for key, item in known.items() if again else ():
+            gap = recorded_gap(item)
+            if key not in there and not gap.number and gap.state == OPEN and str(gap.fence) in fences:
+                self._put_gap(item | {"state": {"S": DELIVERED}}, item)
+        fence = count(own, "fence") or 0
+        is_open = any(gap.fence == fence and gap.state == OPEN for gap in shown)
+        return GapsRecorded(len(unasked(shown, records, fence)), is_open)
 
     def _rows_back_to(self, stream_id: str, looked: int, dead_after_ms: int) -> list[Item]:
         """The last connections, back to one that was answered, and before which all gaps are recorded.

@@ -98,8 +98,8 @@ class Requests:
                 return [*self._owed(), lambda: self._release(step)]
             case ReplaceCursor(cursor, progress):
                 return [lambda: self._save_record(progress), lambda: _unheeded(self._replace_cursor(cursor))]
-            case RecordGaps(dead_after_ms):
-                return [lambda: self._record_gaps(dead_after_ms)]
+            case RecordGaps():
+                return [lambda: self._record_gaps(step)]
             case RecordLoss():
                 return [*self._repair(), lambda: store.ledger.record_loss(stream_id, step)]
             case ReadRest():
@@ -306,13 +306,14 @@ class Requests:
         stream_id = self._invocation.stream_id
         return [lambda: self._store.request_repair(stream_id, self._now_ms(), repair.after_ms)]
 
-    def _record_gaps(self, dead_after_ms: int) -> GapsRecorded:
-        now_ms, looked, repair = self._now_ms(), self._record.looked, self._repair()
-        missing = self._store.ledger.record_gaps(
-            self._invocation.stream_id, now_ms, dead_after_ms, self._row, looked, repair[0] if repair else None
+    def _record_gaps(self, step: RecordGaps) -> GapsRecorded:
+        now_ms, looked, repair, ledger = self._now_ms(), self._record.looked, self._repair(), self._store.ledger
+        on_open, stream_id = repair[0] if repair else None, self._invocation.stream_id
+        recorded = ledger.record_gaps(
+            stream_id, now_ms, step.dead_after_ms, self._row, looked, on_open, again=step.again
         )
         self._looked = typed_values.count(self._row, "fence")
-        return GapsRecorded(missing)
+        return recorded
 
 
 def _unheeded(_answer: object) -> None:

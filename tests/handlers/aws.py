@@ -12,6 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from handlers.connection.effects import Progress
+from handlers.connection.inputs import GapsRecorded
 from handlers.store import ledger_records
 from handlers.store.connection_store import Store
 from handlers.store.control_table import Table
@@ -164,10 +165,12 @@ def save_connection(store: Store, stream_id: str, progress: Progress, **who: str
     return store.ledger.save(stream_id, ledger_records.connection_item(progress, **who))
 
 
-def record_gaps(store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0) -> None:
+def record_gaps(
+    store: Store, stream_id: str, now_ms: int, dead_after_ms: int, looked: int = 0, *, again: bool = False
+) -> GapsRecorded:
     """Has the newest connection write down which gaps there were."""
     (own,) = Table(store._dynamodb, CONTROL).newest(stream_id, "connection#", 1)
-    store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, looked)
+    return store.ledger.record_gaps(stream_id, now_ms, dead_after_ms, own, looked, again=again)
 
 
 def put_secret(name: str, text: str) -> None:

@@ -27,7 +27,7 @@ from local.permissions import guard
 from local.upstreams.clockwork import now_ms
 from states_language.server.journals import Journals
 from tests.chaos.real.faults import FAULTS, Scene, plan, rest
-from tests.chaos.real.judge import Case, Told, judge
+from tests.chaos.real.judge import Case, Told, judge, until_connected
 from tests.chaos.real.proxy import Proxy
 from tests.chaos.real.shapes import ALONE, GROUPED, INTERVAL_MS, KINDS, STREAMS, TOGETHER, Journal, project, text
 from tests.harness import Service
@@ -176,8 +176,9 @@ class Soak:
                 broken.append(f"the history of {record.path.name} has a hole")
         scene, told = self.scene, self.told.values()
         cases = [
-            Case(stream, one, scene.journal, self.troubles, scene.away.get(stream, ()), scene.silences)
+            Case(stream, one, scene.journal, self.troubles, away, scene.silences)
             for stream, one in self.told.items()
+            for away in [until_connected(scene.journal, stream, scene.away.get(stream, ()))]
         ]
         broken += [sentence for case in cases for sentence in judge(case)]
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.done.items()))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.connection.effects import Outcome, RecordLoss
-from handlers.connection.inputs import Resumption, Written
+from handlers.connection.effects import Outcome, RecordGaps, RecordLoss
+from handlers.connection.inputs import GapsRecorded, Resumption, Written
 from handlers.connection.reconnection import lived
 from handlers.connection.record import Liveness, Record
 from tests.handlers.connection.managers import arrives
@@ -149,6 +149,19 @@ def test_other_bodies_under_known_keys_are_lost_where_they_are_dropped_in_a_row(
     assert lost(2_100, Written(1, 0)) == lost(2_200, Written(0, 2, conflicts=2)) == []
     assert lost(2_300, dropped) == [RecordLoss(3, 2, 2_200, 2_300, cause, 3)]
     assert (lost(2_400, Written(0, 9, conflicts=9), drops=False), record.progress.missing) == ([], 2)
+
+
+def test_who_has_ended_an_open_gap_looks_again_at_its_own_end() -> None:
+    """Once; who has ended none that is open has nothing to look for."""
+    for is_open, looks in ((True, [RecordGaps(9, again=True)]), (False, [])):
+        record = opened()
+        hears(record, 9_000, 1)
+        assert record.gaps(9) == [RecordGaps(9)]
+        record.misses(GapsRecorded(1, is_open))
+        assert record.gaps(9) == []
+        record.closes("taken_over", LEFT)
+        record.save(9_100, is_open=False)
+        assert [record.gaps(9), record.gaps(9)] == [looks, []]
 
 
 def hears(record: Record, at_ms: int, frames: int, *, is_idle: bool = True) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.connection.effects import Progress, RecordLoss
+from handlers.connection.inputs import GapsRecorded
 from handlers.connection.lease import Lease
 from handlers.connection.ledger import DELIVERED, OPEN
 from handlers.errors import StoreUnavailable
@@ -302,6 +303,22 @@ def test_a_gap_is_written_again_once_it_is_proved(aws: Aws) -> None:
     assert shown == [(None, None, None), gap, gap, (90, 114, OPEN), (90, 100, DELIVERED)]
     rows = [aws.items(CONTROL, STREAM)[f"connection#{fence:012d}"] for fence in (1, 2, 3)]
     assert [row["seen_ms"] for row in rows] == [90, 114, 300]
+
+
+def test_a_gap_behind_one_that_only_counted_as_dead_is_none(aws: Aws) -> None:
+    """It wrote down its end later than that; who had ended the gap looks again when it ends itself."""
+    store = aws.store()
+    slow = Progress(fence=1, claimed_ms=5, opened_ms=10, seen_ms=60)
+    own = Progress(fence=2, claimed_ms=95, opened_ms=100, seen_ms=300)
+    keep(store, slow, own)
+    assert record_gaps(store, STREAM, 310, dead_after_ms=20) == GapsRecorded(1, is_open=True)
+    keep(store, replace(slow, seen_ms=320, closed_ms=105, ended_by="taken_over"), replace(own, seen_ms=330))
+    shown = []
+    for again in (False, True):
+        assert record_gaps(store, STREAM, 340, dead_after_ms=20, again=again) == GapsRecorded(0)
+        gap = aws.items(CONTROL, STREAM)["gap#000000000002"]
+        shown.append((gap["from_ms"], gap["to_ms"], gap["state"]))
+    assert shown == [(60, 100, OPEN), (60, 100, DELIVERED)]
 
 
 def test_a_gap_is_written_again_however_many_losses_were_announced_since(aws: Aws) -> None:
