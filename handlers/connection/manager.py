@@ -131,7 +131,7 @@ class Manager:
 
     @property
     def ending(self) -> Outcome:
-        """Returns as what a connection that leaves will end, unless the lease explains its end."""
+        """Returns the outcome of a connection that leaves, unless the lease explains its end."""
         return self._draining.outcome
 
     @property

@@ -32,7 +32,7 @@ export class Failure extends Error {
 
 /**
  * The JSON of the answer; paths are relative to the page, for deployed the stage's name stands before them.
- * `known` is a Map in which a view keeps what it asks for again: the answer by its path, with its tag. What is as it was
+ * `known` is a Map in which a view keeps what it requests again: the answer by its path, with its tag. An unchanged answer
  * (304) is the same object as before.
  */
 export async function ask(path, method = 'GET', known = null) {

@@ -59,7 +59,7 @@ THREADS = 8
 
 
 def group_steps(invocation: Invocation, tables: GroupTables, delays: Delays, ports: GroupPorts) -> Needs:
-    """Returns as what the function has ended; `invocation.stream_id` is the group. Raises StoreUnavailable."""
+    """Returns the function's outcome; `invocation.stream_id` is the group. Raises StoreUnavailable."""
     groups = tables.group(invocation.stream_id)
     granted, lease = yield Ask(functools.partial(groups.claim, invocation.execution))
     if not granted:
@@ -152,7 +152,7 @@ class _Function:
         return -(-beside_ms // 1000) if is_late else 0
 
     def turns(self) -> Generator[Wait, set[str], Outcome]:
-        """Returns as what it has ended, once none of its streams runs any more, or no time is left."""
+        """Returns its outcome, once none of its streams runs any more, or no time is left."""
         ports = self._ports
         of_streams = Ports(
             ports.clock,
