@@ -4,21 +4,25 @@ docs/hostile.md has a row for each.
 """
 
 import base64
+import contextlib
 import hashlib
 import re
 import socket
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handlers.framing.websocket import BINARY, CLOSE, PING, TEXT, encoded_frame
+from handlers.profile.parse import parse
 from handlers.upstream.socket_response import MOST_UNSENT_BYTES, Outbox
 from handlers.upstream.strict_response import BadAnswer
 from tests.handlers.aws import EVENTS, Aws
 from tests.handlers.hostile import CLOSED, NOT_OPENED, STREAM, connect
-from tests.handlers.servers import Peer, Script
+from tests.handlers.lanes import run
+from tests.handlers.servers import Peer, Script, certificate, serving
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 EVENT = encoded_frame(TEXT, b'{"n": 1}')
@@ -216,3 +220,30 @@ def test_a_bomb_ends_it_by_name(aws: Aws) -> None:
     error, message = ending(aws, script, compression=True)
     assert (error, message.partition(":")[0]) == ("StreamDropped", "a decompression bomb")
     assert list(aws.items(EVENTS, STREAM)) == ["1"]
+
+
+def test_a_socket_over_tls_talks_both_ways(aws: Aws, tmp_path: Path, trusting: Callable[[Path], None]) -> None:
+    """Messages that are larger than a record of TLS, pings while they come, and last words that arrive."""
+    tls, trusted = certificate(tmp_path)
+    trusting(trusted)
+    large = encoded_frame(TEXT, b'{"n": 2, "text": "%b"}' % (b"x" * 90_000))
+    heard: list[bytes] = []
+
+    def talks(peer: Peer) -> None:
+        for number in range(50):
+            peer.send(encoded_frame(PING, b"%d" % number))
+            peer.send(large)
+        peer.send(encoded_frame(CLOSE, b"\x0f\xa0"))
+        with contextlib.suppress(OSError):
+            while data := peer.connection.recv(65_536):
+                heard.append(data)
+
+    with serving(switches(EVENT, then=talks), tls=tls) as server:
+        address = server.address.replace("https", "wss") + "/s"
+        table = {"address": address, "framing": "websocket", "allow_private": True, "key": "$.n"}
+        report = run(parse(STREAM, table, {}), aws.store(), margin_ms=2_000)
+    assert report.outcome.message == "the upstream closed the socket with 4000"
+    assert sorted(aws.items(EVENTS, STREAM)) == ["1", "2"]
+    # A pong has six bytes and its ping's; the close, six and its code.
+    assert b"".join(heard)[-8:-6] == b"\x88\x82"
+    assert len(b"".join(heard)) == sum(6 + len(b"%d" % number) for number in range(50)) + 8
