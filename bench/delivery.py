@@ -1,56 +1,90 @@
-"""`python -m bench.delivery`: measures the CPU of the function that delivers: of a call, and of each event and request.
+"""`python -m bench.delivery`: measures the function that delivers: its CPU, and how fast one stream goes to each sink.
 
 The function is `handlers/delivery.py` as it is deployed, with its clients and sockets; a server in another thread
-answers as SQS, EventBridge and DynamoDB do. Two sinks and two sizes of batch give the three figures, which
-local/costs/measured.toml has. Beside them, in the same run, stands what boto3 takes for the two requests that a call
-with one event makes, and nothing else. Invariant: every event was sent before anything is divided.
+answers as DynamoDB and the sinks do, after `--answer-ms` milliseconds. A call that notes, and calls that answer a bell
+with one event and with many, at two sinks, give the figures of local/costs/measured.toml. The ceilings are those of one
+stream at a sink: a stage has as many beside each other. Invariant: every event was sent before anything is divided.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.consumers import LambdaContext
 from bench.function import environment
 from bench.harness import options, show
-from bench.tables import serve
+from bench.tables import TABLES, Tables, serve
 from local.costs.delivered import records
+from local.simulation.tables import METHODS, MemoryDynamoDB
 
-CALLS, FEW, MANY = 24, 1, 100
+CALLS, FEW, MANY, BACKLOG, ANSWER_MS = 24, 1, 100, 2000, 5
+# An object has a thousand events, or all that are left (handlers/deliver/worker.py).
+OBJECT = 1000
 PROFILE = 'address = "https://upstream.invalid/"\ndeliver = %s\n'
-SINKS = {"fifo": '{ sqs = "bench.fifo" }', "bus": '{ eventbridge = "bench" }'}
+_HOOK = '{ webhook = "%s/hook", secret = "${ssm:x}", allow_private = true%s }'
+SINKS = {
+    "sqs, in order": '{ sqs = "bench.fifo" }',
+    "sqs": '{ sqs = "bench.fifo", unordered = true }',
+    "kinesis, in order": '{ kinesis = "bench" }',
+    "kinesis": '{ kinesis = "bench", unordered = true }',
+    "eventbridge": '{ eventbridge = "bench" }',
+    "firehose": '{ firehose = "bench" }',
+    "s3": '{ s3 = "bench", wait_s = 0 }',
+    "lambda": '{ lambda = "bench" }',
+    "webhook, in order": _HOOK,
+    "webhook, unordered": _HOOK,
+    "webhook, batch = 100": _HOOK,
+}
+_MORE = {"webhook, unordered": ", unordered = true", "webhook, batch = 100": ", batch = 100"}
 
 
 class Sinks:
-    """Takes whatever is sent, as SQS, EventBridge and DynamoDB do."""
+    """Takes whatever is sent, as each sink does, and has tables; `called` are the bells that are to be answered."""
+
+    def __init__(self, after_s: float) -> None:
+        self.memory = MemoryDynamoDB(*TABLES)
+        self._tables = Tables(self.memory)
+        self.after_s = after_s
+        self.called: list[dict[str, Any]] = []
+        self.sent = self.thread_id = 0
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the response."""
-        if operation == "UpdateItem":
+        if operation in METHODS or operation == "BatchExecuteStatement":
+            return self._tables.answer(operation, request)
+        if "bells" in request:
+            self.called.append(request)
+            return 202, {}
+        listed = next((request[name] for name in ("Entries", "Records", "events") if name in request), [request])
+        self.sent += len(listed) if request else OBJECT
+        if not request:
             return 200, {}
-        entries = [{"EventId": "1"} for _ in request.get("Entries", ())]
         attributes = {"DeduplicationScope": "messageGroup"}
         queue = {"QueueUrl": "http://sqs.invalid/000000000000/bench.fifo", "Attributes": attributes}
-        return 200, queue | {"Entries": entries, "FailedEntryCount": 0}
+        each: list[dict[str, Any]] = [{"EventId": "1"} for _ in listed]
+        answers = {"Entries": each, "Records": each, "RequestResponses": each}
+        return 200, queue | answers | {"FailedEntryCount": 0, "Parameter": {"Value": "whsec_YmVuY2g="}}
 
 
 @contextlib.contextmanager
-def sinks() -> Iterator[str]:
-    """Serve them in a thread of their own, whose processor time does not count; yield their address."""
-    loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(serve(Sinks()))
+def serving(after_s: float) -> Iterator[tuple[str, Sinks]]:
+    """Serve in a thread of its own, whose processor time does not count; yield the address and what was sent."""
+    loop, sinks = asyncio.new_event_loop(), Sinks(after_s)
+    server = loop.run_until_complete(serve(sinks))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+    sinks.thread_id = thread.ident or 0
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", sinks
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -58,75 +92,103 @@ def sinks() -> Iterator[str]:
         loop.close()
 
 
-def measure(calls: int, event_bytes: int) -> dict[str, float]:
-    """CPU in milliseconds of a call, an event and a request; of a call with one event, and of boto3's two requests."""
-    with tempfile.TemporaryDirectory() as folder, sinks() as address:
+class Bench:
+    """The function, and streams of which events are stored and noted."""
+
+    def __init__(self, address: str, folder: Path, sinks: Sinks, event_bytes: int) -> None:
         for name, sink in SINKS.items():
-            Path(folder, f"{name}.toml").write_text(PROFILE % sink, encoding="utf-8")
-        os.environ |= environment(Path(folder), address)
-        one = _call_ms("fifo", FEW, calls, event_bytes)
-        # A queue that keeps the order takes a request for each event of a stream, a bus one for ten.
-        fifo, bus = (_call_ms(name, MANY, calls // 3, event_bytes) for name in SINKS)
-        peer = _peer_ms(calls, event_bytes)
+            text = sink % (address, _MORE.get(name, "")) if "%s" in sink else sink
+            (folder / f"{self._profile(name)}.toml").write_text(PROFILE % text, encoding="utf-8")
+        names = {"DELIVERY_TABLE": "delivery", "CONNECTION_DELIVERY": "bench-delivery"}
+        os.environ |= environment(folder, address) | names
+        self._sinks, self._bytes, self._number = sinks, event_bytes, 0
+        self._server_clock = time.pthread_getcpuclockid(sinks.thread_id)
+
+    @staticmethod
+    def _profile(sink: str) -> str:
+        return "".join(letter for letter in sink if letter.isalnum())
+
+    def noted(self, sink: str, count: int) -> float:
+        """Store so many events of a new stream and have them noted; CPU in milliseconds of the noting."""
+        from handlers import delivery
+
+        self._number += 1
+        made = records([f"{self._profile(sink)}:{self._number}"], count, self._bytes)
+        for record in made:
+            self._sinks.memory.put_item(TableName="events", Item=record["dynamodb"]["NewImage"])
+        began_s = time.thread_time()
+        for first in range(0, count, 250):
+            delivery.handler({"Records": made[first : first + 250]}, LambdaContext())
+        return (time.thread_time() - began_s) * 1000
+
+    def answered(self, count: int) -> tuple[float, float]:
+        """Have the bells answered; CPU of the process in milliseconds, and seconds, of all of it."""
+        from handlers import delivery
+
+        before, cpu_s, began_s = self._sinks.sent, self._own_s(), time.monotonic()
+        while self._sinks.called:
+            delivery.handler(self._sinks.called.pop(0), LambdaContext())
+        took_s = time.monotonic() - began_s
+        if (sent := self._sinks.sent - before) < count:
+            raise SystemExit(f"{sent} of {count} events were taken, so nothing is measured")
+        return (self._own_s() - cpu_s) * 1000, took_s
+
+    def _own_s(self) -> float:
+        """The processor time of this process without that of the server's thread."""
+        return time.process_time() - time.clock_gettime(self._server_clock)
+
+
+def measure(calls: int, event_bytes: int, backlog: int, answer_ms: float) -> tuple[dict[str, float], dict[str, float]]:
+    """The figures of a call, and of each sink how many events of one stream it gets in a second."""
+    with (
+        tempfile.TemporaryDirectory() as folder, serving(answer_ms / 1000) as (address, sinks),
+        Path(os.devnull).open("w", encoding="utf-8") as log, contextlib.redirect_stdout(log),
+    ):  # fmt: skip
+        bench = Bench(address, Path(folder), sinks, event_bytes)
+        figures = _figures(bench, calls)
+        ceilings = {}
+        for sink in SINKS:
+            bench.noted(sink, 1)
+            bench.answered(1)  # makes the clients
+            count = backlog if "order" not in sink or "un" in sink else backlog // 10
+            bench.noted(sink, count)
+            ceilings[sink] = count / bench.answered(count)[1]
+    return figures, ceilings
+
+
+def _figures(bench: Bench, calls: int) -> dict[str, float]:
+    """CPU in milliseconds of a note, a wake, an event and a request."""
+    notes, wakes = [], dict[tuple[str, int], float]()
+    for sink, count in (("sqs, in order", FEW), ("sqs, in order", MANY), ("eventbridge", MANY)):
+        times = []
+        for _ in range((calls if count == FEW else calls // 3) + 3):
+            note_ms = bench.noted(sink, count)
+            times.append(bench.answered(count)[0])
+            if count == FEW:
+                notes.append(note_ms)
+        wakes[sink, count] = statistics.median(times[3:])  # the first calls make the clients
+    one, fifo, bus = wakes["sqs, in order", FEW], wakes["sqs, in order", MANY], wakes["eventbridge", MANY]
+    # A queue that keeps the order takes a request for each event of a stream, a bus one for ten.
     request_ms = (fifo - bus) / (MANY - MANY / 10)
     event_ms = (bus - one - request_ms * (MANY / 10 - 1)) / (MANY - 1)
     return {
-        "delivery_cpu_ms_per_call": one - event_ms - request_ms,
+        "delivery_cpu_ms_per_note": statistics.median(notes[3:]),
+        "delivery_cpu_ms_per_wake": one - event_ms - request_ms,
         "delivery_cpu_ms_per_event": event_ms,
         "delivery_cpu_ms_per_request": request_ms,
-        "one_event": one,
-        "boto3_alone": peer,
     }
 
 
-def _peer_ms(calls: int, event_bytes: int) -> float:
-    import boto3
-
-    queue, table = boto3.client("sqs"), boto3.client("dynamodb")
-    entry = {"Id": "0", "MessageBody": "x" * event_bytes, "MessageGroupId": "a", "MessageDeduplicationId": "1"}
-
-    def both() -> None:
-        queue.send_message_batch(QueueUrl="http://sqs.invalid/0/bench.fifo", Entries=[entry])
-        table.update_item(
-            TableName="control", Key={"PK": {"S": "bench"}, "SK": {"S": "delivery#sqs:bench.fifo"}},
-            UpdateExpression="ADD #n :n", ExpressionAttributeNames={"#n": "n"},
-            ExpressionAttributeValues={":n": {"N": "1"}},
-        )  # fmt: skip
-
-    return _median_ms(both, calls)
-
-
-def _call_ms(profile: str, count: int, calls: int, event_bytes: int) -> float:
-    from handlers import delivery
-
-    event = {"Records": records([profile], count, event_bytes)}
-
-    def call() -> None:
-        if delivery.handler(event, LambdaContext())["batchItemFailures"]:
-            raise SystemExit("an event was not taken, so nothing is measured")
-
-    # The function prints its documents of metrics; on Lambda a pipe takes them.
-    with Path(os.devnull).open("w", encoding="utf-8") as log, contextlib.redirect_stdout(log):
-        return _median_ms(call, calls)
-
-
-def _median_ms(work: Callable[[], None], calls: int) -> float:
-    times = []
-    for _ in range(calls + 5):
-        began_s = time.thread_time()
-        work()
-        times.append((time.thread_time() - began_s) * 1000)
-    return statistics.median(times[5:])  # the first calls make the clients
-
-
 def main(argv: list[str] | None = None) -> int:
-    """Prints the three figures, and a call with one event beside its peer."""
-    asked = options(argv, __doc__, calls=(CALLS, "calls of each size"), event_bytes=(200, "of an event's body"))
-    figures = measure(asked.calls, asked.event_bytes)
-    one, peer = figures["one_event"], figures["boto3_alone"]
-    lines = [f"{name} = {value:.3f}" for name, value in figures.items() if name.startswith("delivery_")]
-    words = f"a call with one event {one:.2f} ms, boto3's two requests alone {peer:.2f} ms: {one / peer:.2f} times"
-    return show(asked, figures, lines=[*lines, words])
+    """Prints the figures, and the ceilings."""
+    asked = options(
+        argv, __doc__, calls=(CALLS, "calls of each size"), event_bytes=(200, "of an event's body"),
+        backlog=(BACKLOG, "events that wait at a sink"), answer_ms=(ANSWER_MS, "after which the server answers"),
+    )  # fmt: skip
+    figures, ceilings = measure(asked.calls, asked.event_bytes, asked.backlog, asked.answer_ms)
+    lines = [f"{name} = {value:.3f}" for name, value in figures.items()]
+    lines += [f"{sink:<22} {rate:>8,.0f} events/s of one stream" for sink, rate in ceilings.items()]
+    return show(asked, figures | {json.dumps(sink): rate for sink, rate in ceilings.items()}, lines=lines)
 
 
 if __name__ == "__main__":

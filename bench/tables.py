@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from local.simulation.tables import MemoryDynamoDB, method
 
-TABLES = ("events", "control")
+TABLES = ("events", "control", "delivery")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"\r\nx-amz-target: *\w+\.(\w+)", re.IGNORECASE)
 
@@ -96,12 +96,19 @@ class Connection(asyncio.Protocol):
             body = bytes(self._held[head_bytes + 4 : end])
             del self._held[:end]
             operation = target[1].decode() if target else ""
-            status, answer = self._tables.answer(operation, json.loads(body))
-            text = json.dumps(answer, separators=(",", ":")).encode()
-            self._transport.write(
+            # An object is not JSON, and nobody looks at it.
+            status, answer = self._tables.answer(operation, json.loads(body) if body[:1] in b"{[" else {})
+            # S3 answers with nothing.
+            text = json.dumps(answer, separators=(",", ":")).encode() if operation or answer else b""
+            response = (
                 b"HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: 0\r\n"
                 b"Content-Length: %d\r\n\r\n%s" % (status, len(text), text)
             )
+            after_s = getattr(self._tables, "after_s", 0.0)
+            if after_s:
+                asyncio.get_running_loop().call_later(after_s, self._transport.write, response)
+            else:
+                self._transport.write(response)
 
 
 async def serve(answering: Answering, tls: ssl.SSLContext | None = None) -> asyncio.Server:

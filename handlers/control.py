@@ -24,7 +24,7 @@ from handlers.api.problems import Problem
 from handlers.api.queries import BadQuery, PageRequest
 from handlers.api.views import Views
 from handlers.aws import executions
-from handlers.aws.clients import boto3_client, dynamodb
+from handlers.aws.clients import boto3_client, dynamodb, functions
 from handlers.connection.lease import Lease
 from handlers.connection.manager import LEASE_TTL_READS
 from handlers.errors import StoreUnavailable
@@ -46,6 +46,9 @@ REDRIVE_S, REDRIVE_HELD_S = 8, 30
 RETRY_AFTER_S = 5
 STREAM, EVENTS, GAPS, REDRIVE = "/connections/{streamId}", "/events", "/gaps", "/redrive"
 REPAIR = "/repair"
+SINKS = f"{STREAM}/sinks"
+# The delivery answers a command in some ms, after a cold start of a second or two.
+COMMAND_S = 10
 
 Answer = dict[str, Any]
 
@@ -125,6 +128,8 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         return _redrive(stream_id, profile)
     if method == "POST" and resource == f"{STREAM}{REPAIR}":
         return _repair(stream_id, profile, query)
+    if method == "POST" and resource == SINKS:
+        return _command(stream_id, profile, query)
     if f"{method} {resource}" not in routes.ROUTES:
         raise routes.bad_method(method, resource)
     if resource == routes.INDEX:
@@ -147,6 +152,9 @@ def _answer(method: str, stream_id: str, fields: Mapping[str, Any]) -> Answer:
         accept, last_event_id = (routes.read_header(fields, name) for name in ("accept", "last-event-id"))
         request = event_pages.LISTING.read(query, last_event_id)
         return _events(stream_id, profile, request, event_pages.representation(accept))
+    if resource == SINKS:
+        _layout(stream_id, profile)
+        return _sinks(stream_id, profile)
     if resource.endswith(GAPS):
         return _gaps(stream_id, profile, gaps.LISTING.read(query))
     answer = status.answer(stream_id, _records(stream_id, profile), _now_ms(), DEAD_AFTER_MS, RETRIES)
@@ -209,11 +217,33 @@ def _layout(stream_id: str, profile: str) -> Layout:
 
 def _delivery(stream_id: str, profile: str) -> dict[str, Any]:
     """What is known of the stream's sinks; nothing is read where its profile names none."""
-    if "deliver" not in _fields(profile):
+    if not settings.sinks_table or "deliver" not in _fields(profile):
         return {}
-    sinks = status.sinks_of(settings.streams_dir / f"{profile}.toml")
-    records = (record for record in store.delivery(stream_id) if record.sink in sinks)
-    return {"delivery": [status.delivery_row(record, _now_ms()) for record in records]}
+    # Few profiles deliver, and what is imported lengthens each cold start.
+    from handlers.api.sinks import Sinks, row
+
+    known = Sinks(client, settings.sinks_table).each(stream_id, _labels(profile))
+    return {"delivery": [row(*one, _now_ms()) for one in known]}
+
+
+def _labels(profile: str) -> frozenset[str]:
+    return status.sinks_of(settings.streams_dir / f"{profile}.toml")
+
+
+def _command(stream_id: str, profile: str, query: object) -> Answer:
+    """200 with the stream's sinks after what was asked of one of them."""
+    _layout(stream_id, profile)
+    from handlers.api.sinks import command, commanded
+
+    asked = command(query, _labels(profile) if settings.sinks_function else ())
+    commanded(functions(plain_aws(os.environ), read_timeout_s=COMMAND_S), settings.sinks_function, stream_id, asked)
+    logger.info("asked of a sink", extra={"stream_id": stream_id, "sink": asked["sink"], "asked": asked["command"]})
+    return _sinks(stream_id, profile)
+
+
+def _sinks(stream_id: str, profile: str) -> Answer:
+    """200 with the stream's sinks."""
+    return said(200, {"stream": stream_id, "sinks": _delivery(stream_id, profile).get("delivery", [])})
 
 
 def _lag_ms(stream_id: str) -> int | None:

@@ -1,8 +1,11 @@
-"""Sends stored events on, called by Lambda with the records of the events table's stream.
+"""Sends stored events on: notes what arrived, rings for each stream and sink, and answers the bells.
 
-It answers which record to go on from, as an event source mapping with ReportBatchItemFailures wants it. The template
-has this function only where a profile delivers (packaging/delivery.cjs). Invariant: a log line, a document of metrics
-and a dead-letter message hold a stream's id, a sink's label, a key and a reason, never a body, an address or a secret.
+Lambda calls it in four ways (handlers/deliver/delivering.py). With records of the events table's stream it notes what
+arrived and rings; it sends nothing. With bells it brings each stream's events to one sink, each in a thread of its own.
+By the schedule it rings again what is due, and says how far the sinks are behind. With a command it does what a person
+asks of a sink. The template has this function only where a profile delivers (packaging/delivery.cjs). Invariants: no
+call waits for another; a log line, a document of metrics and a dead-letter message hold a stream's id, a sink's label,
+a key and a reason, never a body, an address or a secret.
 """
 
 import functools
@@ -10,58 +13,142 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aws_lambda_powertools import Logger
 
+from handlers.aws import clients
 from handlers.aws.clients import boto3_client, dynamodb
 from handlers.aws.error_translation import translate_errors
 from handlers.aws.secret_values import SecretValues
-from handlers.deliver import delivery_records
-from handlers.deliver.batch import Delivered, Letter, Ports, deliver
+from handlers.connection.inputs import LOG, Order
+from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.bells import Bell, Bells, Place
 from handlers.deliver.contract import Tools, sending
-from handlers.deliver.delivery_metrics import documents
-from handlers.deliver.delivery_records import Count, Place
+from handlers.deliver.delivering import Delivery, DeliveryPorts
+from handlers.deliver.delivery_metrics import document, lag_document
+from handlers.deliver.delivery_records import SinkRecords
+from handlers.deliver.feed import Feed
+from handlers.deliver.operating import Command, Lag
 from handlers.deliver.sinks.lambda_function import INVOKE_S
+from handlers.deliver.worker import Letter, Worked
 from handlers.errors import StoreUnavailable
 from handlers.profile.addresses import check_stream_id
 from handlers.profile.checked_fields import Fields
 from handlers.profile.deliver_field import Target, targets
 from handlers.profile.secret_references import Reference
 from handlers.settings import DeliverySettings, TimedContext, plain_aws
+from handlers.store.control_table import Table
+from handlers.store.event_items import Entry
+from handlers.store.event_reader import EventReader
+from handlers.store.stream_records import StreamRecords
 
-# One try a request: Lambda tries again, after a back-off.
+# One try a request: what failed is tried again, after a back-off.
 TRIES = 2
-# So long before Lambda would end it all was sent that will be: then come dead-letter messages and counts.
+# So long before Lambda would end it all was sent that will be: then come dead-letter messages and records.
 MARGIN_MS = 10_000
-
+# How many bells one call answers, each in a thread. One that hangs keeps the call running, and no other waiting.
+TOGETHER = 10
+CALL_S = 3
+EVERY = 1 << 30
 
 logger = Logger()
 settings = DeliverySettings.load(os.environ)
-control = dynamodb(plain_aws(os.environ), tries=TRIES)
+plain = plain_aws(os.environ)
+client = dynamodb(plain, tries=TRIES)
+functions = clients.functions(plain, read_timeout_s=CALL_S)
 secrets = SecretValues(boto3_client, settings.secrets_prefix)
-delivered = Delivered()
+table, events = Table(client, settings.delivery_table), Table(client, settings.events_table)
+streams = StreamRecords(client, settings.control_table, settings.events_table)
+reader = EventReader(client, settings.events_table, lambda _key: None)
 
 
 def handler(event: Mapping[str, Any], lambda_context: TimedContext) -> dict[str, Any]:
-    """{"batchItemFailures": [...]}: the sequence number of the first record that is not done, or none."""
+    """What a command answers, {"sink", "paused", "replaying"} or {"problem"}; else nothing."""
     logger.append_keys(request_id=lambda_context.aws_request_id)
-    ports = Ports(
+    delivery = delivering(lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS)
+    if "Records" in event:
+        delivery.note(event["Records"])
+    elif "bells" in event:
+        with ThreadPoolExecutor(TOGETHER) as threads:
+            list(threads.map(functools.partial(answer, delivery), event["bells"]))
+    elif "command" in event:
+        return command(delivery, event)
+    else:
+        measured(delivery.sweep())
+    return {}
+
+
+def delivering(left_ms: Callable[[], int]) -> Delivery:
+    """The delivery of a call; where arrivals end is remembered from call to call."""
+    ports = DeliveryPorts(
         targets=lambda stream_id: targets_of(check_stream_id(stream_id)),
         sending=lambda target: sending(target, TOOLS),
+        call=call,
         dead_letter=dead_letter,
+        report=report,
         now_ms=now_ms,
-        left_ms=lambda: lambda_context.get_remaining_time_in_millis() - MARGIN_MS,
+        left_ms=left_ms,
+        sleep=lambda ms: time.sleep(ms / 1000),
     )
-    result = deliver(event["Records"], ports, delivered)
-    report(result.counts)
-    return {"batchItemFailures": [{"itemIdentifier": result.failed_at}] if result.failed_at else []}
+    return Delivery(arrivals, Bells(table), SinkRecords(table), Feed(arrivals, events, in_order), ports)
 
 
 def now_ms() -> int:
     """The time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+arrivals = Arrivals(table)
+
+
+def call(out: Sequence[Bell]) -> None:
+    """Has this function answer the bells, in calls of its own."""
+    for first in range(0, len(out), TOGETHER):
+        several = [[*bell.place, bell.until_ms, bell.arrival] for bell in out[first : first + TOGETHER]]
+        payload = json.dumps({"bells": several}).encode()
+        try:
+            with translate_errors("Invoke"):
+                functions.invoke(FunctionName=settings.delivery_function, InvocationType="Event", Payload=payload)
+        except StoreUnavailable as problem:
+            # They are due soon.
+            logger.warning(str(problem))
+
+
+def answer(delivery: Delivery, rung: Sequence[Any]) -> None:
+    """Answers one bell. Whatever goes wrong stays in its thread, and the bell is due again by itself."""
+    stream_id, label, until_ms, number = rung
+    try:
+        delivery.answer(Bell(Place(stream_id, label), until_ms, number))
+    except StoreUnavailable as problem:
+        logger.error(str(problem), extra={"stream_id": stream_id, "sink": label})
+    except Exception:
+        # A defect at one sink must end no other's thread.
+        logger.exception("not delivered for now", extra={"stream_id": stream_id, "sink": label})
+
+
+def command(delivery: Delivery, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Carries out what a person asks; raises StoreUnavailable."""
+    place = Place(event["stream"], event["sink"])
+    asked = Command(event["command"], event.get("from_ms", 0), bool(event.get("all")))
+    record = asked.carried_out(place, delivery.records, arrivals, delivery.feed.page, now_ms())
+    if record is None:
+        return {"problem": "the sink's record was changed again and again; try again"}
+    if asked.name != "pause":
+        delivery.force(place, record.number)
+    return {"sink": record.sink, "paused": record.is_paused, "replaying": record.is_replaying}
+
+
+def in_order(stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
+    """The stream's events behind a place, by its own order, and whether positions are instants ("index")."""
+    layout = streams.layout(stream_id)
+    if layout is None:
+        return "index", iter(())
+    begin = after or reader.place_at(stream_id, layout.partitions, from_ms, layout.order)
+    entries = reader.entries(stream_id, layout.partitions, at_ms, begin, EVERY, order=layout.order)
+    return "none" if layout.partitions == LOG else layout.order, entries
 
 
 @functools.cache
@@ -72,11 +159,11 @@ def targets_of(profile: str) -> tuple[Target, ...]:
     except FileNotFoundError:
         return ()  # no such profile ships any more
     try:
-        table = tomllib.loads(text)
+        parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         # The parser's own message quotes the file, which may hold a secret.
         raise ValueError(f"the profile {profile!r} is not valid TOML") from None
-    fields = Fields(profile, table, [])
+    fields = Fields(profile, parsed, [])
     several = targets(fields)
     if fields.problems:
         raise ValueError(fields.problems[0])
@@ -88,12 +175,12 @@ def secret(reference: Reference) -> str:
     return secrets.read([reference])[reference]
 
 
-def client(service: str) -> Any:
+def service(name: str) -> Any:
     """The client of a service. A function is waited for, and not called again at once where it has not answered."""
-    return boto3_client("lambda", 1, INVOKE_S) if service == "lambda" else boto3_client(service, TRIES)
+    return boto3_client("lambda", 1, INVOKE_S) if name == "lambda" else boto3_client(name, TRIES)
 
 
-TOOLS = Tools(client, secret, now_ms)
+TOOLS = Tools(service, secret, now_ms)
 
 
 def dead_letter(letter: Letter) -> bool:
@@ -110,17 +197,20 @@ def dead_letter(letter: Letter) -> bool:
     return True
 
 
-def report(counts: Mapping[Place, Count]) -> None:
-    """Prints a document for each stream and sink, and adds to their counts; that these are late stops no event."""
-    for place, count in counts.items():
-        if count.reason:
-            said = {"stream_id": place.stream_id, "sink": place.label, "reason": count.reason}
-            logger.warning("events wait", extra={**said, "lag_ms": count.lag_ms})
-    by, namespace = settings.metrics_by, settings.metrics_namespace
-    for document in documents(counts, service=logger.service, namespace=namespace, by=by, now_ms=now_ms()):
-        # CloudWatch reads the metrics out of the log, whatever level the logger has.
-        print(json.dumps(document, separators=(",", ":")), flush=True)
-    try:
-        delivery_records.add(control, settings.control_table, counts, now_ms())
-    except StoreUnavailable as problem:
-        logger.error(str(problem))
+def report(place: Place, worked: Worked) -> None:
+    """Prints what came of a call, for a log and for CloudWatch's metrics."""
+    if worked.reason:
+        said = {"stream_id": place.stream_id, "sink": place.label, "reason": worked.reason}
+        logger.warning("events wait", extra=said)
+    if worked.delivered or worked.failed or worked.dead_lettered:
+        _print(document(place, worked, logger.service, settings.metrics_namespace, settings.metrics_by, now_ms()))
+
+
+def measured(behind: Sequence[Lag]) -> None:
+    """Prints how far the sinks are behind, for the alarm."""
+    _print(lag_document(behind, logger.service, settings.metrics_namespace, now_ms()))
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    # CloudWatch reads the metrics out of the log, whatever level the logger has.
+    print(json.dumps(document, separators=(",", ":")), flush=True)

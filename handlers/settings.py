@@ -109,7 +109,7 @@ class ControlSettings(_Loaded):
     """The settings of the function that shows and stops streams; the intervals are the connection manager's.
 
     After a drop, or after too many requests, the machine has a lane try again within `retried_within_ms`, or
-    `throttled_within_ms`.
+    `throttled_within_ms`. `sinks_table` and `sinks_function` are "" where no profile of the stage delivers.
     """
 
     events_table: str
@@ -124,6 +124,8 @@ class ControlSettings(_Loaded):
     throttled_within_ms: int
     fleet_machine_arn: str
     repair_function: str
+    sinks_table: str
+    sinks_function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +181,12 @@ class RepairSettings(_Loaded):
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings(_Loaded):
-    """The settings of the function that sends events on."""
+    """The settings of the function that sends events on; `delivery_function` is its own name."""
 
     control_table: str
+    events_table: str
+    delivery_table: str
+    delivery_function: str
     dead_letter_queue_url: str
     streams_dir: Path
     secrets_prefix: str
@@ -220,6 +225,10 @@ def plain_aws(environment: Mapping[str, str]) -> PlainAws | None:
 _READ: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "events_table": lambda env: _text(env, "EVENTS_TABLE"),
     "control_table": lambda env: _text(env, "CONTROL_TABLE"),
+    "delivery_table": lambda env: _text(env, "DELIVERY_TABLE"),
+    "delivery_function": lambda env: _text(env, "CONNECTION_DELIVERY"),
+    "sinks_table": lambda env: env.get("DELIVERY_TABLE", "").strip(),
+    "sinks_function": lambda env: env.get("CONNECTION_DELIVERY", "").strip(),
     "events_bucket": lambda env: env.get("EVENTS_BUCKET", "").strip(),
     "dead_letter_queue_url": lambda env: _queue_url(env),
     "streams_dir": lambda env: _streams_dir(env),

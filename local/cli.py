@@ -46,6 +46,7 @@ GROUPS = {
         "events": Verb("local.streams.event_listing", "print stored events, or export them into a file"),
         "follow": Verb("local.streams.follow", "print events as they are stored, until Ctrl-C"),
         "gaps": Verb("local.streams.verbs", "list the gaps of a stream"),
+        "sinks": Verb("local.streams.verbs", "show the sinks of a stream; pause, resume, replay or skip"),
         "console": Verb("local.api_client.console", "show the page of any stage in your browser"),
     },
     "Change": {

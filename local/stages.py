@@ -98,6 +98,7 @@ def names(stage: str) -> dict[str, str]:
     return {f"connection_{name}": f"{prefix}-connection-{name}" for name in functions} | {
         "events_table": f"{prefix}-events",
         "control_table": f"{prefix}-control",
+        "delivery_table": f"{prefix}-delivery",
         "dead_letter_queue": f"{prefix}-dead-letters",
         "connections": f"{prefix}-connections",
         "start": f"{prefix}-start",

@@ -1,6 +1,7 @@
 // An osls plugin that sends events on where a profile that ships says `deliver`: it gives the events table a stream, and
-// the stage a function that is called with it, with its role, its alarms and what the sinks need. A stage without such a
-// profile gets nothing of it. handlers/profile/deliver_field.py says what a profile may say, and checks it.
+// the stage a function that is called with it and a table of its own, with its role, its alarms and what the sinks need.
+// The function that answers the API may read that table and call the function. A stage without such a profile gets nothing
+// of it. handlers/profile/deliver_field.py says what a profile may say, and checks it.
 'use strict';
 
 const { LIMITS } = require('./aws-limits.cjs');
@@ -106,7 +107,7 @@ function show(sub, keys) {
   alarms.push(...keys.filter((key) => key.endsWith('Alarm')).map((key) => `\${${key}.Arn}`));
   const query =
     "SOURCE '${DeliveryLog}' | filter ispresent(Delivered) | stats sum(Delivered) as delivered, sum(DeliveryFailed) as failed, " +
-    'sum(DeliveryDeadLettered) as dead_lettered, max(DeliveryLagMs) as lag_ms by stream, sink';
+    'sum(DeliveryDeadLettered) as dead_lettered by stream, sink';
   const y = Math.max(...board.widgets.map((widget) => widget.y + widget.height));
   const properties = { title: 'Delivery, by stream and sink', region: '${AWS::Region}', view: 'table', query };
   board.widgets.push({ type: 'log', x: 0, y, width: 24, height: 6, properties });
@@ -128,12 +129,15 @@ class Delivery {
     functions[FUNCTION] = this.function(custom);
     const all = resources.Resources;
     all.EventsTable.Properties.StreamSpecification = { StreamViewType: 'NEW_IMAGE' };
-    // Whoever waits for large objects may wait for them to fill.
-    const isPatient = sinks.every((sink) => sink.s3 !== undefined);
-    mapping.Properties.MaximumBatchingWindowInSeconds = isPatient ? 60 : 0;
     const patterns = filters(names).map((one) => ({ Pattern: JSON.stringify(one) }));
     mapping.Properties.FilterCriteria = { Filters: patterns };
     role.Properties.Policies[0].PolicyDocument.Statement.push(...statements(sinks, custom.names.secrets));
+    const { DELIVERY_TABLE, CONNECTION_DELIVERY } = functions[FUNCTION].environment;
+    Object.assign(functions.connectionControl.environment, { DELIVERY_TABLE, CONNECTION_DELIVERY });
+    all.ConnectionControlRole.Properties.Policies[0].PolicyDocument.Statement.push(
+      { Effect: 'Allow', Action: 'dynamodb:Query', Resource: { 'Fn::GetAtt': ['DeliveryTable', 'Arn'] } },
+      { Effect: 'Allow', Action: 'lambda:InvokeFunction', Resource: { 'Fn::Sub': arn('lambda', `function:${CONNECTION_DELIVERY}`) } },
+    );
     Object.assign(all, custom.delivery);
     show(all.Dashboard.Properties.DashboardBody['Fn::Sub'], Object.keys(custom.delivery));
   }
@@ -141,13 +145,16 @@ class Delivery {
   function({ names, settings }) {
     return {
       name: names.connection_delivery,
-      description: 'Sends stored events on to the sinks that profiles name',
+      description: 'Sends stored events on to the sinks that profiles name, each from its own place',
       handler: 'handlers/delivery.handler',
       role: 'ConnectionDeliveryRole',
       timeout: 120,
-      memorySize: settings.control_memory_mb,
+      memorySize: settings.delivery_memory_mb,
       environment: {
         CONTROL_TABLE: names.control_table,
+        EVENTS_TABLE: names.events_table,
+        DELIVERY_TABLE: names.delivery_table,
+        CONNECTION_DELIVERY: names.connection_delivery,
         DEAD_LETTER_QUEUE_URL: { Ref: 'DeadLetterQueue' },
         STREAMS_DIR: 'env/streams',
         SECRETS_PREFIX: names.secrets,

@@ -2,9 +2,8 @@
 
 It has the records of the control table and nothing else. It cannot ask whether an execution or a function still runs;
 it knows only how long nobody has written anything. Invariants: the answer follows from the records and the instant
-alone; nothing that may still run is called dead; while an event waits for a sink the lag grows with the time, though
-nobody writes it; streams come in the order of their ids, so one that exists throughout is exactly once in a walk over
-the pages.
+alone; nothing that may still run is called dead; streams come in the order of their ids, so one that exists throughout
+is exactly once in a walk over the pages.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from handlers.api.queries import Listing
 from handlers.api.verdict import Standing, verdict
 from handlers.connection.ledger import LOST
 from handlers.connection.stuck import STUCK_AFTER
-from handlers.deliver.delivery_records import DeliveryRecord
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
 # The lanes of statemachines/connections.asl.yml; one that has not connected yet has no record.
@@ -206,10 +204,7 @@ def _shown(last: Connection | None) -> dict[str, Any]:
 
 
 def sinks_of(profile: Path) -> frozenset[str]:
-    """What stands in records for the sinks that a profile's file names; none where it is not there or not TOML.
-
-    Where the field is wrong, "" is among them: what waits for that stands under no sink's name.
-    """
+    """What stands for the sinks that a profile's file names; none where it is not there or not TOML."""
     try:
         table = tomllib.loads(profile.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -219,27 +214,7 @@ def sinks_of(profile: Path) -> frozenset[str]:
     from handlers.profile.deliver_field import targets
 
     fields = Fields(profile.stem, table, [])
-    labels = frozenset(target.label for target in targets(fields))
-    return labels | {""} if fields.problems else labels
-
-
-def delivery_row(record: DeliveryRecord, now_ms: int) -> dict[str, Any]:
-    """What is known of one sink."""
-    return {
-        "sink": record.sink,
-        "delivered": record.delivered,
-        "failed": record.failed,
-        "dead_lettered": record.dead_lettered,
-        "lag_ms": lag_ms(record, now_ms),
-        "waits": record.waits or None,
-        "seen_at": at(record.at_ms or None),
-        "newest_received_at": at(record.newest_ms or None),
-    }
-
-
-def lag_ms(record: DeliveryRecord, now_ms: int) -> int:
-    """How far the sink is behind: the age of what waits, or what the last delivery took from arrival on."""
-    return record.lag_ms + (max(0, now_ms - record.at_ms) if record.waits else 0)
+    return frozenset(target.label for target in targets(fields))
 
 
 def page(

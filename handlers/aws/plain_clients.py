@@ -54,7 +54,7 @@ class _Plain:
     ) -> dict[str, str]:
         """The headers of a request to that path, as its signature has it."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        signed = self.signer.dated({"host": host, **(headers or {})}, stamp)
+        signed = dict(sorted(self.signer.dated({"host": host, **(headers or {})}, stamp).items()))
         signed["authorization"] = self.signer.authorization(method, path, signed, body_sha256, stamp)
         del signed["host"]  # it is sent in any case
         return signed

@@ -1,8 +1,9 @@
-// Where a stream's events go next, a row for each sink, and its dead-letter messages. These are read only on request:
-// that receives the queue's messages and gives them back, and SQS counts each time (docs/console.md).
+// Where a stream's events go next, a row for each sink with what can be asked of it, and its dead-letter messages. These
+// are read only on request: that receives the queue's messages and gives them back, and SQS counts each time
+// (docs/console.md).
 
 import { ask, streamPath } from './api.js';
-import { confirmed, element, scrolled, text } from './dom.js';
+import { confirmed, element, keyed, scrolled, text } from './dom.js';
 import { runbookLink } from './runbook.js';
 import { clock, counted, length, number } from './words.js';
 
@@ -71,19 +72,42 @@ export function deadLettersPart(id) {
   };
 }
 
-const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Lag', 'Newest', 'Waits for'];
+const SINKS = ['Sink', 'Delivered', 'Failed', 'Dead-lettered', 'Waiting', 'Oldest', 'Newest', 'Waits for'];
+const cells = (one) => [one.sink, number(one.delivered), number(one.failed), number(one.dead_lettered), number(one.waiting),
+  one.lag_ms ? length(one.lag_ms) : '–', clock(one.newest_received_at), one.waits ?? (one.replaying ? 'a replay' : '–')];
 
 /** The part of the sinks, hidden where the profile delivers nothing: `show` takes the status of a stream. */
-export function deliveryPart() {
+export function deliveryPart(id) {
   const table = scrolled('Sinks', SINKS);
-  const node = element('section', { class: 'card delivery', 'aria-labelledby': 'delivery-title', hidden: true },
-    element('h2', { id: 'delivery-title' }, 'Delivery'), table.node);
-  return {
-    node,
-    show({ delivery }) {
-      node.hidden = !delivery?.length;
-      table.show(delivery ?? [], (one) => one.sink, (one) => [one.sink, number(one.delivered), number(one.failed),
-        number(one.dead_lettered), length(one.lag_ms), clock(one.newest_received_at), one.waits ?? '–']);
-    },
+  const which = element('select', { 'aria-label': 'Sink' });
+  const from = element('input', { type: 'datetime-local', 'aria-label': 'Replay from, in local time' });
+  const problem = element('p', { class: 'problem', role: 'alert' });
+  const result = element('p', { class: 'soft', role: 'status' });
+  const show = ({ delivery }) => {
+    node.hidden = !delivery?.length;
+    table.show(delivery ?? [], (one) => one.sink, cells);
+    keyed(which, delivery ?? [], (one) => one.sink, () => element('option'), (option, one) => text(option, one.sink));
   };
+  const button = (word, make, question) => element('button', { type: 'button', onclick: () => send(make, question) }, word);
+  async function send(make, question) {
+    const sink = which.value;
+    const command = { sink, ...make() };
+    if (question && !(await confirmed(question, `${sink}: what is skipped is stored, and a replay sends it.`, 'Skip'))) return;
+    text(problem, '');
+    text(result, '');
+    try {
+      const { sinks } = await ask(streamPath(id, `/sinks?${new URLSearchParams(command)}`), 'POST');
+      show({ delivery: sinks });
+      text(result, `${command.do}: ${sink}.`);
+    } catch (failure) {
+      text(problem, failure.message);
+    }
+  }
+  const node = element('section', { class: 'card delivery', 'aria-labelledby': 'delivery-title', hidden: true },
+    element('h2', { id: 'delivery-title' }, 'Delivery'), table.node,
+    element('div', { class: 'actions' }, which, button('Pause', () => ({ do: 'pause' })),
+      button('Resume', () => ({ do: 'resume' })), button('Skip one', () => ({ do: 'skip' }), 'Skip the oldest event?'),
+      from, button('Replay', () => ({ do: 'replay', from: from.value ? new Date(from.value).toISOString() : 'start' }))),
+    problem, result);
+  return { node, show };
 }

@@ -30,7 +30,7 @@ export function streamView(parent, server, id) {
   const group = groupPart(id);
   const events = eventsPart(id);
   const letters = deadLettersPart(id);
-  const delivery = deliveryPart();
+  const delivery = deliveryPart(id);
   const graph = graphPart(() => loops[2].now());
   const tagged = new Map();
   parent.append(

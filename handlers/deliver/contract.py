@@ -9,7 +9,8 @@ than the sink promises, and has one message at least; no refusal holds what a se
 quote an event.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -27,8 +28,13 @@ Order = Literal["request", "message", "none"]
 _MODULES = {"lambda": "lambda_function"}
 
 
+# Where a sink stands that took an event: in the arrival of this number, behind so many of its events; or, of what is
+# read from the events themselves, behind this position.
+Step = tuple[int, int] | str
+
+
 class Message(NamedTuple):
-    """An event on its way; `text` is its JSON, `place` the number of its record among those of the invocation."""
+    """An event on its way to one stream's sink; `text` is its JSON."""
 
     stream_id: str
     key: str
@@ -36,7 +42,7 @@ class Message(NamedTuple):
     name: str | None
     received_at_ms: int
     text: str
-    place: int
+    step: Step = ""
 
     @property
     def size_bytes(self) -> int:
@@ -56,8 +62,8 @@ class Refusal:
 class Promises:
     """What a sink takes and keeps; `final` are the error codes that are the message's own fault.
 
-    `around_bytes` is what surrounds a message in a request. With `is_per_stream` a request has one stream's messages.
-    `longest_ms` is how long a request may take: of a client of AWS's two tries (handlers/aws/clients.py).
+    `around_bytes` is what surrounds a message in a request; `longest_ms` is how long a request may take: of a client of
+    AWS's two tries (handlers/aws/clients.py).
     """
 
     order: Order
@@ -65,9 +71,17 @@ class Promises:
     most_bytes: int
     most_message_bytes: int
     around_bytes: int = 0
-    is_per_stream: bool = False
     longest_ms: int = 8_000
     final: frozenset[str] = field(default_factory=frozenset)
+
+
+# How many requests are under way together at a sink that asks for no order.
+PARALLEL = 8
+
+
+def _in_threads(work: Callable[[Any], Any], several: Sequence[Any]) -> Iterable[Any]:
+    with ThreadPoolExecutor(PARALLEL) as threads:
+        return list(threads.map(work, several))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +89,14 @@ class Tools:
     """What a sink works with: a client of an AWS service, the value of a secret, and the time.
 
     `post` sends a request and returns the status of the answer; where it is None a webhook opens a socket itself.
+    `each` does something for each of a few, beside each other.
     """
 
     client: Callable[[str], Any]
     secret: Callable[[Reference], str]
     now_ms: Callable[[], int]
     post: Callable[[UpstreamRequest], int] | None = None
+    each: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]] = _in_threads
 
 
 @cache
@@ -109,4 +125,5 @@ def sending(target: Target, tools: Tools) -> tuple[Promises, Callable[[Sequence[
             refusal = Refusal(str(error))
         return dict.fromkeys(range(len(batch)), refusal)
 
-    return module.PROMISES, send
+    # A webhook's follow from what its profile asks for.
+    return module.promises(target) if hasattr(module, "promises") else module.PROMISES, send

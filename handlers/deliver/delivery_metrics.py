@@ -1,15 +1,20 @@
-"""Makes the documents that the delivery prints, one for each stream and sink of a call: CloudWatch's embedded metrics.
+"""Makes the documents that the delivery prints: CloudWatch's embedded metrics.
 
-Their numbers are fields, which queries of the log find by stream and by sink. Which of them CloudWatch keeps as
-metrics, each at a price a month, the stage says as it does for connections (handlers/run/connection_metrics.py): by
-"stage" those of all together that are not 0, else all of them of each profile or stream and sink, 0 included.
+One of each call for a stream and a sink says what came of it. Its numbers are fields, which queries of the log find by
+stream and by sink. Which of them CloudWatch keeps as metrics, each at a price a month, the stage says as it does for
+connections (handlers/run/connection_metrics.py): by "stage" those of all together that are not 0, else all of them of
+each profile or stream and sink, 0 included. One a minute says how far the sinks of the stage are behind; the alarm
+reads it, so it is there with 0 too.
+
 Pure. Invariant: a document holds the names of a stream and a sink, and numbers; nothing that the upstream sent.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handlers.deliver.delivery_records import Count, Place
+from handlers.deliver.bells import Place
+from handlers.deliver.operating import Lag
+from handlers.deliver.worker import Worked
 from handlers.run.connection_metrics import By, embedded
 
 _DIMENSIONS: Mapping[By, list[str]] = {
@@ -17,21 +22,25 @@ _DIMENSIONS: Mapping[By, list[str]] = {
     "profile": ["profile", "sink", "service"],
     "stream": ["profile", "stream", "sink", "service"],
 }
-NAMES = ("Delivered", "DeliveryFailed", "DeliveryDeadLettered", "DeliveryLagMs")
+NAMES = ("Delivered", "DeliveryFailed", "DeliveryDeadLettered")
+LAG = "DeliveryLagMs"
 
 
-def documents(
-    counts: Mapping[Place, Count], *, service: str, namespace: str, by: By, now_ms: int
-) -> Iterator[dict[str, Any]]:
-    """The documents of a call."""
-    for place, count in counts.items():
-        numbers = (count.delivered, count.failed, count.dead_lettered, count.lag_ms)
-        values = dict(zip(NAMES, numbers, strict=True))
-        profile, _, _ = place.stream_id.partition(":")
-        fields = {"profile": profile, "stream": place.stream_id, "sink": place.label, "service": service, **values}
-        yield embedded(fields, kept(values, by), _DIMENSIONS[by], namespace, now_ms)
+def document(place: Place, worked: Worked, service: str, namespace: str, by: By, now_ms: int) -> dict[str, Any]:
+    """The document of a call for a stream and a sink."""
+    values = dict(zip(NAMES, (worked.delivered, worked.failed, worked.dead_lettered), strict=True))
+    profile, _, _ = place.stream_id.partition(":")
+    fields = {"profile": profile, "stream": place.stream_id, "sink": place.label, "service": service, **values}
+    return embedded(fields, kept(values, by), _DIMENSIONS[by], namespace, now_ms)
 
 
 def kept(values: Mapping[str, int], by: By) -> list[str]:
     """The names of the numbers that CloudWatch keeps as metrics."""
     return [name for name, value in values.items() if by != "stage" or value]
+
+
+def lag_document(behind: Sequence[Lag], service: str, namespace: str, now_ms: int) -> dict[str, Any]:
+    """The document of a sweep: the age of the oldest event that a sink has not taken, and how many there are."""
+    oldest_ms = min((lag.oldest_ms for lag in behind if lag.oldest_ms), default=now_ms)
+    fields = {"service": service, LAG: max(0, now_ms - oldest_ms), "DeliveryWaiting": sum(lag.events for lag in behind)}
+    return embedded(fields, [LAG], ["service"], namespace, now_ms)

@@ -1,76 +1,97 @@
-"""Counts in the control table what was delivered of a stream to each of its sinks.
+"""Keeps of each stream and sink how far it has come, what was delivered, and what somebody asked of it.
 
-A record's key is the stream's id and `delivery#<sink>`. The counts are of deliveries: what was sent twice counts twice.
-Invariant: a count only grows.
+A record is an item of the delivery table: the stream's id, and `sink#<label>`. It is read, worked on and saved where
+nobody has saved it since, so of two that work at it one goes on. The counts are of deliveries: what was sent twice
+counts twice. Invariants: a place moves behind what the sink took, what the dead-letter queue has, and what somebody
+skipped, and behind nothing else; each write raises `turn`, and is refused where it is not the one that was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, fields, replace
 
+from handlers.deliver.bells import Place
 from handlers.store import typed_values
-from handlers.store.control_table import Table
+from handlers.store.control_table import IS_NEW, Table
+from handlers.store.typed_values import Item
 
-PREFIX = "delivery#"
+PREFIX = "sink#"
 # A profile has a few sinks; older ones may have left a record.
 MOST = 20
-
-
-class Place(NamedTuple):
-    """A stream and where its events go."""
-
-    stream_id: str
-    label: str
-
-
-@dataclass(slots=True)
-class Count:
-    """What came of a stream's events at one sink; `lag_ms` is the age of the oldest that waits, or of the last taken.
-
-    `newest_ms` is when the newest that was taken had come; `reason` is why the first waits.
-    """
-
-    delivered: int = 0
-    failed: int = 0
-    dead_lettered: int = 0
-    lag_ms: int = 0
-    newest_ms: int = 0
-    reason: str = ""
+# In place of how many events of an arrival are done.
+ALL = -1
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryRecord:
-    """What is known of a stream at one sink; `waits` is why its next event is not delivered, "" where none waits."""
+class SinkRecord:
+    """How far a stream's sink has come: `done` events of the arrival `number`, or ALL of them; 0 and 0 at first.
+
+    While `replay_until_ms` is not 0, what came from `replay_from_ms` until then is read from the events themselves
+    first, behind the position `replay_after`; `is_backfill` where none of that was sent before. `failures` counts tries
+    in a row of which none was taken, `waits` is why, "" where nothing failed; `newest_ms` is when the newest came that
+    was taken.
+    """
 
     sink: str
-    delivered: int
-    failed: int
-    dead_lettered: int
-    lag_ms: int
-    at_ms: int
-    newest_ms: int
-    waits: str
+    turn: int = 0
+    number: int = 0
+    done: int = 0
+    replay_from_ms: int = 0
+    replay_until_ms: int = 0
+    replay_after: str = ""
+    is_backfill: bool = False
+    is_paused: bool = False
+    delivered: int = 0
+    failed: int = 0
+    dead_lettered: int = 0
+    skipped: int = 0
+    failures: int = 0
+    waits: str = ""
+    newest_ms: int = 0
+    at_ms: int = 0
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether it reads the events themselves."""
+        return self.replay_until_ms > 0
 
 
-def add(dynamodb: Any, table: str, counts: Mapping[Place, Count], now_ms: int) -> None:
-    """Adds what came of an invocation; raises StoreUnavailable."""
-    for place, count in counts.items():
-        values = {":d": count.delivered, ":f": count.failed, ":l": count.dead_lettered, ":now": now_ms}
-        values |= {":lag": count.lag_ms} | ({":new": count.newest_ms} if count.newest_ms else {})
-        sets = "#lag_ms = :lag, #at_ms = :now, #waits = :waits" + (", #newest_ms = :new" if count.newest_ms else "")
-        Table(dynamodb, table).update(
-            typed_values.key(place.stream_id, f"{PREFIX}{place.label}"),
-            f"ADD #delivered :d, #failed :f, #dead_lettered :l SET {sets}",
-            "",
-            {name: typed_values.number(value) for name, value in values.items()}
-            | {":waits": {"S": count.reason[:500]}},
-        )
+_NAMES = [one.name for one in fields(SinkRecord) if one.name != "sink"]
+_UPDATE = "SET " + ", ".join(f"#{name} = :{name}" for name in _NAMES)
 
 
-def read(dynamodb: Any, table: str, stream_id: str) -> list[DeliveryRecord]:
-    """The records of a stream by their sinks' names; raises StoreUnavailable."""
-    items = Table(dynamodb, table).newest(stream_id, PREFIX, MOST)
-    records = (typed_values.read_as(DeliveryRecord, item, sink=item["SK"]["S"][len(PREFIX) :]) for item in items)
-    return sorted(records, key=lambda one: one.sink)
+class SinkRecords:
+    """The records of all streams' sinks."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def read(self, place: Place) -> SinkRecord | None:
+        """The record as it is now; None where the sink is new. Raises StoreUnavailable."""
+        item = self._table.get(place.stream_id, f"{PREFIX}{place.label}")
+        return None if item is None else _record(item)
+
+    def all(self, stream_id: str) -> list[SinkRecord]:
+        """The records of a stream by their sinks' names; raises StoreUnavailable."""
+        records = map(_record, self._table.newest(stream_id, PREFIX, MOST))
+        return sorted(records, key=lambda one: one.sink)
+
+    def save(self, place: Place, record: SinkRecord) -> SinkRecord | None:
+        """The record as it is saved; None where another has saved it since it was read. Raises StoreUnavailable."""
+        saved = replace(record, turn=record.turn + 1)
+        values = {f":{name}": _typed(value) for name, value in asdict(saved).items() if name != "sink"}
+        if record.turn:
+            values[":read"] = _typed(record.turn)
+        condition = "#turn = :read" if record.turn else IS_NEW
+        sort_key = typed_values.key(place.stream_id, f"{PREFIX}{place.label}")
+        return saved if self._table.holds(sort_key, _UPDATE, condition, values) else None
+
+
+def _record(item: Item) -> SinkRecord:
+    return typed_values.read_as(SinkRecord, item, sink=item["SK"]["S"][len(PREFIX) :])
+
+
+def _typed(value: int | str | bool) -> Item:
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    return {"S": value[:500]} if isinstance(value, str) else typed_values.number(value)

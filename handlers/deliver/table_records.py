@@ -1,21 +1,17 @@
-"""Reads the events out of a record of the events table's stream: of an item one, of a segment all.
+"""Reads out of a record of the events table's stream where events lie: an item has one, a segment several.
 
 A record is as Lambda has it: {"eventName": "INSERT", "dynamodb": {"NewImage": …, "SequenceNumber": …}}, with bytes in
 Base64. Pure. Invariants: a record of what a person or time removed has no events; nor has what stands for an event that
-is in the dead-letter queue, which comes when it is put back; a body in the bucket is named and not read.
+is in the dead-letter queue, which comes when it is put back; no body is looked at.
 """
 
-import base64
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handlers.api.event_pages import shown
-from handlers.deliver.contract import Message
-from handlers.errors import StoreUnavailable
-from handlers.store.event_items import StoredEvent, stored_event, stream_of
-from handlers.store.segment_reader import LOG_SUFFIX, is_segment, stored_events
-from handlers.store.typed_values import Item
+from handlers.deliver.arrivals import Entry
+from handlers.store.event_items import PLACES, stream_of
+from handlers.store.segment_reader import LOG_SUFFIX, is_segment
+from handlers.store.typed_values import count
 
 Record = Mapping[str, Any]
 
@@ -26,47 +22,27 @@ def sequence_number(record: Record) -> str:
     return number
 
 
-def created_at_ms(record: Record) -> int:
-    """When it was written, to the second."""
-    return round(float(record["dynamodb"]["ApproximateCreationDateTime"]) * 1000)
+def by_stream(records: Sequence[Record]) -> dict[str, tuple[list[Entry], str]]:
+    """The entries of each stream in their order, and what names the stream's records.
 
-
-def stream_id(record: Record) -> str:
-    """The stream whose record it is."""
-    return stream_of(record["dynamodb"]["Keys"])
-
-
-def messages(record: Record, place: int) -> list[Message]:
-    """The events of the record in their order; raises ValueError, KeyError or TypeError where it cannot be read."""
-    image = record["dynamodb"].get("NewImage")
-    if record["eventName"] == "REMOVE" or image is None:
-        return []
-    item: Item = {name: _plain(value) for name, value in image.items()}
-    stream = stream_of(item)
-    try:
-        return [_message(stream, event, place) for event in _events(item) if event.dead_letter is None]
-    except StoreUnavailable as problem:
-        # Nothing is asked for here, so it is the record that this version cannot read.
-        raise ValueError(str(problem)) from None
-
-
-def _events(item: Item) -> Iterator[StoredEvent]:
-    if not item["PK"]["S"].endswith(LOG_SUFFIX):
-        yield stored_event(item, _absent)
-    elif is_segment(item):
-        yield from stored_events(item, _absent)
-
-
-def _absent(_key: str) -> None:
-    return None
-
-
-def _message(stream: str, event: StoredEvent, place: int) -> Message:
-    text = json.dumps({"stream": stream, **shown(event)}, ensure_ascii=False, separators=(",", ":"))
-    return Message(stream, event.key, event.position, event.name, event.received_at_ms, text, place)
-
-
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    ((kind, content),) = value.items()
-    is_coded = kind == "B" and isinstance(content, str)
-    return {kind: base64.b64decode(content, validate=True) if is_coded else content}
+    A batch of INSERTs lands in no order, so what one call brings is in that of the positions.
+    """
+    found: dict[str, list[tuple[str, Entry, str]]] = {}
+    for record in records:
+        image = record["dynamodb"].get("NewImage")
+        if record["eventName"] == "REMOVE" or image is None or "dead_letter" in image:
+            continue
+        if image["PK"]["S"].endswith(LOG_SUFFIX):
+            if not is_segment(image):
+                continue
+            # Numbers of segments have leading zeros.
+            place, events, at = image["SK"]["S"], count(image, "events"), count(image, "at_ms")
+        else:
+            place = next((image[name]["S"] for name in PLACES.values() if name in image), "")
+            events, at = 1, count(image, "received_at_ms")
+        entry = Entry(image["PK"]["S"], image["SK"]["S"], events or 1, at or 0)
+        found.setdefault(stream_of(image), []).append((place, entry, sequence_number(record)))
+    return {
+        stream_id: ([entry for _, entry, _ in sorted(several)], f"{several[0][2]}-{several[-1][2]}")
+        for stream_id, several in found.items()
+    }

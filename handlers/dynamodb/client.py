@@ -70,6 +70,7 @@ class DynamoDb:
     put_item = _operation("PutItem")
     get_item = _operation("GetItem")
     update_item = _operation("UpdateItem")
+    delete_item = _operation("DeleteItem")
     query = _operation("Query")
     scan = _operation("Scan")
     batch_get_item = _operation("BatchGetItem")

@@ -4,18 +4,19 @@
     deliver = [{ s3 = "lake", prefix = "raw/" }, { webhook = "https://example.org/hook", secret = "${secret:hook}" }]
 
 A target is named, not given by its ARN: it lies in the stage's own account and region, and so one profile serves every
-stage. handlers/deliver/sinks has a module for each kind, and sinks.json what its role may do. Invariant: what is
-returned without a note is sound.
+stage. handlers/deliver/sinks has a module for each kind, and packaging/delivery.cjs what its role may do. Invariant:
+what is returned without a note is sound.
 """
 
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
 from typing import Any
 from urllib.parse import urlsplit
 
 from handlers.profile.addresses import ProfileError, check_address
-from handlers.profile.checked_fields import FLAG, TEXT, Fields
+from handlers.profile.checked_fields import FLAG, TEXT, Fields, Form, number, whole
 from handlers.profile.secret_references import Reference, references
 
 # Of each kind: what the name of a target may be, and what that is in words. Sources: the API references.
@@ -31,12 +32,33 @@ NAMES = {
 KINDS = tuple(NAMES)
 # Of each kind the fields that it has besides.
 MORE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(KINDS, ()),
-    **dict.fromkeys(("sqs", "kinesis"), ("unordered",)),
-    "s3": ("prefix",),
-    "webhook": ("secret", "allow_private"),
+    **dict.fromkeys(KINDS, ("from",)),
+    **dict.fromkeys(("sqs", "kinesis"), ("from", "unordered")),
+    "s3": ("from", "prefix", "wait_s"),
+    "lambda": ("from", "wait_s"),
+    "webhook": ("from", "secret", "allow_private", "unordered", "batch", "wait_s"),
 }
 MOST_TARGETS = 5
+MOST_BATCH = 1000
+
+
+def _instant(value: Any) -> int | None:
+    """Epoch milliseconds, 0 for "start"; None for what is no instant. TOML has instants and dates of its own."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) and value != "start" else value
+    except ValueError:
+        return None
+    if isinstance(at, date) and not isinstance(at, datetime):
+        at = datetime.combine(at, time())
+    if isinstance(at, datetime):
+        return max(0, round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
+    return 0 if value == "start" else None
+
+
+FROM = Form({"type": "string"}, 'must be "start", or an instant such as 2026-11-21T06:25:19Z or a date', _instant)
+BATCH, WAIT_S = whole(MOST_BATCH), number(above=-1, most=300)
+# What is put off so that objects are large and calls are few.
+S3_WAIT_S = 60
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/=-]{1,200}")
 
 
@@ -44,7 +66,10 @@ _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/=-]{1,200}")
 class Target:
     """One place where events go; `secret` is what signs them, of a webhook alone, `prefix` begins keys in a bucket.
 
-    `in_order` is false where a request may hold several events of a stream, of which some may be refused.
+    `in_order` is false where a request may hold several events of a stream, of which some may be refused, or several
+    requests are under way. A webhook takes `batch` events in a request. One that is not full waits for `wait_ms`. A
+    new sink begins with what came at `from_ms`, 0 for all that is stored; with what is stored from then on where that
+    is None.
     """
 
     kind: str
@@ -53,6 +78,9 @@ class Target:
     prefix: str = ""
     secret: Reference | None = None
     allow_private: bool = False
+    batch: int = 1
+    wait_ms: int = 0
+    from_ms: int | None = None
 
     @property
     def label(self) -> str:
@@ -89,6 +117,8 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     has = MORE[kind]
     in_order = not ("unordered" in has and fields.read("unordered", FLAG, False))
     prefix = fields.read("prefix", TEXT, "") if "prefix" in has else ""
+    batch = fields.read("batch", BATCH, 1) if "batch" in has else 1
+    wait_s = fields.read("wait_s", WAIT_S, S3_WAIT_S if kind == "s3" else 0) if "wait_s" in has else 0
     allow_private = "allow_private" in has and fields.read("allow_private", FLAG, False)
     secret = _secret(fields) if "secret" in has else None
     if kind == "webhook":
@@ -97,8 +127,13 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
         fields.wrong(kind, f"must be {words}")
     if prefix and (not _PREFIX.fullmatch(prefix) or prefix.startswith("/")):
         fields.wrong("prefix", "must be the beginning of keys, such as raw/ (200 characters at most)")
+    from_ms = fields.read("from", FROM)
     fields.refuse_the_rest(f"a target of the kind {kind}")
-    return Target(kind, name, in_order, prefix, secret, allow_private)
+    if batch > 1 and not in_order:
+        fields.wrong(
+            "batch", "must be left out where unordered = true: a batch has its order, and one is sent at a time"
+        )
+    return Target(kind, name, in_order, prefix, secret, allow_private, batch, round(wait_s * 1000), from_ms)
 
 
 def _secret(fields: Fields) -> Reference | None:

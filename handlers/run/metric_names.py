@@ -77,19 +77,24 @@ def _delivery(cloudwatch: str, name: str, help_: str) -> Metric:
     return Metric(cloudwatch, prometheus, "counter", "{event}", help_, ("stream", "sink"))
 
 
-# The alarm is on Lambda's own IteratorAge, which a function that dies at once has too.
 SENT = _delivery("Delivered", "sent", "Events that a sink took, repetitions too.")
 WAITED = _delivery("DeliveryFailed", "waited", "How often an event was left for a later try.")
 UNDELIVERED = _delivery(
     "DeliveryDeadLettered", "dead_lettered", "Events that a sink did not take and the dead-letter queue has."
 )
+WAITING = Metric(
+    "DeliveryWaiting", "streamkeeper_delivery_waiting", "gauge", "{event}",
+    "Stored events that a sink has not taken, whoever is at fault.", ("stream", "sink"),
+)  # fmt: skip
+# In CloudWatch it is that of the sink which is behind the longest, measured each minute.
 LAG = Metric(
-    "DeliveryLagMs", "streamkeeper_delivery_lag_seconds", "gauge", "s", "How far a sink is behind.", ("stream", "sink")
-)
+    "DeliveryLagMs", "streamkeeper_delivery_lag_seconds", "gauge", "s",
+    "The age of the oldest event that a sink has not taken.", ("stream", "sink"),
+)  # fmt: skip
 
 ALL = (
     *(STORED, DUPLICATES, CONFLICTS, DEAD_LETTERED, LEFT_OUT, MISSING, ENDED, SENT, WAITED, UNDELIVERED),
-    *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, LAG),
+    *(WANTED, UNCONNECTED, LONGEST, GROUP, GROUP_STREAMS, GROUP_UNCONNECTED, RUNNING, WAITING, LAG),
 )
 # Fields of a connection's document that are times: no counter of the local run has them.
 TIMES = ("BlockedMs", "ConnectMs")

@@ -4,6 +4,7 @@ Expressions name attributes as `#name` and values as `:name`; what each `#name` 
 Any answer of AWS but the items, or a refused condition, raises `StoreUnavailable`, after the client's own retries.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -18,6 +19,8 @@ from handlers.store.typed_values import Item
 BY_RECORD = "by-record"
 # BatchGetItem: "can contain as many as 100 items", which it answers with 16 MB at most.
 KEYS = 100
+# BatchExecuteStatement: "can perform no more than 25 statements per batch".
+STATEMENTS = 25
 # How often what BatchGetItem left out is asked for again: a throttled one answers with less.
 TRIES = 20
 # The condition that nothing lies under the key: whoever is first is the only one.
@@ -103,6 +106,31 @@ class Table:
         except ConditionFailed:
             return False
         return True
+
+    def insert(self, items: Sequence[Item]) -> list[bool]:
+        """Of each item whether it was put, for nothing had its key: 25 in a request, and no key twice.
+
+        Raises StoreUnavailable where the table refused one for another reason: others may have been put.
+        """
+        is_new: list[bool] = []
+        for first in range(0, len(items), STATEMENTS):
+            statements = [self._insertion(item) for item in items[first : first + STATEMENTS]]
+            with translate_errors("BatchExecuteStatement"):
+                response = self._dynamodb.batch_execute_statement(Statements=statements)
+            codes = [one["Error"].get("Code", "Unknown") if "Error" in one else "" for one in response["Responses"]]
+            if other := next((code for code in codes if code not in ("", "DuplicateItem")), None):
+                raise StoreUnavailable(f"AWS refused BatchExecuteStatement: {other}{quoted_id(response)}")
+            is_new += [not code for code in codes]
+        return is_new
+
+    def _insertion(self, item: Item) -> dict[str, Any]:
+        places = ", ".join(f"'{name}': ?" for name in item)
+        return {"Statement": f'INSERT INTO "{self._name}" VALUE {{{places}}}', "Parameters": list(item.values())}
+
+    def delete(self, key: Item, condition: str, values: Item) -> None:
+        """Deletes the item where the condition holds."""
+        with contextlib.suppress(ConditionFailed), translate_errors("DeleteItem"):
+            self._dynamodb.delete_item(TableName=self._name, Key=key, **_words("", condition, values))
 
     def update(
         self,

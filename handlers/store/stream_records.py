@@ -8,7 +8,7 @@ but a stop request, and that only where the stream may be started; any answer of
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from handlers.api.connection_records import Connection, Records
 from handlers.aws.error_translation import ConditionFailed
@@ -24,9 +24,6 @@ from handlers.store.group_store import GroupStore, group_lease, live_of_member, 
 from handlers.store.leases import NEWEST as FEW
 from handlers.store.leases import Leases, Recent
 from handlers.store.typed_values import Item, count, key, read_as, text
-
-if TYPE_CHECKING:
-    from handlers.deliver.delivery_records import DeliveryRecord
 
 # About a day at 15 minutes a connection, and far from the megabyte at which DynamoDB cuts an answer.
 NEWEST = 100
@@ -129,13 +126,6 @@ class StreamRecords:
             connected_ms=known.connected_ms if (known := record.known_after()).fence else None,
             repairs=_shown_repairs(lease),
         )
-
-    def delivery(self, stream_id: str) -> "list[DeliveryRecord]":
-        """What is known of the stream's sinks, by their names."""
-        # Few streams have any, and what is imported lengthens each cold start.
-        from handlers.deliver.delivery_records import read
-
-        return read(self.dynamodb, self._control_table, stream_id)
 
     def streams(self, after: str, limit: int) -> list[str]:
         """The first `limit` ids behind `after` of the streams that were ever started, in their order.

@@ -8,6 +8,7 @@ profile's own origin and to no other; https is never left for http.
 import contextlib
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,8 @@ from handlers.upstream.strict_response import StrictResponse
 MAX_REDIRECTS = 5
 # Of a name with more addresses the first few are tried: each has its share of the time there is to connect.
 MOST_ADDRESSES = 4
+# How many connections to one origin are kept, and for how long; how much of an answer is read so that it can be.
+KEPT, KEPT_S, DROPPED_BYTES = 8, 20, 64 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # What every request may carry to any host; the cursor's own header goes along by its name.
 _SAFE = frozenset(
@@ -66,6 +69,46 @@ def opened(
                 return
             request = redirected(request, response.status, location)
     raise RedirectRefused(f"the upstream redirected more than {most_redirects} times")
+
+
+class KeptConnections:
+    """Sends requests over connections that are kept for the next one; any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._pools: dict[tuple[tuple[str, str, int], bool], tuple[Any, float]] = {}
+
+    def post(self, request: UpstreamRequest, timeout: urllib3.Timeout) -> int:
+        """The status of the answer, whose body is dropped; raises RedirectRefused, AddressRefused and urllib3's."""
+        response = self._pool(request).urlopen(
+            request.method, _target_of(request.address), body=request.body, headers=request.headers, timeout=timeout,
+            retries=False, redirect=False, preload_content=False, decode_content=False,
+        )  # fmt: skip
+        try:
+            if response.status in _REDIRECTS and response.headers.get("location") is not None:
+                raise RedirectRefused("the upstream redirected more than 0 times")
+            status: int = response.status
+            # What is longer, or does not come, costs the connection and not the time.
+            if not response.read1(DROPPED_BYTES) or not response.read1(1):
+                response.release_conn()
+            return status
+        finally:
+            response.close()
+
+    def _pool(self, request: UpstreamRequest) -> Any:
+        which = _origin(request.address), request.allow_private
+        pool, used_s = self._pools.get(which, (None, 0.0))
+        # A function that stood still does not learn that a connection has ended meanwhile.
+        if pool is None or time.time() - used_s > KEPT_S:
+            trusted = tls() if which[0][0] == "https" else None
+            pools = urllib3.PoolManager(1, maxsize=KEPT, cert_reqs="CERT_REQUIRED", ssl_context=trusted)
+            pool = pools.connection_from_url(request.address)
+            pool.ConnectionCls = _checked(pool.ConnectionCls, StrictResponse, request.allow_private, lambda _: None)
+        self._pools[which] = pool, time.time()
+        return pool
+
+
+def _target_of(address: str) -> str:
+    return parse_url(address).request_uri
 
 
 def redirected(request: UpstreamRequest, status: int, location: str) -> UpstreamRequest:

@@ -20,7 +20,9 @@ KINDS: dict[str, tuple[int, tuple[int, ...]]] = {
     "part": (3, (2_000, 20_000, 90_000)),
     "no answers": (3, (2_000, 20_000)),
     "away": (2, (30_000, HOUR_MS, HOUR_MS, 26 * HOUR_MS)),
+    "hang": (2, (30_000, HOUR_MS)),
     "slow sink": (1, (30_000,)),
+    "lost bells": (2, (5_000, 30_000)),
     "redeploy": (2, ()),
     "no queue": (2, (30_000, HOUR_MS)),
     "split": (2, ()),
@@ -38,12 +40,18 @@ TARGETS = (
     Target("firehose", "stream"),
     Target("s3", "bucket", prefix="raw/"),
     Target("lambda", "function"),
-    Target("webhook", "https://hook.invalid/events", secret=Reference("secret", "hook")),
+    *(
+        Target("webhook", "https://hook.invalid/events", secret=Reference("secret", "hook"), **more)
+        for more in ({}, {"in_order": False}, {"batch": 10, "wait_ms": 1_000})
+    ),
 )
 
 
 class SinkFault(NamedTuple):
-    """A fault of the delivery: when it begins, and for how long it lasts; `value` is what its own numbers come from."""
+    """A fault of the delivery: when it begins, and for how long it lasts; `value` is what its own numbers come from.
+
+    It chooses the sink, too, where the fault is a sink's.
+    """
 
     at_ms: int
     kind: str
@@ -68,6 +76,10 @@ class DeliveryPlan:
     has_poison: bool
     faults: tuple[SinkFault, ...]
 
+    def victim(self, fault: SinkFault) -> str:
+        """The label of the sink that the fault is of."""
+        return self.targets[fault.value % len(self.targets)].label
+
     def __str__(self) -> str:
         sinks = ", ".join(target.label + ("" if target.in_order else " (unordered)") for target in self.targets)
         poison = ", some of them poison" if self.has_poison else ""
@@ -79,7 +91,7 @@ def draw(seed: int) -> DeliveryPlan | None:
     drawn = random.Random(f"delivery {seed}")
     if drawn.random() >= DELIVERS:
         return None
-    several = drawn.sample(TARGETS, drawn.choice((1, 1, 2)))
+    several = drawn.sample(TARGETS, drawn.choice((1, 2, 3)))
     faults = []
     for kind in drawn.choices(list(KINDS), [often for often, _ in KINDS.values()], k=drawn.randrange(MOST_FAULTS + 1)):
         at_ms = drawn.randrange(FIRST_MS, LAST_MS)

@@ -1,4 +1,4 @@
-"""Decides whether a run's events were delivered: what is missing, overtaken, forged, or ended without a reason.
+"""Decides whether a run's events were delivered: what is missing, late, overtaken, forged, or buried without a reason.
 
 It reads what the run wrote with the code that readers read it with, and not with that of the delivery. Invariant: a
 violation is one sentence with the sink and the key.
@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from handlers.deliver import contract
-from handlers.deliver.batch import GIVE_UP_MS
 from handlers.profile.deliver_field import Target
 from handlers.store.event_items import StoredEvent, stored_event, stream_of
 from handlers.store.segment_reader import LOG_SUFFIX, is_segment, stored_events
 from local.chaos.delivery_run import Delivery
 from local.simulation.table_stream import Write
 
-COUNTED = ("undelivered", "overtaken", "forged", "buried")
+COUNTED = ("undelivered", "overtaken", "forged", "buried", "delayed")
+# What harms every sink for a while: calls that die or are lost, and a queue that poison waits for.
+_EVERYBODYS = {"kill", "no queue", "lost bells"}
+# So long an event may wait at a sink without a fault, behind what that had to do for itself.
+DELAY_MS = 1_000
 Name = tuple[str, str]  # stream and key
 
 
@@ -27,6 +30,7 @@ class _Stored(NamedTuple):
     at_ms: int
     shards: tuple[int, ...]
     partition: str
+    noted_ms: int
 
 
 def broken(delivery: Delivery) -> list[tuple[str, str]]:
@@ -37,7 +41,7 @@ def broken(delivery: Delivery) -> list[tuple[str, str]]:
         texts.append(("undelivered", "Lambda calls again and again, and comes to no end"))
     for target in delivery.plan.targets:
         arrived: dict[Name, int] = {}
-        for at, (label, event) in enumerate(delivery.sinks.arrived):
+        for at, (label, event, _) in enumerate(delivery.sinks.arrived):
             if label == target.label:
                 name = event["stream"], event["key"]
                 arrived.setdefault(name, at)
@@ -46,6 +50,7 @@ def broken(delivery: Delivery) -> list[tuple[str, str]]:
         texts += _missing(delivery, target, stored, arrived)
         if contract.sink(target.kind).PROMISES.order != "none" and target.in_order:
             texts += _overtaken(target, stored, arrived)
+        texts += _delayed(delivery, target, stored, arrived)
     return texts
 
 
@@ -59,7 +64,8 @@ def _stored(delivery: Delivery) -> dict[Name, _Stored]:
         for event in _events(write):
             name = stream_of(write.item), event.key
             if event.dead_letter is None and name not in stored:
-                stored[name] = _Stored(event, name, write.at_ms, shard.of, write.key[0])
+                noted_ms = delivery.noted_ms.get(write.number, 0)
+                stored[name] = _Stored(event, name, write.at_ms, shard.of, write.key[0], noted_ms)
     return stored
 
 
@@ -86,18 +92,38 @@ def _missing(
     delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
 ) -> Iterator[tuple[str, str]]:
     """What neither the sink nor the queue has, and what the queue has though the sink would have taken it."""
-    letters = {(one.stream_id, one.key): (one, at) for one, at in delivery.letters if one.label == target.label}
-    was_long_away = any(fault.kind == "away" and fault.for_ms >= GIVE_UP_MS for fault in delivery.plan.faults)
+    letters = {(one.stream_id, one.key): one for one, _ in delivery.letters if one.label == target.label}
     for name in stored:
         if name not in arrived and name not in letters:
             yield "undelivered", f"{target.label} never got {name}, nor did the dead-letter queue"
-    for name, (letter, at_ms) in letters.items():
+    for name, letter in letters.items():
         if name not in stored:
             yield "forged", f"the dead-letter queue has {name}, which was never stored"
             continue
-        is_old = was_long_away and at_ms - stored[name].at_ms >= GIVE_UP_MS
-        if not is_old and name not in delivery.sinks.poison:
+        if name not in delivery.sinks.poison:
             yield "buried", f"{target.label} would have taken {name}: {letter.reason}"
+
+
+def _delayed(
+    delivery: Delivery, target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]
+) -> Iterator[tuple[str, str]]:
+    """Events that came late to a sink without a fault, though it had nothing else to do.
+
+    Of a stream's events it is at one after the other: one is late since the last of them, or since its own noting.
+    """
+    plan = delivery.plan
+    hit = {plan.victim(fault) for fault in plan.faults if fault.for_ms}
+    if target.label in hit or any(fault.kind in _EVERYBODYS for fault in plan.faults):
+        return
+    free_ms: dict[str, int] = {}
+    for name, at in sorted(arrived.items(), key=lambda one: one[1]):
+        arrived_ms, one = delivery.sinks.arrived[at][2], stored.get(name)
+        if one is None:
+            continue
+        since_ms = max(one.noted_ms, free_ms.get(name[0], 0)) + target.wait_ms
+        if arrived_ms - since_ms > DELAY_MS:
+            yield "delayed", f"{target.label} got {name} {arrived_ms - since_ms} ms late, and another sink is at fault"
+        free_ms[name[0]] = max(arrived_ms, free_ms.get(name[0], 0))
 
 
 def _overtaken(target: Target, stored: dict[Name, _Stored], arrived: dict[Name, int]) -> Iterator[tuple[str, str]]:

@@ -1,55 +1,40 @@
-"""Delivers what a run wrote, after the run: the function's own steps (handlers/deliver), called as Lambda calls them.
+"""Delivers what a run wrote, after the run: the function's own steps, called as Lambda calls them.
 
 Invariant: the same run and plan give the same deliveries.
 """
 
-import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from handlers.deliver import contract
-from handlers.deliver.batch import Delivered, Letter, Ports, deliver
 from handlers.deliver.contract import Tools
+from handlers.deliver.worker import Letter
 from local.chaos.delivery_plan import DeliveryPlan
-from local.simulation.table_stream import Shard, TableStream, Write
+from local.simulation.table_stream import Shard, TableStream
+from local.simulation.tables import MemoryDynamoDB
+from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
 from local.simulation.virtual_sinks import SECRET, Killed, VirtualSinks, VirtualWebhook
 
 POLL_MS = 250
-# How long the function may take, and how much of it is for more than sending (packaging/delivery.cjs, MARGIN_MS).
-LIMIT_MS, MARGIN_MS = 120_000, 10_000
-FIRST_REST_MS, LONGEST_REST_MS = 250, 60_000
-# A sink that is away for a day is asked some twenty times, and not a thousand.
-RESTS = 20
-MOST_CALLS = 600
-SANDBOXES = 2
-
-
-@dataclass(eq=False)
-class _Reader:
-    """How far Lambda has come in a shard: what is before `place` is done, up to `end` it is tried."""
-
-    shard: Shard
-    next_ms: int = 0
-    place: int = 0
-    end: int = 0
-    most: int = 0
-    rest_ms: int = 0
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all of the shard is done."""
-        return self.place == len(self.shard.writes)
+MOST_CALLS = 3_000
+EVENTS = "events"
+_SINKS_OWN = ("part", "no answers", "away", "hang", "slow sink")
 
 
 @dataclass
 class Delivery:
-    """What came of a plan: `sinks` have what arrived; the dead-letter messages, each with its time."""
+    """What came of a plan: `sinks` have what arrived; the dead-letter messages, each with its time.
+
+    `noted_ms` says when Lambda brought a write that is noted.
+    """
 
     plan: DeliveryPlan
     shards: list[Shard]
     sinks: VirtualSinks
     origin_ms: int
     letters: list[tuple[Letter, int]] = field(default_factory=list)
+    noted_ms: dict[int, int] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     is_over: bool = True
 
@@ -58,113 +43,97 @@ class Delivery:
         self.log.append(f"{(self.sinks.now_ms - self.origin_ms) / 1000:>8.3f} s  delivery: {text}")
 
 
+class _Dying:
+    """A client in whose requests the function may die, before they are carried out or after."""
+
+    def __init__(self, tables: MemoryDynamoDB, sinks: VirtualSinks) -> None:
+        self._tables, self._sinks = tables, sinks
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._tables, name)
+
+        def request(**parameters: Any) -> Any:
+            self._sinks.step()
+            answer = method(**parameters)
+            self._sinks.step()
+            return answer
+
+        return request
+
+
 class Lambda:
     """Calls the function until all is delivered."""
 
-    def __init__(self, delivery: Delivery, redeployed_ms: Iterable[int]) -> None:
-        self._of = delivery
-        self._sinks = delivery.sinks
-        self._webhook = VirtualWebhook(delivery.sinks)
-        self._draws = random.Random(delivery.plan.seed ^ 0xDE11)
-        faults = delivery.plan.faults
-        self._faults = [fault._replace(at_ms=delivery.origin_ms + fault.at_ms) for fault in faults]
-        self._redeployed = sorted([*redeployed_ms, *(one.at_ms for one in self._faults if one.kind == "redeploy")])
-        self._longest_rest_ms = max(LONGEST_REST_MS, *(one.for_ms // RESTS for one in self._faults), 0)
-        self._sandboxes: list[Delivered] = []
-        self._limit_ms = 0
+    def __init__(self, delivery: Delivery) -> None:
+        self._of, self._sinks = delivery, delivery.sinks
+        self._tables = MemoryDynamoDB(EVENTS, DELIVERY)
+        post = VirtualWebhook(delivery.sinks).post
+        tools = Tools(self._sinks.client, lambda _reference: SECRET, lambda: self._sinks.now_ms, post, map)
+        self.virtual = VirtualDelivery(
+            _Dying(self._tables, self._sinks), EVENTS, self._sinks, lambda _stream_id: delivery.plan.targets,
+            lambda target: contract.sending(target, tools), self._dead_letter, Killed,
+            tables=self._tables,
+        )  # fmt: skip
+        self.virtual.loses = lambda: self._sinks.holds("lost bells")
 
-    def run(self) -> None:
+    def run(self, redeployed_ms: Iterable[int]) -> None:
         """Returns when all is done, or Lambda has called too often."""
-        readers = {shard: _Reader(shard) for shard in self._of.shards}
-        for _ in range(MOST_CALLS + sum(len(shard.writes) for shard in self._of.shards)):
-            # A child is read behind its parent.
-            open_ = [
-                one
-                for one in readers.values()
-                if not one.is_done and all(readers[self._of.shards[number]].is_done for number in one.shard.of[:-1])
-            ]
-            if not open_:
-                return
-            self._turn(min(open_, key=lambda one: one.next_ms))
-        self._of.is_over = False
+        for at_ms in redeployed_ms:
+            self.virtual.at(at_ms, self.virtual.restart)
+        for fault in self._of.plan.faults:
+            self.virtual.at(self._of.origin_ms + fault.at_ms, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+        self._sinks.now_ms = self._of.origin_ms
+        for shard in self._of.shards:
+            if shard.parent is None:
+                self._read(shard, 0)
+        self._of.is_over = self.virtual.run(most=MOST_CALLS + sum(len(shard.writes) for shard in self._of.shards))
 
-    def _turn(self, reader: _Reader) -> None:
-        sinks, writes = self._sinks, reader.shard.writes
-        reader.next_ms = max(reader.next_ms, writes[reader.place].at_ms + POLL_MS)
-        sinks.now_ms = reader.next_ms
-        self._begin_faults()
-        if reader.place == reader.end:
-            seen = (one.at_ms < sinks.now_ms for one in writes[reader.place : reader.place + self._of.plan.batch_size])
-            reader.end = reader.most = reader.place + sum(seen)
-        batch = writes[reader.place : min(reader.end, reader.most)]
-        try:
-            failed_at = self._call(batch)
-        except Killed:
-            self._of.say(f"killed at {len(batch)} records of shard {reader.shard.number}")
-            self._sandboxes.pop()
-            sinks.now_ms = max(sinks.now_ms, reader.next_ms + 1)
-            # BisectBatchOnFunctionError: one half of the batch comes next.
-            reader.most = reader.place + max(1, len(batch) // 2)
-            self._rest(reader)
+    def _begin(self, fault: Any) -> None:
+        lasting = f" for {fault.for_ms / 1000:g} s" if fault.for_ms else ""
+        label = self._of.plan.victim(fault) if fault.kind in _SINKS_OWN else ""
+        self._of.say(f"fault: {' at '.join(filter(None, (fault.kind, label)))}{lasting}")
+        if fault.kind == "kill":
+            self._sinks.dies_in = fault.value % 30
+        elif fault.kind == "redeploy":
+            self.virtual.restart()
+        elif fault.for_ms:
+            which = fault.kind, label
+            self._sinks.until_ms[which] = max(self._sinks.until_ms.get(which, 0), self._sinks.now_ms + fault.for_ms)
+
+    def _read(self, shard: Shard, place: int) -> None:
+        """Has Lambda bring what a shard has from a place on; children when all of it is noted."""
+        if place == len(shard.writes):
+            for child in shard.children:
+                self._read(child, 0)
             return
-        if failed_at is None:
-            reader.place += len(batch)
-            reader.most, reader.rest_ms = reader.end, 0
-            reader.next_ms = sinks.now_ms
-        else:
-            reader.place += failed_at
-            self._rest(reader)
 
-    def _rest(self, reader: _Reader) -> None:
-        reader.rest_ms = min(max(reader.rest_ms * 2, FIRST_REST_MS), self._longest_rest_ms)
-        reader.next_ms = self._sinks.now_ms + reader.rest_ms
+        def bring() -> None:
+            here = shard.writes[place : place + self._of.plan.batch_size]
+            batch = [write for write in here if write.at_ms < self._sinks.now_ms]
+            for write in batch:
+                self._tables.put_item(TableName=EVENTS, Item=write.item)
+            try:
+                self.virtual.delivery.note([write.record() for write in batch])
+            except Killed:
+                self._of.say(f"killed at {len(batch)} records of shard {shard.number}")
+                self.virtual.restart()
+                self.virtual.at(self._sinks.now_ms + POLL_MS, bring)
+                return
+            self._of.noted_ms |= {write.number: self._sinks.now_ms for write in batch}
+            self._read(shard, place + len(batch))
 
-    def _begin_faults(self) -> None:
-        sinks = self._sinks
-        while self._redeployed and self._redeployed[0] <= sinks.now_ms:
-            self._redeployed.pop(0)
-            self._sandboxes.clear()
-        while self._faults and self._faults[0].at_ms <= sinks.now_ms:
-            fault = self._faults.pop(0)
-            self._of.say(f"fault: {fault.kind}" + (f" for {fault.for_ms / 1000:g} s" if fault.for_ms else ""))
-            if fault.kind == "kill":
-                sinks.dies_in = fault.value % 10
-            elif fault.for_ms:
-                sinks.until_ms[fault.kind] = max(sinks.until_ms.get(fault.kind, 0), fault.at_ms + fault.for_ms)
-
-    def _call(self, batch: list[Write]) -> int | None:
-        """The place of the record that is not done; None where all are."""
-        sinks = self._sinks
-        self._limit_ms = sinks.now_ms + LIMIT_MS - MARGIN_MS
-        if len(self._sandboxes) < SANDBOXES:
-            self._sandboxes.append(Delivered())
-        # The one that is called last stands last.
-        self._sandboxes.append(self._sandboxes.pop(self._draws.randrange(len(self._sandboxes))))
-        tools = Tools(sinks.client, lambda _reference: SECRET, lambda: sinks.now_ms, self._webhook.post)
-        ports = Ports(
-            targets=lambda _stream_id: self._of.plan.targets,
-            sending=lambda target: contract.sending(target, tools),
-            dead_letter=self._dead_letter,
-            now_ms=lambda: sinks.now_ms,
-            left_ms=lambda: self._limit_ms - sinks.now_ms,
-        )
-        result = deliver([write.record() for write in batch], ports, self._sandboxes[-1])
-        return _place(batch, result.failed_at)
+        self.virtual.at(max(self._sinks.now_ms, shard.writes[place].at_ms + POLL_MS), bring)
 
     def _dead_letter(self, letter: Letter) -> bool:
         sinks = self._sinks
         sinks.step()
-        if sinks.holds("no queue", 6):
+        if sinks.holds("no queue", of_ten=6):
             return False
         self._of.letters.append((letter, sinks.now_ms))
         self._of.say(f"dead-letter message of {letter.stream_id} {letter.key}: {letter.reason}")
         sinks.step()
         # The answer may be lost: then it is sent again.
-        return not sinks.holds("no queue", 3)
-
-
-def _place(batch: list[Write], failed_at: str) -> int | None:
-    return next((at for at, write in enumerate(batch) if write.number == int(failed_at)), None) if failed_at else None
+        return not sinks.holds("no queue", of_ten=3)
 
 
 def run(plan: DeliveryPlan, stream: TableStream, origin_ms: int, redeployed_ms: Iterable[int] = ()) -> Delivery:
@@ -172,5 +141,5 @@ def run(plan: DeliveryPlan, stream: TableStream, origin_ms: int, redeployed_ms: 
     splits = [(origin_ms + fault.at_ms, fault.value) for fault in plan.faults if fault.kind == "split"]
     sinks = VirtualSinks(plan.seed, has_poison=plan.has_poison)
     delivery = Delivery(plan, stream.shards(splits), sinks, origin_ms)
-    Lambda(delivery, redeployed_ms).run()
+    Lambda(delivery).run(redeployed_ms)
     return delivery

@@ -34,7 +34,7 @@ WHY = {
     "logs": "log lines of the connections",
     "watch": "what the watch reads of the stream",
     "metrics": "metrics that the stream's connections keep, by {metrics_by}",
-    "delivery": "the calls of the function that sends events on to {sinks}, their counts and log",
+    "delivery": "noting what arrived, and bringing it to {sinks}: the function, its table and its log",
     "sinks": "what the sinks ask for taking them",
 }
 FIXED_WHY = {
@@ -45,6 +45,7 @@ FIXED_WHY = {
     "vpc": "interface endpoints of the VPC by the hour, in the zone of each subnet",
     "delivery_alarms": "the alarms of the delivery",
     "delivery_metrics": "metrics of the delivery",
+    "delivery_sweeps": "the call each minute that rings again and measures",
 }
 MILLION_WHY = {name: WHY[name] for name in ("events", "control_writes", "reads")}
 BESIDE_WHY = {

@@ -1,37 +1,46 @@
-"""Prices what a stage's delivery costs: its function's calls, their counts and log, and what the sinks ask.
+"""Prices what a stage's delivery costs: noting what arrives, bells, workers, sweeps, and what the sinks ask.
 
-How many requests a call makes is counted: `handlers/deliver` gets the records of a call, and sends them by what each
-sink promises. Lambda's own reading is free ("You are not charged for GetRecords API calls invoked by AWS Lambda as
-part of DynamoDB triggers"). What a consumer asks for is the consumer's. Invariant: a price that is not in the list is
-named, and never guessed.
+How many requests these make, and of how many units, is counted: the delivery runs on tables in memory that are metered
+(local/simulation/virtual_delivery.py). Lambda's own reading is free ("You are not charged for GetRecords API calls
+invoked by AWS Lambda as part of DynamoDB triggers"). What a consumer asks for is the consumer's. Invariant: a price
+that is not in the list is named, and never guessed.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from handlers.deliver import contract, delivery_metrics
-from handlers.deliver.batch import Delivered, Ports, deliver
 from handlers.deliver.contract import Message, Promises, Refusal
 from handlers.framing.events import StreamEvent
-from handlers.profile.deliver_field import Target
+from handlers.profile.deliver_field import S3_WAIT_S, Target
 from handlers.run.connection_metrics import By
 from handlers.store.event_items import event_item
 from local.costs import stage_costs
+from local.costs.deployed_tables import Table, events_table
+from local.costs.metered import Meter, MeteredDynamoDb
 from local.costs.month import MONTH_S
 from local.costs.prices import GB, HOURS, MILLION, Prices
 from local.simulation.table_stream import Record, plain
+from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
 
 # "Lambda polls shards in your DynamoDB stream for records at a base rate of 4 times per second."
 POLLS_PER_S = 4
-# As packaging/resources/delivery.yml and packaging/delivery.cjs have it: where all sinks are buckets Lambda waits.
-BATCH, PATIENT_S = 100, 60
-ALARMS = 2
+# As packaging/resources/delivery.yml has it, and how many bells a call answers (handlers/delivery.py).
+BATCH, TOGETHER = 250, 10
+ALARMS, SWEEPS = 2, MONTH_S / 60
+# A sweep reads where bells are: one unit of each partition where none is.
+SWEEP_READS = 4
 # SQS and EventBridge bill a message by 64 KB begun, Firehose a record by 5 KB begun.
 CHUNK_BYTES, FIREHOSE_BYTES = 64 * 1024, 5 * 1024
+# How many events of one wake are counted; of more, as many times as much.
+MOST_COUNTED = 500
+EVENTS = "events"
 _AT_MS = 1_767_225_600_000
 
 
@@ -47,79 +56,157 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """How often the function is called for the stage, with how many writes, of how many streams."""
+    """How often the function notes what arrived for the stage, with how many writes, of how many streams."""
 
     per_s: float
     writes: float
     streams: float
 
 
-def calls(flow: Flow, *, is_patient: bool) -> Calls:
-    """How often the function is called: for each shard that has something when it is polled."""
+class Wake(NamedTuple):
+    """What one stream's events at some sinks take from their noting on: units, requests to tables, and to each sink.
+
+    `requests` has of each kind the requests, each the sizes of its messages.
+    """
+
+    write_units: float
+    read_units: float
+    table_requests: float
+    requests: Mapping[str, list[list[int]]]
+
+
+def calls(flow: Flow) -> Calls:
+    """How often the function notes: for each shard that has something when it is polled."""
     shards = min(flow.streams, int(stage_costs.measured()["delivery_shards"]))
     writes_per_s = flow.streams * flow.writes_per_s / shards
     if not writes_per_s:
         return Calls(0, 0, 0)
-    seldom = (
-        1 / (PATIENT_S + 1 / writes_per_s) if is_patient else POLLS_PER_S * -math.expm1(-writes_per_s / POLLS_PER_S)
-    )
-    per_s = max(seldom, writes_per_s / BATCH)
+    per_s = max(POLLS_PER_S * -math.expm1(-writes_per_s / POLLS_PER_S), writes_per_s / BATCH)
     writes = writes_per_s / per_s
-    return Calls(per_s * shards, writes, min(writes, flow.streams / shards))
+    # Of writes that come at random, as many streams as have one of them at least.
+    of_shard = flow.streams / shards
+    streams = of_shard * -math.expm1(-writes / of_shard) if of_shard > 1 else 1.0
+    return Calls(per_s * shards, writes, max(1.0, min(streams, writes)))
 
 
 def usd(kinds: Sequence[str], flow: Flow, settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """A month of one stream, by part: the function, its counts and metrics of its own, and the sinks."""
+    """A month of one stream, by part: the function with its table, its metrics of its own, and the sinks."""
     own = len(kinds) * len(delivery_metrics.NAMES) if settings["metrics_by"] == "stream" else 0
     metrics_usd = own * prices.usd("cloudwatch", "metric_month")
-    called = calls(flow, is_patient=set(kinds) == {"s3"})
+    called = calls(flow)
     if not called.per_s:
         return {"delivery": metrics_usd, "sinks": 0.0}
-    # A call has a whole number of events, one or the other of two; what lies between is their mean.
-    events = called.writes * flow.events_per_write
-    fewer = math.floor(events)
-    usd_of = {count: _call_usd(kinds, flow, called, count, settings, prices) for count in (fewer, fewer + 1)}
-    function_usd, sinks_usd = (
-        (1 - events + fewer) * few + (events - fewer) * more for few, more in zip(*usd_of.values(), strict=True)
-    )
-    times = called.per_s * MONTH_S / flow.streams
+    notes_per_s = called.per_s * called.streams / flow.streams
+    prompt = tuple(kind for kind in kinds if kind != "s3")
+    parts = [_prompt_usd(prompt, flow, called, notes_per_s, settings, prices)] if prompt else []
+    if "s3" in kinds:
+        parts.append(_patient_usd(flow, notes_per_s, settings, prices, is_alone=not prompt))
     # One data stream for all streams of the stage stands whatever is sent.
     is_hourly = "kinesis" in kinds and prices.has("kinesis", "stream_hour")
     hours_usd = HOURS * prices.usd("kinesis", "stream_hour") / flow.streams if is_hourly else 0.0
-    return {"delivery": times * function_usd + metrics_usd, "sinks": times * sinks_usd + hours_usd}
+    note_usd = called.per_s / flow.streams * _note_usd(called.streams, len(prompt), settings, prices)
+    delivery_usd, sinks_usd = (sum(each) for each in zip(*parts, strict=True))
+    return {
+        "delivery": MONTH_S * (delivery_usd + note_usd) + metrics_usd,
+        "sinks": MONTH_S * sinks_usd + hours_usd,
+    }
 
 
-def _call_usd(
-    kinds: Sequence[str], flow: Flow, called: Calls, events: int, settings: Mapping[str, Any], prices: Prices
-) -> tuple[float, float]:
-    """A call with so many events: its function with the counts, and the sinks."""
-    streams = max(1, min(events, round(called.streams)))
-    names = [f"replay:{number}" for number in range(streams)]
-    batches = {kind: _batches(kind, records(names, events, flow.event_bytes)) for kind in kinds}
-    requests = sum(map(len, batches.values()))
+def _note_usd(streams: float, kinds: int, settings: Mapping[str, Any], prices: Prices) -> float:
+    """A call that notes what came of so many streams and rings; its writes are counted with the wakes."""
+    bells = streams * kinds
+    requests = math.ceil(streams / 25) + math.ceil(bells / 25) + math.ceil(bells / TOGETHER)
     figures = stage_costs.measured()
-    cpu_ms = figures["delivery_cpu_ms_per_call"] + figures["delivery_cpu_ms_per_event"] * events * len(kinds)
-    cpu_ms += figures["delivery_cpu_ms_per_request"] * requests
-    memory_mb = float(settings["control_memory_mb"])
-    counts = streams * len(kinds)
-    busy_ms = cpu_ms * max(1.0, stage_costs.MB_PER_CORE / memory_mb)
-    busy_ms += figures["delivery_wait_ms_per_request"] * (requests + counts)
-    function_usd = busy_ms / 1000 * memory_mb / 1024 * prices.usd("lambda", "gb_second_arm64")
-    function_usd += prices.usd("lambda", "million_requests") + counts * prices.usd("dynamodb", "million_write_units")
-    logged = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"] * counts
-    function_usd += logged / GB * prices.usd("cloudwatch", "log_gb")
-    return function_usd, sum(_sink_usd(kind, batches[kind], prices) for kind in kinds)
+    return _function_usd(figures["delivery_cpu_ms_per_note"], requests, 0, settings, prices)
+
+
+def _prompt_usd(
+    kinds: tuple[str, ...], flow: Flow, called: Calls, notes_per_s: float, settings: Mapping[str, Any], prices: Prices
+) -> tuple[float, float]:
+    """A second of one stream at sinks that take what is there: the delivery's part, and the sinks'."""
+    events = flow.writes_per_s * flow.events_per_write / notes_per_s
+    # How many places share a call that answers their bells.
+    together = min(TOGETHER, max(1.0, called.streams) * len(kinds))
+    return _wakes_usd(kinds, events, notes_per_s, together, flow.event_bytes, settings, prices)
+
+
+def _patient_usd(
+    flow: Flow, notes_per_s: float, settings: Mapping[str, Any], prices: Prices, *, is_alone: bool
+) -> tuple[float, float]:
+    """A second of one stream at a bucket, which waits for objects to grow: a sweep rings, and notes find it out."""
+    wakes_per_s = 1 / (S3_WAIT_S + 1 / notes_per_s)
+    events = flow.writes_per_s * flow.events_per_write / wakes_per_s
+    delivery_usd, sinks_usd = _wakes_usd(("s3",), events, wakes_per_s, TOGETHER, flow.event_bytes, settings, prices)
+    # A ring that is refused, and where no other sink has it, the arrival.
+    refused = (notes_per_s - wakes_per_s) * (1 + is_alone)
+    return delivery_usd + refused * prices.usd("dynamodb", "million_write_units"), sinks_usd
+
+
+def _wakes_usd(
+    kinds: tuple[str, ...], events: float, per_s: float, together: float, event_bytes: int,
+    settings: Mapping[str, Any], prices: Prices,
+) -> tuple[float, float]:  # fmt: skip
+    # A wake has a whole number of events, one or the other of two; what lies between is their mean.
+    fewer = math.floor(events)
+    share = events - fewer
+    both = [(_wake_usd(kinds, count, together, event_bytes, settings, prices)) for count in (max(1, fewer), fewer + 1)]
+    (few, few_sinks), (more, more_sinks) = both
+    scale = events if events < 1 else 1.0
+    few_part, more_part = (0.0, 1.0) if events < 1 else (1 - share, share)
+    return (
+        per_s * scale * (few_part * few + more_part * more),
+        per_s * scale * (few_part * few_sinks + more_part * more_sinks),
+    )
+
+
+def _wake_usd(
+    kinds: tuple[str, ...], events: int, together: float, event_bytes: int, settings: Mapping[str, Any], prices: Prices
+) -> tuple[float, float]:
+    """One wake of each sink for so many events of a stream: the delivery, and the sinks."""
+    scale = max(1.0, events / MOST_COUNTED)
+    wake = woken(kinds, min(events, MOST_COUNTED), event_bytes)
+    figures = stage_costs.measured()
+    requests = sum(map(len, wake.requests.values()))
+    cpu_ms = figures["delivery_cpu_ms_per_wake"] * len(kinds) + figures["delivery_cpu_ms_per_request"] * requests
+    cpu_ms += figures["delivery_cpu_ms_per_event"] * min(events, MOST_COUNTED) * len(kinds)
+    # Threads wait beside each other: a call lasts as long as one place, and what their processor time adds.
+    waits = (requests + wake.table_requests) / len(kinds) * scale
+    share = len(kinds) / together
+    delivery_usd = share * _function_usd(cpu_ms * scale / share, waits, together, settings, prices)
+    delivery_usd += wake.write_units * scale * prices.usd("dynamodb", "million_write_units")
+    delivery_usd += wake.read_units * scale * prices.usd("dynamodb", "million_read_units")
+    return delivery_usd, scale * sum(_sink_usd(kind, wake.requests[kind], prices) for kind in kinds)
+
+
+def _function_usd(
+    cpu_ms: float, requests: float, documents: float, settings: Mapping[str, Any], prices: Prices
+) -> float:
+    """A call that takes so much of a processor, waits for so many answers, and prints so many documents."""
+    figures, memory_mb = stage_costs.measured(), float(settings["delivery_memory_mb"])
+    busy_ms = (
+        cpu_ms * max(1.0, stage_costs.MB_PER_CORE / memory_mb) + figures["delivery_wait_ms_per_request"] * requests
+    )
+    logged = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"] * documents
+    return (
+        busy_ms / 1000 * memory_mb / 1024 * prices.usd("lambda", "gb_second_arm64")
+        + prices.usd("lambda", "million_requests")
+        + logged / GB * prices.usd("cloudwatch", "log_gb")
+    )
 
 
 def fixed_usd(kinds: Sequence[str], settings: Mapping[str, Any], prices: Prices) -> dict[str, float]:
-    """What a stage pays besides where a profile delivers: its alarms, and the metrics of what goes well."""
+    """What a stage pays besides where a profile delivers: its alarms, its sweeps, and the metrics of what goes well."""
     by: By = settings["metrics_by"]
-    usual = delivery_metrics.kept(dict(zip(delivery_metrics.NAMES, (1, 0, 0, 1), strict=True)), by)
-    # By stream they are each stream's.
-    metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by]
+    usual = delivery_metrics.kept(dict(zip(delivery_metrics.NAMES, (1, 0, 0), strict=True)), by)
+    # By stream they are each stream's; the lag is the stage's.
+    metrics = len(usual) * {"stage": 1, "profile": len(kinds), "stream": 0}[by] + 1
+    figures = stage_costs.measured()
+    sweep_usd = _function_usd(figures["delivery_cpu_ms_per_note"], SWEEP_READS, 1, settings, prices)
+    sweep_usd += SWEEP_READS * prices.usd("dynamodb", "million_read_units")
     return {
         "delivery_alarms": ALARMS * prices.usd("cloudwatch", "alarm_month"),
         "delivery_metrics": metrics * prices.usd("cloudwatch", "metric_month"),
+        "delivery_sweeps": SWEEPS * sweep_usd,
     }
 
 
@@ -162,22 +249,60 @@ def _sink_usd(kind: str, batches: Sequence[Sequence[int]], prices: Prices) -> fl
             return price("transfer.gb_out") * size / GB
 
 
-def _batches(kind: str, made: Sequence[Record]) -> list[list[int]]:
-    """The requests that become of a call, each the sizes of its messages."""
-    target, sent = Target(kind, "counted"), []
-    promises = contract.sink(kind).PROMISES
+@lru_cache(maxsize=256)
+def woken(kinds: tuple[str, ...], events: int, event_bytes: int) -> Wake:
+    """What so many events of one stream take, from their noting on until no bell is out."""
+    meter = Meter({EVENTS: events_table(), DELIVERY: Table(("PK", "SK"), {}, has_events=False)})
+    sent: dict[str, list[list[int]]] = {kind: [] for kind in kinds}
 
-    def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
-        sent.append([message.size_bytes for message in batch])
-        return {}
+    def sending(target: Target) -> tuple[Promises, Any]:
+        def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
+            sent[target.kind].append([message.size_bytes for message in batch])
+            return {}
 
-    def sending(_target: Target) -> tuple[Promises, Any]:
-        return promises, send
+        return contract.sink(target.kind).PROMISES, send
 
-    ports = Ports(lambda _stream: [target], sending, lambda _letter: False, lambda: _AT_MS, lambda: 100_000)
-    result = deliver(made, ports, Delivered())
-    assert not result.failed_at
-    return sent
+    targets = [Target(kind, "counted") for kind in kinds]
+    virtual = VirtualDelivery(
+        MeteredDynamoDb(meter),
+        EVENTS,
+        _Clock(),
+        lambda _stream: targets,
+        sending,
+        lambda _letter: False,
+        KeyboardInterrupt,
+        tables=meter.tables,
+    )
+    first, *brought = records(["replay"], events + 1, event_bytes)
+    for record in (first, *brought):
+        meter.call("PutItem", {"TableName": EVENTS, "Item": _stored(record["dynamodb"]["NewImage"])})
+    # A sink's first record is written once.
+    virtual.at(_AT_MS, lambda: virtual.delivery.note([first]))
+    virtual.run(_AT_MS + 1000)
+    before = meter.counts.copy()
+    for requests in sent.values():
+        requests.clear()
+    virtual.at(_AT_MS + 2000, lambda: virtual.delivery.note(brought))
+    virtual.run(_AT_MS + 30_000)
+    counts = meter.counts - before
+    return Wake(
+        counts.write_units(DELIVERY),
+        counts.read_units(DELIVERY) + counts.read_units(EVENTS),
+        counts.requests(DELIVERY) + counts.requests(EVENTS),
+        sent,
+    )
+
+
+def _stored(image: Mapping[str, Any]) -> dict[str, Any]:
+    """The item of a record, which has its bytes in Base64."""
+    return {
+        name: {kind: base64.b64decode(one) if kind == "B" else one for kind, one in value.items()}
+        for name, value in image.items()
+    }
+
+
+class _Clock:
+    now_ms = _AT_MS
 
 
 def records(streams: Sequence[str], count: int, event_bytes: int) -> list[Record]:

@@ -77,7 +77,7 @@ class Meter:
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self._defined = tables
-        self._tables = MemoryDynamoDB(*tables, on_change=self._changed)
+        self.tables = MemoryDynamoDB(*tables, on_change=self._changed)  # whose own methods are not counted
         self._items: dict[tuple[str, Key], Item] = {}
         self._changes: list[tuple[str, Item | None, Item]] = []
         self.counts = Counts()
@@ -90,7 +90,7 @@ class Meter:
         """As `answer`, for parameters as boto3 takes them."""
         self._changes.clear()
         try:
-            answer = method(self._tables, operation)(**request)
+            answer = method(self.tables, operation)(**request)
         except ClientError as error:
             if error.response["Error"]["Code"] == CONDITION:
                 name, key = request["TableName"], _key(request.get("Key") or request["Item"])
@@ -105,6 +105,10 @@ class Meter:
             self._count_read(operation, request["TableName"], [request["Key"]], request)
         elif operation == "Query":
             self._count_together(operation, request, answer["Items"])
+        elif operation == "DeleteItem":
+            name, key = request["TableName"], _key(request["Key"])
+            # "The size of the deleted item"; no table that is deleted from has an index.
+            self._count(name, operation, key[1]).write_units += refused_units(self._items.pop((name, key), None))
         else:
             name, key = request["TableName"], _key(request.get("Key") or request["Item"])
             self._count(name, operation, key[1]).write_units += self._changed_units()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from handlers.api.connection_records import Connection
-from handlers.api.status import lag_ms
+from handlers.api.sinks import Sinks
 from handlers.connection.lease import unconnected_ms
 from handlers.group import is_group
 from handlers.run import metric_names
@@ -48,13 +48,15 @@ class Collector:
         self,
         records: Callable[[], StreamRecords],
         running: Callable[[], Iterable[str]],
-        sinks: Callable[[str], Collection[str]],
+        sinks: Callable[[], Sinks | None],
+        labels: Callable[[str], Collection[str]],
         ended: Callable[[], Iterable[str]],
     ) -> None:
         self._records = records
         self._running = running
         self._ended = ended
         self._sinks = sinks
+        self._labels = labels
         self._streams: set[str] = set()
         self._seen: dict[tuple[str, int], dict[_Key, int]] = {}
         self._totals: Counter[_Key] = Counter()
@@ -92,15 +94,15 @@ class Collector:
             return sorted(own, key=lambda one: metric_names.ALL.index(one.metric))
 
     def _delivery(self, stream_id: str, now_ms: int) -> Iterator[Sample]:
-        """What is known of the stream's sinks: these counts never fall by themselves. What is no sink has no lag."""
-        sinks = self._sinks(stream_id)
-        for record in self._records().delivery(stream_id):
+        """What is known of the stream's sinks: these counts never fall by themselves."""
+        sinks, names = self._sinks(), self._labels(stream_id)
+        for record, behind in sinks.each(stream_id, names) if sinks is not None and names else ():
             labels = (stream_id, record.sink)
             yield Sample(metric_names.SENT, labels, record.delivered)
             yield Sample(metric_names.WAITED, labels, record.failed)
             yield Sample(metric_names.UNDELIVERED, labels, record.dead_lettered)
-            if record.sink in sinks:
-                yield Sample(metric_names.LAG, labels, lag_ms(record, now_ms) / 1000)
+            yield Sample(metric_names.WAITING, labels, behind.events)
+            yield Sample(metric_names.LAG, labels, max(0, now_ms - (behind.oldest_ms or now_ms)) / 1000)
 
     def _add(self, stream_id: str, one: Connection) -> None:
         counts: dict[_Key, int] = {(metric, (stream_id,)): count(one) for metric, count in _COUNTED.items()}

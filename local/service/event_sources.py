@@ -1,9 +1,9 @@
 """Calls functions with the records of a table's stream, as Lambda's event source mappings do.
 
-Sources: AWS Lambda Developer Guide, "Using AWS Lambda with Amazon DynamoDB", "Configuring partial batch response";
-Amazon DynamoDB Developer Guide, "Reading and processing a stream". Invariants: a place is on disk before a record
-behind it is read; the records of one shard are handled in their order, and a child's behind all of its parent's;
-whatever goes wrong is reported, and tried again.
+The function is called by its schedule as well, more often than on AWS. Sources: AWS Lambda Developer Guide, "Using AWS
+Lambda with Amazon DynamoDB"; Amazon DynamoDB Developer Guide, "Reading and processing a stream". Invariants: a place is
+on disk before a record behind it is read; the records of one shard are handled in their order, and a child's behind all
+of its parent's; whatever goes wrong is reported, and tried again.
 """
 
 import asyncio
@@ -26,8 +26,10 @@ from states_language.server import TooManyRequests, UnknownFunction
 # Lambda polls a shard four times a second.
 POLL_S = 0.25
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.25, 30.0
-# A sink that is away for so long is reported.
+# Records that cannot be noted for so long are reported.
 ALERT_AFTER_S = 60.0
+# On AWS it is a minute. Here the service itself may be killed with bells out, and a person waits for it.
+SWEEP_S = 20.0
 # botocore asks for sequence numbers of this length, which AWS's have.
 _DIGITS = 21
 _GONE = ("TrimmedDataAccessException", "ResourceNotFoundException")
@@ -164,7 +166,7 @@ class EventSourceMapping:
                     backoff_s, waited_s = 0.0, waited_s if waited_s >= ALERT_AFTER_S else 0.0
                 backoff_s = min(max(backoff_s * 2, FIRST_BACKOFF_S), LONGEST_BACKOFF_S)
                 if waited_s < ALERT_AFTER_S <= waited_s + backoff_s:
-                    self._say(f"ALERT: {self._source.function} reports events that wait; its log says of each why")
+                    self._say(f"ALERT: {self._source.function} cannot note what is stored; its log says why")
                 waited_s += backoff_s
                 await asyncio.sleep(backoff_s)
                 continue
@@ -212,40 +214,26 @@ class EventSourceMapping:
 
     async def _handle(self, shard: Shard, records: Sequence[Record]) -> int | None:
         wanted = [record for record in records if matches(record, self._source.filters)]
-        failed_at = await self._call(wanted) if wanted else ""
-        if failed_at is None:
+        if wanted and not await self._call(wanted):
             return None
-        numbers = [record["dynamodb"]["SequenceNumber"] for record in records]
-        done = numbers.index(failed_at) if failed_at else len(numbers)
-        if done:
-            await asyncio.to_thread(self._places.set, shard, numbers[done - 1])
-        return None if failed_at else done
+        await asyncio.to_thread(self._places.set, shard, records[-1]["dynamodb"]["SequenceNumber"])
+        return len(records)
 
-    async def _call(self, records: Sequence[Record]) -> str | None:
-        """The sequence number of the first record that failed, "" where none did, None where the function did."""
+    async def _call(self, records: Sequence[Record]) -> bool:
+        """Whether the function took the records."""
         try:
             payload = json.dumps({"Records": [as_event(record) for record in records]}).encode()
             answer = await self._invoke(self._source.function, payload)
         except (UnknownFunction, TooManyRequests):
-            return None
-        if answer.function_error is not None:
-            return None
-        return failed(answer.payload, [record["dynamodb"]["SequenceNumber"] for record in records])
+            return False
+        return answer.function_error is None
 
-
-def failed(payload: bytes, numbers: Sequence[str]) -> str | None:
-    """The first of `numbers` that the answer names, "" where it names none; None where it is not such an answer.
-
-    "Lambda treats a batch as a complete failure" if it names what is not among them, or an empty text.
-    """
-    try:
-        failures = (json.loads(payload) or {}).get("batchItemFailures") or []
-        named = {one["itemIdentifier"] for one in failures}
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    if not named <= set(numbers):
-        return None
-    return next((number for number in numbers if number in named), "")
+    async def sweep(self) -> None:
+        """Calls the function by its schedule until it is cancelled; what an earlier run left is rung so."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            with contextlib.suppress(UnknownFunction, TooManyRequests):
+                await self._invoke(self._source.function, b'{"sweep": true}')
 
 
 def matches(record: Mapping[str, Any], filters: Iterable[Mapping[str, Any]]) -> bool:
@@ -285,7 +273,7 @@ class Mappings:
             places = Places(self._data / f"event-source-{source.function}.json", is_kept=self._is_kept)
             streams = Streams(self._endpoints, source.table)
             mapping = EventSourceMapping(source, streams, places, invoke, self._say)
-            self._tasks.append(asyncio.create_task(mapping.run()))
+            self._tasks += [asyncio.create_task(mapping.run()), asyncio.create_task(mapping.sweep())]
 
     def end(self) -> None:
         """Ends them."""

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from handlers.api import status
 from handlers.api.problems import Problem
+from handlers.api.sinks import Sinks
 from handlers.repair.work import RepairWork
 from handlers.store.leases import Leases
 from handlers.store.stream_records import StreamRecords
@@ -227,6 +228,11 @@ class Service:
         collector = Collector(
             lambda: StreamRecords(self._endpoints.client("dynamodb"), table, events),
             lambda: map(stream_of, executions.running()),
+            lambda: (
+                Sinks(self._endpoints.client("dynamodb"), sinks)
+                if (sinks := self._variable("DELIVERY_TABLE"))
+                else None
+            ),
             lambda stream_id: status.sinks_of(self._streams_folder / f"{stream_id.partition(':')[0]}.toml"),
             lambda: [stream_of(one) for one in executions.all() if one.closing and one.closing.stopped_ms >= since_ms],
         )

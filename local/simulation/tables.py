@@ -35,6 +35,7 @@ METHODS = {
     "BatchGetItem": "batch_get_item",
     "PutItem": "put_item",
     "UpdateItem": "update_item",
+    "DeleteItem": "delete_item",
     "BatchExecuteStatement": "batch_execute_statement",
     "Query": "query",
 }
@@ -88,6 +89,18 @@ class MemoryDynamoDB:
         if wanted == "ALL_NEW":
             return {"Attributes": dict(after)}
         return {"Attributes": dict(before)} if wanted == "ALL_OLD" and before is not None else {}
+
+    def delete_item(self, *, TableName: str, Key: Item, ConditionExpression: str = "", **rest: Any) -> dict[str, Any]:
+        """Deletes the item, if there is one; ConditionalCheckFailedException when the condition does not hold."""
+        table = self._table(TableName, "DeleteItem")
+        key = _key(Key)
+        self._check("DeleteItem", ConditionExpression, table.get(key), rest)
+        if (item := table.pop(key, None)) is not None:
+            self._partitions[TableName, key[0]].remove(key[1])
+            for index, name in INDEXES.items():
+                if name in item:
+                    self._indexed[TableName, index, key[0]].remove((item[name]["S"], key[1]))
+        return {}
 
     def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns an answer for each INSERT with parameters, in order; DuplicateItem where the key exists.

@@ -1,7 +1,7 @@
 """What a run delivers to, in memory: the AWS services that handlers/deliver/sinks calls, a webhook, and their faults.
 
-Invariant: without a fault a request is taken whole but for its poison, which no fault excuses; what was taken is in
-`arrived`, in order, and what a server refuses is not.
+A fault is one sink's, and meets no other. Invariant: without a fault a request is taken whole but for its poison,
+which no fault excuses; what was taken is in `arrived`, in order, and what a server refuses is not.
 """
 
 import base64
@@ -20,8 +20,8 @@ from urllib3 import exceptions
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.upstream.opening import RedirectRefused
 
-# A quick answer, and one of a sink that is slow.
-QUICK_MS, SLOW_MS = 20, 9_000
+# A quick answer, one of a sink that is slow, and how long one is waited for that does not come.
+QUICK_MS, SLOW_MS, HUNG_MS = 20, 7_000, 8_000
 # SQS: "the deduplication interval".
 DEDUPLICATED_MS = 5 * 60_000
 POISON_OF = 23
@@ -38,15 +38,18 @@ class Killed(BaseException):
 
 
 class VirtualSinks:
-    """All sinks of a run. `now_ms` is moved by each request; `until_ms` says until when each fault holds."""
+    """All sinks of a run. `now_ms` is moved by each request; `until_ms` says until when a fault of a sink holds.
+
+    A fault that is no sink's stands under "".
+    """
 
     def __init__(self, seed: int, *, has_poison: bool) -> None:
         self._draws = random.Random(seed)
         self._has_poison = has_poison
         self.now_ms = 0
-        self.until_ms: dict[str, int] = {}
+        self.until_ms: dict[tuple[str, str], int] = {}
         self.dies_in: int | None = None  # so many steps later, each half a request
-        self.arrived: list[tuple[str, dict[str, Any]]] = []  # of which service, and the event
+        self.arrived: list[tuple[str, dict[str, Any], int]] = []  # at which sink, the event, and when
         self.poison: set[tuple[str, str]] = set()  # stream and key of what was refused for good
         self.misused: list[str] = []
         self._deduplicated: dict[tuple[str, str, str], int] = {}
@@ -63,9 +66,13 @@ class VirtualSinks:
                 self.dies_in = None
                 raise Killed
 
-    def holds(self, fault: str, of_ten: int = 10) -> bool:
+    def holds(self, fault: str, label: str = "", of_ten: int = 10) -> bool:
         """Whether the fault meets this request; so many of ten are met while it holds."""
-        return self.now_ms < self.until_ms.get(fault, 0) and self._draws.randrange(10) < of_ten
+        return self.now_ms < self.until_ms.get((fault, label), 0) and self._draws.randrange(10) < of_ten
+
+    def take(self, label: str, event: dict[str, Any]) -> None:
+        """An event has arrived."""
+        self.arrived.append((label, event, self.now_ms))
 
     def drawn(self, several: Sequence[int]) -> int:
         """One of them, by chance."""
@@ -127,51 +134,60 @@ class VirtualSinks:
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         """As boto3's; a function that fails in part names one event, and has processed those before it."""
         events = json.loads(Payload)["events"]
-        named = self._draws.randrange(len(events)) if self.holds("part", 4) else len(events)
+        label = f"lambda:{FunctionName}"
+        named = self._draws.randrange(len(events)) if self.holds("part", label, 4) else len(events)
         texts = [json.dumps(event) for event in events]
-        self._whole("Invoke", f"lambda:{FunctionName}", texts, "InvalidRequestContentException", named)
+        self._whole("Invoke", label, texts, "InvalidRequestContentException", named)
         failures = [{"itemIdentifier": event["key"]} for event in events[named : named + 1]]
         return {"Payload": io.BytesIO(json.dumps({"batchItemFailures": failures}).encode())}
 
     # --- what meets a request ---------------------------------------------------------------------------------------
 
-    def _begin(self, operation: str) -> None:
-        self.now_ms += SLOW_MS if self.holds("slow sink") else QUICK_MS
+    def begin(self, label: str) -> None:
+        """A request has come to a sink, which may be slow, or hang."""
+        is_hung = self.holds("hang", label)
+        self.now_ms += HUNG_MS if is_hung else SLOW_MS if self.holds("slow sink", label) else QUICK_MS
         self.step()
-        if self.holds("away"):
+        if is_hung:
+            raise ReadTimeoutError(endpoint_url="https://sink.invalid")
+
+    def _begin(self, operation: str, label: str) -> None:
+        self.begin(label)
+        if self.holds("away", label):
             raise _error(operation, "ServiceUnavailable")
 
-    def _end(self) -> None:
+    def _end(self, label: str) -> None:
         self.step()
-        if self.holds("no answers", 4):
+        if self.holds("no answers", label, 4):
             raise ReadTimeoutError(endpoint_url="https://sink.invalid")
 
     def _whole(
         self, operation: str, label: str, texts: Sequence[str | bytes], final: str, count: int | None = None
     ) -> None:
         """A request that is taken whole, or the first `count` of it, or not at all."""
-        self._begin(operation)
+        self._begin(operation, label)
         if any(map(self.is_poison, texts)):
             raise _error(operation, final)
-        if count is None and self.holds("part", 4):
+        if count is None and self.holds("part", label, 4):
             raise _error(operation, "SlowDown")
-        self.arrived += [(label, json.loads(text)) for text in texts[:count]]
-        self._end()
+        for text in texts[:count]:
+            self.take(label, json.loads(text))
+        self._end(label)
 
     def _each(self, operation: str, label: str, entries: Entries, body: str, final: str = "") -> list[str | None]:
         """The code by which each entry was refused; without a `final` code poison is the whole request's fault."""
-        self._begin(operation)
+        self._begin(operation, label)
         poison = [self.is_poison(entry[body]) for entry in entries]
         if any(poison) and not final:
             raise _error(operation, "InvalidArgumentException")
         codes: list[str | None] = []
         for entry, is_poison in zip(entries, poison, strict=True):
-            is_refused = not is_poison and self.holds("part", 3)
+            is_refused = not is_poison and self.holds("part", label, 3)
             codes.append(final if is_poison else "InternalFailure" if is_refused else None)
             event = json.loads(entry[body])
             if codes[-1] is None and not (label.startswith("sqs:") and self._is_repeated(label, entry, event)):
-                self.arrived.append((label, event))
-        self._end()
+                self.take(label, event)
+        self._end(label)
         return codes
 
     def _is_repeated(self, label: str, entry: dict[str, Any], event: dict[str, Any]) -> bool:
@@ -195,28 +211,33 @@ class VirtualWebhook:
 
     def __init__(self, sinks: VirtualSinks) -> None:
         self._sinks = sinks
-        self._names: dict[str, tuple[str, str]] = {}  # of each id the event
+        self._names: dict[str, tuple[tuple[str, str], ...]] = {}  # of each id the events
 
     def post(self, request: UpstreamRequest) -> int:
         """The status of the answer; raises what the client of a real server does."""
         sinks, text = self._sinks, request.body or b""
-        sinks.now_ms += SLOW_MS if sinks.holds("slow sink") else QUICK_MS
-        sinks.step()
-        if sinks.holds("away"):
+        try:
+            sinks.begin(LABEL)
+        except ReadTimeoutError:
+            raise exceptions.TimeoutError("nobody answers") from None
+        if sinks.holds("away", LABEL):
             raise exceptions.ConnectTimeoutError("nobody answers")
         if problem := self._problem(request, text):
             sinks.misused.append(f"{LABEL}: {problem}")
             return 401
-        if sinks.is_poison(text):
+        events = _events(text)
+        poison = [sinks.is_poison(json.dumps(one, ensure_ascii=False, separators=(",", ":"))) for one in events]
+        if any(poison):
             return sinks.drawn(FINAL)
-        if sinks.holds("part", 4):
+        if sinks.holds("part", LABEL, 4):
             status = sinks.drawn((*PASSING, REDIRECT))
             if status == REDIRECT:
                 raise RedirectRefused("the upstream redirected more than 0 times")
             return status
-        sinks.arrived.append((LABEL, json.loads(text)))
+        for event in events:
+            sinks.take(LABEL, event)
         sinks.step()
-        if sinks.holds("no answers", 4):
+        if sinks.holds("no answers", LABEL, 4):
             raise exceptions.TimeoutError("the answer is lost")
         return 204
 
@@ -231,8 +252,13 @@ class VirtualWebhook:
             return "a signature is wrong"
         if abs(self._sinks.now_ms // 1000 - int(at_s)) > TOLERANCE_S:
             return "a timestamp is too old"
-        event = json.loads(text)
-        name = event["stream"], event["key"]
-        if self._names.setdefault(id_, name) != name:
-            return f"the event {name} came under the id of {self._names[id_]}"
+        names = tuple((event["stream"], event["key"]) for event in _events(text))
+        if self._names.setdefault(id_, names) != names:
+            return f"the events {names} came under the id of {self._names[id_]}"
         return ""
+
+
+def _events(text: bytes) -> list[dict[str, Any]]:
+    """The events of a POST: one, or a batch."""
+    said = json.loads(text)
+    return list(said["events"]) if "events" in said else [said]

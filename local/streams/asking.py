@@ -202,6 +202,11 @@ def in_colour(word: str, of: str = "") -> str:
     return word if code is None or is_plain else f"\x1b[{code}m{word}\x1b[0m"
 
 
+def start_or_instant(text: str) -> str:
+    """As `instant`; "start" stands for the beginning."""
+    return text if text == "start" else instant(text)
+
+
 def instant(text: str) -> str:
     """An instant as the API takes it, of an instant, a date, or how long ago (90s, 15m, 2h, 7d)."""
     if (ago := _AGO.fullmatch(text)) is not None:

@@ -1,4 +1,4 @@
-"""The verbs `start`, `stop`, `status`, `list` and `gaps`: one question each, shown for a person or as JSON."""
+"""The verbs `start`, `stop`, `status`, `list`, `sinks` and `gaps`: one question each, shown for a person or as JSON."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from handlers.api.verdict import counted, spelled
+from handlers.deliver.operating import COMMANDS
 from local.printable import printable
 from local.streams import asking, fleet_verbs
 from local.streams.asking import DONE, NOT_RUNNING, in_colour, local_time, path_of
@@ -25,6 +26,14 @@ def add(subparsers: Any, name: str) -> None:
     if name == "repair":
         parser.add_argument("--dry-run", action="store_true", help="say what it would bring, and store nothing")
         parser.add_argument("--no-wait", action="store_true", help="do not wait for the outcome")
+    if name == "sinks":
+        parser.add_argument("do", nargs="?", choices=COMMANDS, help="what to do with one of them; shows all without it")
+        parser.add_argument("sink", nargs="?", metavar="SINK", help="its name, as shown; needless where there is one")
+        when = "start, an instant, a date, or how long ago (2h, 7d)"
+        parser.add_argument(
+            "--from", dest="from_at", type=asking.start_or_instant, metavar="WHEN", help=f"replay from: {when}"
+        )
+        parser.add_argument("--all", action="store_true", help="skip all that waits, and not the oldest alone")
     parser.set_defaults(run=asking.refusals(run))
 
 
@@ -94,9 +103,35 @@ def _show(answer: dict[str, Any]) -> None:
     duplicates = counted(counts["duplicates"], "duplicate")
     print(f"  events    {counts['stored']:,} stored, {duplicates}, {counts['dead_lettered']:,} dead-lettered")
     for row in answer.get("delivery", ()):
-        waits = f"; waits: {row['waits']}" if row["waits"] else ""
-        counts_of = f"{row['delivered']} delivered, {row['failed']} failed, {row['dead_lettered']} dead"
-        print(printable(f"  delivery  {row['sink']}  {counts_of}, lag {row['lag_ms'] / 1000:g} s{waits}"))
+        print(printable(f"  delivery  {sink_words(row)}"))
+
+
+def sink_words(row: dict[str, Any]) -> str:
+    """How far a sink has come, in one line."""
+    words = [f"{row['delivered']} delivered", f"{row['failed']} failed", f"{row['dead_lettered']} dead"]
+    words += [f"{row['skipped']} skipped"] if row["skipped"] else []
+    words += [f"{row['waiting']} waiting"] + ([f"oldest {row['lag_ms'] / 1000:g} s"] if row["lag_ms"] else [])
+    state = "; replaying" if row["replaying"] else ""
+    return f"{row['sink']}  {', '.join(words)}{state}{'; waits: ' + row['waits'] if row['waits'] else ''}"
+
+
+def sinks(arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    path, streams = path_of(arguments.stream_id, "/sinks"), asking.streams(arguments)
+    given = {
+        "do": arguments.do,
+        "sink": arguments.sink,
+        "from": arguments.from_at,
+        "all": "true" if arguments.all else "",
+    }
+    answer = streams.ask("POST", path, given) if any(given.values()) else streams.ask("GET", path)
+    if arguments.json:
+        print(json.dumps(answer))
+    elif not answer["sinks"]:
+        print(printable(f"{arguments.stream_id} delivers nothing: its profile has no field deliver"))
+    else:
+        print("\n".join(printable(sink_words(row)) for row in answer["sinks"]))
+    return DONE
 
 
 def _missing(missing: dict[str, Any]) -> str:
@@ -188,6 +223,16 @@ VERBS: dict[str, tuple[str, list[str], asking.Run]] = {
         "Lists all streams that were ever started, by their ids; those that share a function below the others.",
         ["list", "list --json | jq -r .stream"],
         list_,
+    ),
+    "sinks": (
+        "Shows how far each sink of a stream has come; pauses, resumes, replays or skips at one.",
+        [
+            "sinks orders",
+            "sinks orders pause sqs:orders.fifo",
+            "sinks orders replay --from 2d",
+            "sinks orders skip --all",
+        ],
+        sinks,
     ),
     "gaps": (
         "Lists the gaps of a stream, with their causes: delivered later, repaired, open (not proved) or lost.",

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from handlers.deliver.delivery_metrics import NAMES, documents
-from handlers.deliver.delivery_records import Count, Place
+from handlers.deliver.bells import Place
+from handlers.deliver.delivery_metrics import LAG, NAMES, document
+from handlers.deliver.delivery_records import SinkRecord
+from handlers.deliver.worker import Worked
 from handlers.profile.deliver_field import KINDS
 from local import stages
 from local.permissions import roles
@@ -51,9 +53,35 @@ def test_a_stage_with_one_differs_in_that_alone(template: dict[str, Any]) -> Non
     properties = dict(delivering["EventsTable"]["Properties"])
     assert properties.pop("StreamSpecification") == {"StreamViewType": "NEW_IMAGE"}
     assert {**delivering["EventsTable"], "Properties": properties} == plain["EventsTable"]
+    control = Resources(template, {}).properties("ConnectionControlLambdaFunction")["Environment"]["Variables"]
+    names = stages.names("test")
+    more = {"DELIVERY_TABLE": names["delivery_table"], "CONNECTION_DELIVERY": names["connection_delivery"]}
+    assert control.items() >= more.items()
+    assert not more.keys() & plain["ConnectionControlLambdaFunction"]["Properties"]["Environment"]["Variables"].keys()
 
 
-def test_the_mapping_reports_parts_and_reads_the_delivering_profiles_alone(template: dict[str, Any]) -> None:
+def test_the_api_may_read_how_far_sinks_are_and_have_the_delivery_act(template: dict[str, Any]) -> None:
+    """It writes nothing of the delivery's itself."""
+    role, names = roles.read(template).functions[stages.names("test")["connection_control"]], stages.names("test")
+    table, function = f"arn:aws:dynamodb:{HERE}:table/{names['delivery_table']}", names["connection_delivery"]
+    wanted = [
+        (role, Need("dynamodb:Query", table)),
+        (role, Need("lambda:InvokeFunction", f"arn:aws:lambda:{HERE}:function:{function}")),
+    ]
+    others = [(role, Need(f"dynamodb:{action}Item", table)) for action in ("Put", "Update", "Delete")]
+    assert permissions.verdicts(wanted + others) == ["Allowed"] * 2 + ["ImplicitlyDenied"] * 3
+
+
+def test_a_sweep_comes_each_minute(template: dict[str, Any]) -> None:
+    """A rule calls the function, and may; what Lambda itself would try again is left to it."""
+    resources = Resources(template, {})
+    rule, calls = resources.properties("DeliverySweep"), resources.properties("DeliveryCalls")
+    assert rule["ScheduleExpression"] == "rate(1 minute)"
+    assert [json.loads(target["Input"]) for target in rule["Targets"]] == [{"sweep": True}]
+    assert (calls["MaximumRetryAttempts"], calls["MaximumEventAgeInSeconds"]) == (0, 60)
+
+
+def test_the_mapping_reads_the_delivering_profiles_alone(template: dict[str, Any]) -> None:
     """The local service reads the same table, function and filter out of it."""
     mapping = Resources(template, {}).properties("DeliveryMapping")
     names = stages.names("test")
@@ -75,18 +103,16 @@ def test_the_mapping_reports_parts_and_reads_the_delivering_profiles_alone(templ
         "EventSourceArn": f"arn:aws:dynamodb:{HERE}:table/{names['events_table']}/stream/latest",
         "FunctionName": f"arn:aws:lambda:{HERE}:function:{names['connection_delivery']}",
         "StartingPosition": "TRIM_HORIZON",
-        "BatchSize": 100,
+        "BatchSize": 250,
         "ParallelizationFactor": 1,
-        "FunctionResponseTypes": ["ReportBatchItemFailures"],
         "BisectBatchOnFunctionError": True,
         "MaximumRetryAttempts": -1,
         "MaximumRecordAgeInSeconds": 86400,
-        "MaximumBatchingWindowInSeconds": 0,
         "DestinationConfig": {"OnFailure": {"Destination": f"arn:aws:sqs:{HERE}:{names['dead_letter_queue']}"}},
     }
     (source,) = read(template, {}).event_sources
     assert (source.table, source.function, source.batch_size, source.filters) == (
-        names["events_table"], names["connection_delivery"], 100, (pattern,),
+        names["events_table"], names["connection_delivery"], 250, (pattern,),
     )  # fmt: skip
 
 
@@ -113,7 +139,7 @@ def test_the_dashboard_shows_the_delivery_where_there_is_one(template: dict[str,
     query = now[-1]["properties"]["query"]
     assert query.startswith("SOURCE '${DeliveryLog}' | ")
     assert query.endswith(" by stream, sink")
-    assert set(re.findall(r"(?:sum|max)\((\w+)\)", query)) == set(NAMES)
+    assert set(re.findall(r"sum\((\w+)\)", query)) == set(NAMES)
     boxes = [(one["x"], one["y"], one["width"], one["height"]) for one in now]
     assert all(boxes[-1][1] >= y + height for _, y, _, height in boxes[:-1])
 
@@ -124,20 +150,18 @@ def test_the_query_for_one_stream_asks_for_what_is_printed() -> None:
     ((stream, present, sums),) = re.findall(
         r"```\nfilter (\w+) = '[^']+' and ispresent\((\w+)\)\n\| stats (.*?)\n```", page, re.DOTALL
     )
-    counts = {Place("orders:eu", "sqs:orders.fifo"): Count()}
-    (document,) = documents(counts, service="sk", namespace="sk", by="stage", now_ms=1)
-    assert {stream, present, "sink"} <= document.keys()
+    printed = document(Place("orders:eu", "sqs:orders.fifo"), Worked(SinkRecord("")), "sk", "sk", "stage", 1)
+    assert {stream, present, "sink"} <= printed.keys()
     assert (set(re.findall(r"(?:sum|max)\((\w+)\)", sums)), sums.endswith(" by bin(5m), sink")) == (set(NAMES), True)
 
 
 def test_a_sink_that_is_away_keeps_the_alarm_on(template: dict[str, Any]) -> None:
-    """However seldom Lambda tries again: one age of five minutes within five minutes is enough, and it acts."""
+    """The age of the oldest event that a sink has not taken, which a sweep measures; silence is an alarm too."""
     alarm = Resources(template, {}).properties("DeliveryLagAlarm")
-    function = stages.names("test")["connection_delivery"]
-    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/Lambda", "IteratorAge", "Maximum")
-    assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": function}]
-    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Threshold"]) == (300, 1, 300_000)
-    assert alarm["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("streamkeeper-test", LAG, "Maximum")
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "streamkeeper"}]
+    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Threshold"]) == (60, 2, 300_000)
+    assert (alarm["ComparisonOperator"], alarm["TreatMissingData"]) == ("GreaterThanOrEqualToThreshold", "breaching")
     assert alarm["AlarmActions"] == alarm["OKActions"] != []
 
 

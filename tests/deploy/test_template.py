@@ -154,9 +154,9 @@ def methods(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     """They need the API key as POST does; API Gateway may call the function, and is deployed after all methods."""
     routes = methods(template)
-    views = ("CostGet", "DeadDashlettersGet", "GapsGet", "LatestGet", "MachineGet", "TimelineGet")
+    views = ("CostGet", "DeadDashlettersGet", "GapsGet", "LatestGet", "MachineGet", "SinksGet", "TimelineGet")
     assert sorted(name for name in routes if not name.endswith("Any")) == sorted(
-        [*OWN, *FLEET, "Delete", "EventsGet", "Get", "Post", "RedrivePost", *views]
+        [*OWN, *FLEET, "Delete", "EventsGet", "Get", "Post", "RedrivePost", "SinksPost", *views]
     )
     # Each path has ANY besides, for a 405.
     anys = {name.removesuffix("Any") for name in routes if name.endswith("Any")}

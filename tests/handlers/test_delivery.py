@@ -9,26 +9,44 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from handlers.aws import clients
+from handlers.store.event_items import event_item
+from local.simulation.tables import METHODS, MemoryDynamoDB, method
 from tests.handlers.context import Context, cold_start
-from tests.handlers.deliver.records import event, item_record
+from tests.handlers.deliver.records import event, record
 from tests.http_server import Answer, Request, answering
 
 PROFILE = 'address = "https://upstream.invalid/"\ndeliver = [{ lambda = "mine" }, { eventbridge = "bus" }]\n'
+TABLES = ("events", "control", "delivery")
 
 
 class Aws:
-    """What was asked; a function takes `function_s`, and there is no bus where `is_away`."""
+    """What was asked, with tables in memory; a function takes `function_s`, and there is no bus where `is_away`."""
 
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[str] = []
+        self.called: list[dict[str, Any]] = []
         self.function_s = 0.0
         self.is_away = False
+        self.tables = MemoryDynamoDB(*TABLES)
+        self._lock = threading.Lock()
 
-    def answer(self, operation: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, request: Request) -> tuple[int, dict[str, Any]]:
         """The status and the body."""
+        body = json.loads(request.body or b"{}")
+        if request.headers.get("x-amz-invocation-type") == "Event":
+            self.called.append(body)
+            return 202, {}
+        operation = request.headers.get("x-amz-target", ".Invoke").rpartition(".")[2]
+        if operation in METHODS:
+            with self._lock:
+                try:
+                    return 200, method(self.tables, operation)(**body)
+                except ClientError as error:
+                    return 400, {"__type": f"#{error.response['Error']['Code']}"}
         self.asked.append(operation)
         if operation == "Invoke":
             threading.Event().wait(self.function_s)
@@ -41,8 +59,8 @@ class Timed(Context):
     """Lambda's context object."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """As at the beginning."""
-        return 120_000
+        """So that no worker waits for a sink that is away."""
+        return 75_000
 
 
 @pytest.fixture
@@ -51,8 +69,7 @@ def aws() -> Iterator[Aws]:
     made = Aws()
 
     def answer(request: Request) -> Answer:
-        operation = request.headers.get("x-amz-target", ".Invoke").rpartition(".")[2]
-        status, body = made.answer(operation, json.loads(request.body or b"{}"))
+        status, body = made.answer(request)
         return Answer(status, {"content-type": "application/x-amz-json-1.1"}, json.dumps(body).encode())
 
     with answering(answer) as made.url:
@@ -69,6 +86,9 @@ def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         "AWS_SECRET_ACCESS_KEY": "y",
         "AWS_DEFAULT_REGION": "us-east-1",
         "CONTROL_TABLE": "control",
+        "EVENTS_TABLE": "events",
+        "DELIVERY_TABLE": "delivery",
+        "CONNECTION_DELIVERY": "deliver",
         "DEAD_LETTER_QUEUE_URL": "http://sqs.invalid/000000000000/dead",
         "STREAMS_DIR": str(tmp_path),
         "SECRETS_PREFIX": "/test/",
@@ -84,30 +104,76 @@ def delivery(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     clients.boto3_client.cache_clear()
 
 
-def call(delivery: ModuleType, key: str) -> Any:
-    """One call with one event, which was written now."""
-    record = item_record("prices:eur", event(key), 1)
-    record["dynamodb"]["ApproximateCreationDateTime"] = time.time()
-    return delivery.handler({"Records": [record]}, Timed())
+def call(aws: Aws, delivery: ModuleType, *keys: str) -> None:
+    """Notes events, and answers the bells of that."""
+    for key in keys:
+        item = event_item("prices:eur", 1, int(key), event(key, at_ms=delivery.now_ms()))
+        aws.tables.put_item(TableName="events", Item=item)
+        assert delivery.handler({"Records": [record(item, int(key))]}, Timed()) == {}
+    while aws.called:
+        assert delivery.handler(aws.called.pop(0), Timed()) == {}
 
 
-def test_a_function_may_take_its_time(aws: Aws, delivery: ModuleType) -> None:
-    """It is called once, though it answers later than a service of AWS may: a second call would do its work twice."""
+def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The documents that were printed."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_what_is_noted_is_sent_by_calls_of_its_own(aws: Aws, delivery: ModuleType) -> None:
+    """Noting sends nothing: it has the bells answered, those of a stream's sinks together."""
+    item = event_item("prices:eur", 1, 1, event("1"))
+    aws.tables.put_item(TableName="events", Item=item)
+    delivery.handler({"Records": [record(item, 1)]}, Timed())
+    assert aws.asked == []
+    ((first, second),) = [one["bells"] for one in aws.called]
+    assert [first[:2], second[:2]] == [["prices:eur", "lambda:mine"], ["prices:eur", "eventbridge:bus"]]
+    delivery.handler(aws.called.pop(), Timed())
+    assert sorted(aws.asked) == ["Invoke", "PutEvents"]
+
+
+def test_a_function_may_take_its_time_and_keeps_no_other_waiting(aws: Aws, delivery: ModuleType) -> None:
+    """It is called once, though it answers later than a service of AWS may; meanwhile the bus has the event."""
     aws.function_s = clients.READ_S + 0.5
-    assert call(delivery, "1") == {"batchItemFailures": []}
-    assert sorted(aws.asked) == ["Invoke", "PutEvents", "UpdateItem", "UpdateItem"]
+    began_s = time.monotonic()
+    waits: list[float] = []
+    answer = aws.answer
+
+    def timed(request: Request) -> tuple[int, dict[str, Any]]:
+        if request.headers.get("x-amz-target", "").endswith("PutEvents"):
+            waits.append(time.monotonic() - began_s)
+        return answer(request)
+
+    aws.answer = timed  # type: ignore[method-assign]
+    call(aws, delivery, "1")
+    assert sorted(aws.asked) == ["Invoke", "PutEvents"]
+    assert waits[0] < aws.function_s
 
 
 def test_each_call_prints_its_numbers_whatever_the_level_of_the_log(
     aws: Aws, delivery: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A document for each stream and sink, and the reason in no document."""
+    """A document for each stream and sink, and the reason in no document; a sweep says how far they are behind."""
     aws.is_away = True
-    assert call(delivery, "1")["batchItemFailures"] != []
-    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(one["stream"], one["sink"], one["Delivered"], one["DeliveryFailed"]) for one in documents] == [
-        ("prices:eur", "lambda:mine", 1, 0),
-        ("prices:eur", "eventbridge:bus", 0, 1),
+    call(aws, delivery, "1")
+    documents = sorted(printed(capsys), key=lambda one: str(one["sink"]))
+    assert [(one["stream"], one["sink"], one["Delivered"], one["DeliveryFailed"] > 0) for one in documents] == [
+        ("prices:eur", "eventbridge:bus", 0, True),
+        ("prices:eur", "lambda:mine", 1, False),
     ]
     assert [one["_aws"]["CloudWatchMetrics"][0]["Namespace"] for one in documents] == ["sk-test"] * 2
-    assert all(one["DeliveryLagMs"] > 0 for one in documents)
+    assert delivery.handler({"sweep": True}, Timed()) == {}
+    (lag,) = printed(capsys)
+    assert (lag["DeliveryWaiting"], lag["DeliveryLagMs"] > 0) == (1, True)
+
+
+def test_a_command_is_carried_out_and_rings(aws: Aws, delivery: ModuleType) -> None:
+    """A pause keeps what comes; whoever resumes has it sent at once."""
+    call(aws, delivery, "1")
+    asked = {"stream": "prices:eur", "sink": "eventbridge:bus"}
+    paused = delivery.handler({**asked, "command": "pause"}, Timed())
+    assert paused == {"sink": "eventbridge:bus", "paused": True, "replaying": False}
+    call(aws, delivery, "2")
+    assert aws.asked.count("PutEvents") == 1
+    assert delivery.handler({**asked, "command": "resume"}, Timed())["paused"] is False
+    call(aws, delivery)
+    assert aws.asked.count("PutEvents") == 2

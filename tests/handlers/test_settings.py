@@ -24,6 +24,8 @@ def environment(root: Path, **changes: str) -> dict[str, str]:
         "LEASE_EVERY_S": "1",
         "PROGRESS_EVERY_S": "2",
         "POWERTOOLS_METRICS_NAMESPACE": "Streamkeeper",
+        "DELIVERY_TABLE": "delivery",
+        "CONNECTION_DELIVERY": "deliver",
     }
     return whole | changes
 
@@ -154,10 +156,13 @@ def test_the_control_function_needs_less(tmp_path: Path) -> None:
         throttled_within_ms=315_000,
         fleet_machine_arn=FLEET,
         repair_function="",
+        sinks_table="",
+        sinks_function="",
     )
 
 
 def test_the_delivery_reads_what_its_documents_say(tmp_path: Path) -> None:
     """Which numbers are metrics, and in whose namespace."""
     settings = DeliverySettings.load(environment(tmp_path))
+    assert (settings.delivery_table, settings.delivery_function) == ("delivery", "deliver")
     assert (settings.metrics_by, settings.metrics_namespace) == ("profile", "Streamkeeper")

@@ -9,11 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from handlers.api import event_pages, gaps, problems, routes, status
+from handlers.api import event_pages, gaps, problems, routes, sinks, status
 from handlers.api.answers import JSON
 from handlers.api.openapi.schemas import INSTANT, Schema, ref, schemas
 from handlers.api.problems import Problem
 from handlers.api.queries import Listing
+from handlers.deliver.operating import COMMANDS
 from handlers.fleet.wanted import LINES, TOML
 from handlers.profile.addresses import STREAM_ID_LENGTH
 
@@ -95,6 +96,13 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         names = {"type": "string", "enum": list(routes.console_files())}
         parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
         refusals.append(404)
+    if route.schema == "Sinks" and method == "POST":
+        refusals.append(400)
+        given: dict[str, Schema] = {"do": {"enum": list(COMMANDS)}, "from": {"anyOf": [{"const": "start"}, INSTANT]}}
+        given |= {"sink": {"type": "string"}, "all": {"enum": ["true", "false"], "default": "false"}}
+        parameters += [
+            _parameter(one, "query", given[one], words, required=one == "do") for one, words in sinks.FIELDS.items()
+        ]
     if path.endswith("/events"):
         parameters.append(_last_event_id())
         event = json.dumps(example["events"][0]) if example else ""

@@ -101,8 +101,8 @@ _COUNTS = _object(
     "at_least:flag ends:count{}"
 )
 _DELIVERY = _object(
-    "sink delivered:count failed:count dead_lettered:count lag_ms:count waits? seen_at:instant? "
-    "newest_received_at:instant?"
+    "sink delivered:count failed:count dead_lettered:count skipped:count waiting:count lag_ms:count paused:flag "
+    "replaying:flag waits? seen_at:instant? newest_received_at:instant?"
 )
 _EVENT = _object(
     _members("position received_at:instant? id? name? key"),
@@ -169,6 +169,7 @@ def schemas() -> dict[str, Schema]:
             "message cause http_status:count? detail? at:instant? since:instant? failures:count lane? fence:count? "
             "tried_again_at:instant? tried_again_by:instant? final_at:instant? over_at:instant?"
         ),
+        "Sinks": _object(_members("stream") | {"sinks": _list(_DELIVERY)}),
         "Event": _EVENT,
         "EventPage": _object("stream events:Event[] next?", {"order": {"const": BY_KEY}}),
         "Gap": _object(

@@ -24,7 +24,6 @@ PROMISES = Promises(
     most_bytes=5 * 1024 * 1024,
     most_message_bytes=5 * 1024 * 1024,
     around_bytes=1,
-    is_per_stream=True,
     longest_ms=(INVOKE_S + 2) * 1000,
     final=frozenset({"RequestTooLargeException", "InvalidRequestContentException"}),
 )

@@ -22,7 +22,6 @@ PROMISES = Promises(
     most_bytes=32 * 1024 * 1024,
     most_message_bytes=32 * 1024 * 1024,
     around_bytes=1,
-    is_per_stream=True,
     final=frozenset({"EntityTooLarge"}),
 )
 # A key has 1,024 bytes.

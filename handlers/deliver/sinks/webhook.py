@@ -1,28 +1,31 @@
 """An HTTPS webhook: an event is a POST, signed as Standard Webhooks says (version 1 of the specification).
 
-    webhook-id         the same for each delivery of an event: of its stream and its key
+    webhook-id         the same for each delivery of an event: of its stream and its key; of a batch, of all its keys
     webhook-timestamp  when it was sent, epoch seconds
     webhook-signature  v1, and the HMAC-SHA256 of "id.timestamp.body" in Base64
 
-The secret is `whsec_` and Base64, or a text that is taken as it is. Any 2xx takes the event. Invariants: no redirect is
-followed; an address that handlers/upstream/address_policy.py refuses is not connected to.
+The secret is `whsec_` and Base64, or a text that is taken as it is. Any 2xx takes the event. With `batch` a POST has
+several, {"stream": …, "events": [ … ]}, and is taken whole; without an order several POSTs are under way. A connection
+is kept for the next POST. Invariants: no redirect is followed; an address that handlers/upstream/address_policy.py
+refuses is not connected to.
 """
 
 import base64
 import binascii
 import hashlib
 import hmac
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import urllib3
 from urllib3 import exceptions
 
-from handlers.deliver.contract import Message, Promises, Refusal, Tools
+from handlers.deliver.contract import PARALLEL, Message, Promises, Refusal, Tools
 from handlers.profile.behaviour import UpstreamRequest
 from handlers.profile.deliver_field import Target
 from handlers.upstream.address_policy import AddressRefused
-from handlers.upstream.opening import RedirectRefused, opened
-from handlers.upstream.strict_response import StrictResponse
+from handlers.upstream.opening import KeptConnections, RedirectRefused
 
 # StrictResponse gives the lines of an answer twice the limit of a read.
 TIMEOUT = urllib3.Timeout(connect=3, read=10)
@@ -38,20 +41,39 @@ PROMISES = Promises(
 _PREFIX = "whsec_"
 
 
+def promises(target: Target) -> Promises:
+    """What this webhook takes in a request, or in requests that are under way together."""
+    if target.batch > 1:
+        return replace(PROMISES, order="request", most_messages=target.batch, around_bytes=1)
+    return PROMISES if target.in_order else replace(PROMISES, order="none", most_messages=PARALLEL)
+
+
 def send(batch: Sequence[Message], target: Target, tools: Tools) -> Mapping[int, Refusal]:
-    """Why the one message was refused, if it was."""
-    (message,) = batch
+    """Why messages were refused, of those that were."""
+    if target.batch > 1:
+        events = ",".join(message.text for message in batch)
+        body = f'{{"stream":{json.dumps(batch[0].stream_id)},"events":[{events}]}}'.encode()
+        refusal = _posted(body, message_id(batch), target, tools)
+        return dict.fromkeys(range(len(batch)), refusal) if refusal is not None else {}
+    if len(batch) == 1:
+        refusals = [_posted(batch[0].text.encode(), message_id(batch), target, tools)]
+    else:
+        refusals = list(tools.each(lambda one: _posted(one.text.encode(), message_id([one]), target, tools), batch))
+    return {at: refusal for at, refusal in enumerate(refusals) if refusal is not None}
+
+
+def _posted(body: bytes, id_: str, target: Target, tools: Tools) -> Refusal | None:
+    """Why the server did not take the request; None where it did."""
     assert target.secret is not None
-    body = message.text.encode()
-    headers = signed(tools.secret(target.secret), message_id(message), tools.now_ms() // 1000, body)
+    headers = signed(tools.secret(target.secret), id_, tools.now_ms() // 1000, body)
     headers |= {"content-type": b"application/json", "user-agent": b"streamkeeper"}
     request = UpstreamRequest("POST", target.name, headers, body, target.allow_private)
     try:
         status = (tools.post or _post)(request)
     except (AddressRefused, RedirectRefused, exceptions.HTTPError, OSError) as error:
         # Its own words may hold the address, whose path may be secret.
-        return {0: Refusal(f"no answer: {type(error).__name__}")}
-    return {} if is_taken(status) else {0: Refusal(f"answered {status}", str(status) in PROMISES.final)}
+        return Refusal(f"no answer: {type(error).__name__}")
+    return None if is_taken(status) else Refusal(f"answered {status}", str(status) in PROMISES.final)
 
 
 def is_taken(status: int) -> bool:
@@ -59,9 +81,9 @@ def is_taken(status: int) -> bool:
     return 200 <= status < 300
 
 
-def message_id(message: Message) -> str:
-    """What every delivery of the event has in common."""
-    name = f"{message.stream_id}\0{message.key}"
+def message_id(batch: Sequence[Message]) -> str:
+    """What every delivery of these events has in common."""
+    name = "\0".join([batch[0].stream_id, *(message.key for message in batch)])
     return f"msg_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
@@ -87,5 +109,7 @@ def signing_key(secret: str) -> bytes:
 
 
 def _post(request: UpstreamRequest) -> int:
-    with opened(request, TIMEOUT, lambda _socket: None, StrictResponse, most_redirects=0) as response:
-        return response.status
+    return kept.post(request, TIMEOUT)
+
+
+kept = KeptConnections()

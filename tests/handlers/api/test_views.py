@@ -1,7 +1,9 @@
 """What the page shows of a stream beside its status, and the page's files, against the embedded AWS."""
 
+import io
 import json
 import re
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -12,9 +14,11 @@ from handlers.api.connection_records import Records
 from handlers.api.views import cost, current, graph, machine, rates, timeline
 from handlers.connection.inputs import LOG
 from handlers.connection.lease import Lease
-from handlers.deliver import delivery_records
-from handlers.deliver.delivery_records import Count, Place
+from handlers.deliver.arrivals import Arrivals, Entry
+from handlers.deliver.bells import Place
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords
 from handlers.framing.events import StreamEvent
+from handlers.store.control_table import Table
 from handlers.store.stream_records import Layout
 from local.service import osls
 from local.stack import read
@@ -167,17 +171,75 @@ def test_the_newest_events_lie_behind_the_latest_place(aws: Aws, function: Modul
     assert [one["key"] for one in page["events"]] == ["s3", "s4", "s5", "s6"]
 
 
-def test_a_sink_is_shown_while_the_profile_names_it(aws: Aws, function: ModuleType) -> None:
-    """One that it names no more is left out, though its record is there, and so is a mistake that was mended."""
+class Delivery:
+    """Takes what is asked of it, as the function that delivers."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.answer, self.asked = answer, list[dict[str, Any]]()
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
+        self.asked.append({"function": FunctionName, **json.loads(Payload)})
+        return {"Payload": io.BytesIO(json.dumps(self.answer).encode())}
+
+
+@pytest.fixture
+def delivery(aws: Aws, function: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Delivery:
+    """A stage that delivers, whose table is any of that key, and a profile with two sinks."""
+    settings = replace(function.settings, sinks_table=CONTROL, sinks_function="deliver")
+    monkeypatch.setattr(function, "settings", settings)
+    made = Delivery({"sink": "s3:lake", "paused": True, "replaying": False})
+    monkeypatch.setattr(function, "functions", lambda *_, **__: made)
+    function._fields.cache_clear()
+    profile = 'address = "https://example.org"\nframing = "sse"\ndeliver = [{ s3 = "lake" }, { sqs = "a.fifo" }]\n'
+    (function.settings.streams_dir / "demo.toml").write_text(profile)
     connected(aws)
-    sinks = ("", "s3:lake", "s3:gone")
-    counts = {Place("demo", sink): Count(delivered=3, failed=1, lag_ms=2_000, reason="away") for sink in sinks}
-    delivery_records.add(aws.dynamodb, CONTROL, counts, 5_000)
-    profile = function.settings.streams_dir / "demo.toml"
-    for deliver, shown in (('[{ s3 = "lake" }]', ["s3:lake"]), ('[{ s3 = "lake" }, { sns = "x" }]', ["", "s3:lake"])):
-        profile.write_text(f'address = "https://example.org"\nframing = "sse"\ndeliver = {deliver}\n')
-        rows = asked(function, "GET", "demo")[1]["delivery"]
-        assert [(row["sink"], row["delivered"], row["waits"]) for row in rows] == [(sink, 3, "away") for sink in shown]
+    return made
+
+
+def test_a_sink_is_shown_while_the_profile_names_it(
+    aws: Aws, function: ModuleType, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has not taken, and the age of the oldest; one that has got nothing yet too, and none that is gone."""
+    assert delivery.asked == []
+    table = Table(aws.dynamodb, CONTROL)
+    entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
+    (number,) = Arrivals(table).note({"demo": (entries, "1-3")}, 4_000).values()
+    for sink in ("s3:lake", "s3:gone"):
+        record = SinkRecord(sink, number=number, done=1, delivered=1, failed=4, waits="away", newest_ms=3_000)
+        SinkRecords(table).save(Place("demo", sink), record)
+    monkeypatch.setattr(function, "_now_ms", lambda: 9_000)
+    shown = asked(function, "GET", "demo", resource="/connections/{streamId}/sinks")[1]["sinks"]
+    assert shown == asked(function, "GET", "demo")[1]["delivery"]
+    assert [(row["sink"], row["waiting"], row["lag_ms"], row["waits"]) for row in shown] == [
+        ("s3:lake", 2, 5_999, "away"),
+        ("sqs:a.fifo", 0, 0, None),
+    ]
+
+
+def test_what_is_asked_of_a_sink_is_checked_and_handed_on(function: ModuleType, delivery: Delivery) -> None:
+    """As the delivery takes it; a mistake is one sentence that names the parameter."""
+
+    def post(**query: str) -> tuple[int, Any]:
+        return asked(function, "POST", "demo", resource="/connections/{streamId}/sinks", queryStringParameters=query)
+
+    assert post(do="pause", sink="s3:lake")[0] == 200
+    assert post(do="replay", sink="sqs:a.fifo", **{"from": "1970-01-01T00:00:02Z"})[0] == 200
+    assert post(do="skip", sink="s3:lake", all="true")[0] == 200
+    base = {"function": "deliver", "stream": "demo", "from_ms": 0, "all": False}
+    assert delivery.asked == [
+        {**base, "command": "pause", "sink": "s3:lake"},
+        {**base, "command": "replay", "sink": "sqs:a.fifo", "from_ms": 2_000},
+        {**base, "command": "skip", "sink": "s3:lake", "all": True},
+    ]
+    wrong: list[tuple[dict[str, str], str]] = [
+        ({"do": "stop", "sink": "s3:lake"}, "do"), ({"do": "pause"}, "sink"), ({"do": "pause", "sink": "s3:x"}, "sink"),
+        ({"do": "replay", "sink": "s3:lake"}, "from"), ({"do": "skip", "sink": "s3:lake", "all": "1"}, "all"),
+        ({"do": "pause", "sink": "s3:lake", "from": "start"}, "from"), ({"do": "pause", "now": "1"}, "now"),
+    ]  # fmt: skip
+    for query, field in wrong:
+        code, problem = post(**query)
+        assert (code, f"parameter {field} " in json.dumps(problem) or field == "now") == (400, True)
+    assert len(delivery.asked) == 3
 
 
 def test_dead_letters_of_a_stream_are_listed_and_stay(aws: Aws, function: ModuleType) -> None:

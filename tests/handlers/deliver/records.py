@@ -4,9 +4,11 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+from handlers.deliver.contract import Message
+from handlers.deliver.feed import message_of
 from handlers.framing.events import StreamEvent
 from handlers.segments.appending import Segment
-from handlers.store.event_items import event_item
+from handlers.store.event_items import event_item, stored_event
 from handlers.store.segment_writer import segment_item
 
 NOW_MS = 1_700_000_000_000
@@ -15,6 +17,11 @@ NOW_MS = 1_700_000_000_000
 def event(key: str, data: str | bytes = "x", at_ms: int = NOW_MS, name: str | None = None) -> StreamEvent:
     """An event that came at an instant."""
     return StreamEvent(key, data, key, name, None, at_ms)
+
+
+def message(stream_id: str, one: StreamEvent) -> Message:
+    """The event of an item on its way to a sink."""
+    return message_of(stream_id, stored_event(event_item(stream_id, 1, 1, one), lambda _: None), {})
 
 
 def record(item: dict[str, Any], number: int, at_ms: int = NOW_MS, kind: str = "INSERT") -> dict[str, Any]:

@@ -1,21 +1,25 @@
-"""The documents of a call of the delivery: one for each stream and sink, with all numbers in each."""
+"""The documents of the delivery: of each call for a stream and a sink, with all numbers; and of a sweep."""
 
 import json
 from typing import Any
 
-from handlers.deliver.delivery_metrics import NAMES, documents
-from handlers.deliver.delivery_records import Count, Place
+from handlers.deliver.bells import Place
+from handlers.deliver.delivery_metrics import NAMES, document, lag_document
+from handlers.deliver.delivery_records import SinkRecord
+from handlers.deliver.operating import Lag
+from handlers.deliver.worker import Worked
 from handlers.run.connection_metrics import By
 from local.costs import stage_costs
 
 BY: tuple[By, ...] = ("stage", "profile", "stream")
 QUEUE, HOOK = Place("prices:eur", "sqs:orders.fifo"), Place("prices:usd", "webhook:hooks.example.org")
-COUNTS = {QUEUE: Count(delivered=8, lag_ms=812), HOOK: Count(failed=2, dead_lettered=1, reason="answered 503")}
+OF = SinkRecord("")
+WORKED = {QUEUE: Worked(OF, 8), HOOK: Worked(OF, failed=2, dead_lettered=1, reason="answered 503")}
 
 
 def described(by: By) -> list[dict[str, Any]]:
     """The documents of a call that sent to a queue, and could not to a webhook."""
-    return list(documents(COUNTS, service="sk", namespace="sk-prod", by=by, now_ms=5))
+    return [document(place, worked, "sk", "sk-prod", by, 5) for place, worked in WORKED.items()]
 
 
 def metrics(document: dict[str, Any]) -> tuple[list[list[str]], dict[str, str]]:
@@ -30,19 +34,26 @@ def test_each_stream_and_sink_has_its_numbers_whatever_the_stage_keeps() -> None
     for by in BY:
         rows = [[one[name] for name in ("profile", "stream", "sink", "service", *NAMES)] for one in described(by)]
         assert rows == [
-            ["prices", "prices:eur", "sqs:orders.fifo", "sk", 8, 0, 0, 812],
-            ["prices", "prices:usd", "webhook:hooks.example.org", "sk", 0, 2, 1, 0],
+            ["prices", "prices:eur", "sqs:orders.fifo", "sk", 8, 0, 0],
+            ["prices", "prices:usd", "webhook:hooks.example.org", "sk", 0, 2, 1],
         ]
         assert "503" not in json.dumps(described(by))
 
 
 def test_a_stage_keeps_what_is_not_0_of_all_together() -> None:
-    """The lag is in milliseconds; a call of which nothing is to be counted has no metric."""
+    """A call of which nothing is to be counted has no metric."""
     queue, hook = described("stage")
-    assert metrics(queue) == ([["service"]], {"Delivered": "Count", "DeliveryLagMs": "Milliseconds"})
+    assert metrics(queue) == ([["service"]], {"Delivered": "Count"})
     assert metrics(hook) == ([["service"]], {"DeliveryFailed": "Count", "DeliveryDeadLettered": "Count"})
-    (nothing,) = documents({QUEUE: Count()}, service="sk", namespace="sk-prod", by="stage", now_ms=5)
-    assert "_aws" not in nothing
+    assert "_aws" not in document(QUEUE, Worked(OF), "sk", "sk-prod", "stage", 5)
+
+
+def test_a_sweep_says_the_age_of_the_oldest_event_that_waits() -> None:
+    """In milliseconds, 0 where none does; how many wait is a field, which costs nothing."""
+    for behind, lag_ms, waiting in (([], 0, 0), ([Lag(0, 0)], 0, 0), ([Lag(2, 4), Lag(1, 3), Lag(0, 0)], 2, 3)):
+        one = lag_document(behind, "sk", "sk-prod", 5)
+        assert metrics(one) == ([["service"]], {"DeliveryLagMs": "Milliseconds"})
+        assert (one["DeliveryLagMs"], one["DeliveryWaiting"]) == (lag_ms, waiting)
 
 
 def test_a_profile_or_a_stage_of_few_streams_keeps_all_of_each_sink_on_request() -> None:

@@ -14,16 +14,15 @@ import pytest
 
 from handlers.deliver import contract
 from handlers.deliver.contract import Tools
-from handlers.deliver.table_records import messages
 from handlers.profile.deliver_field import KINDS, Target
 from handlers.profile.secret_references import Reference
 from tests.handlers.deliver import rigs
-from tests.handlers.deliver.records import NOW_MS, event, item_record
+from tests.handlers.deliver.records import NOW_MS, event, message
 from tests.harness import free_port
 from tests.local.support import environment, until
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-BATCH = [messages(item_record("rig:a", event(str(n), at_ms=NOW_MS + n), n), n)[0] for n in range(3)]
+BATCH = [message("rig:a", event(str(n), at_ms=NOW_MS + n)) for n in range(3)]
 EXPECTED = [f"rig:a {n}" for n in range(3)]
 
 
@@ -39,8 +38,8 @@ def send(target: Target, endpoint: str) -> dict[int, object]:
     tools = Tools(lambda service: rigs.client(service, endpoint), lambda _: rigs.SECRET, lambda: NOW_MS)
     _, sending = contract.sending(target, tools)
     refused: dict[int, object] = {}
-    for message in BATCH * 2:
-        refused |= sending([message])
+    for one in BATCH * 2:
+        refused |= sending([one])
     return refused
 
 

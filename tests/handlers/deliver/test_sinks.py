@@ -15,7 +15,7 @@ from tests.handlers.deliver import rigs
 
 def message(stream_id: str, key: str) -> Message:
     """An event with these names."""
-    return Message(stream_id, key, "1", None, 0, json.dumps({"stream": stream_id, "key": key}), 0)
+    return Message(stream_id, key, "1", None, 0, json.dumps({"stream": stream_id, "key": key}))
 
 
 def test_a_queue_that_compares_by_group_gets_the_key() -> None:

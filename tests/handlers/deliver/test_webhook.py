@@ -27,7 +27,7 @@ class Server:
     def send(self, key: str = "7", stream_id: str = "orders:a") -> Refusal | None:
         """Why an event is refused; None where it is taken."""
         target = Target("webhook", self.url, secret=Reference("secret", "hook"), allow_private=True)
-        message = Message(stream_id, key, "1", None, 0, '{"x": 1}', 0)
+        message = Message(stream_id, key, "1", None, 0, '{"x": 1}')
         tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 1_767_225_600_000)
         return webhook.send([message], target, tools).get(0)
 
@@ -102,12 +102,12 @@ def posted(status: int) -> Refusal | None:
     """What becomes of an event where the answer has this status."""
     target = Target("webhook", "https://example.org", secret=Reference("secret", "hook"))
     tools = Tools(lambda _: None, lambda _: rigs.SECRET, lambda: 0, lambda _request: status)
-    return webhook.send([Message("orders:a", "7", "1", None, 0, "{}", 0)], target, tools).get(0)
+    return webhook.send([Message("orders:a", "7", "1", None, 0, "{}")], target, tools).get(0)
 
 
 def test_an_event_has_one_id_each_time_and_no_other_has_it() -> None:
     """By its stream and its key."""
     events = [("7", "orders:a"), ("7", "orders:b"), ("8", "orders:a"), ("7", "orders:a")]
-    ids = [webhook.message_id(Message(stream_id, key, "1", None, 0, "{}", 0)) for key, stream_id in events]
+    ids = [webhook.message_id([Message(stream_id, key, "1", None, 0, "{}")]) for key, stream_id in events]
     assert ids[3] == ids[0]
     assert len(set(ids)) == 3

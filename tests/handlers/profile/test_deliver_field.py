@@ -1,5 +1,6 @@
 """Where a profile's events go next: what is taken, and what is refused in one sentence."""
 
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ A_TABLE = 'deliver must be a table such as { sqs = "orders.fifo" }, or a list of
 BEGINNING = "the beginning of keys, such as raw/ (200 characters at most)"
 SIGNS = "refer to the secret that signs, ${secret:name}"
 ENCRYPTED = "begin with https://, but where allow_private = true"
+ALONE = "be left out where unordered = true: a batch has its order, and one is sent at a time"
+SINCE = '"start", or an instant such as 2026-11-21T06:25:19Z or a date'
 NO_REFERENCE = "hold no reference: what authenticates a webhook is its signature"
 
 
@@ -44,12 +47,36 @@ def test_each_kind_is_read() -> None:
     assert read_all == (
         Target("sqs", "a.fifo"),
         Target("kinesis", "k", in_order=False),
-        Target("s3", "lake", prefix="raw/"),
+        Target("s3", "lake", prefix="raw/", wait_ms=60_000),
         Target("eventbridge", "bus"),
         Target("webhook", HOOK, secret=Reference("secret", "hook")),
     )
     assert [one.label for one in read_all][-2:] == ["eventbridge:bus", "webhook:example.org"]
     assert read({"lambda": "consumer"}) == ((Target("lambda", "consumer"),), [])
+
+
+@pytest.mark.parametrize(
+    ("since", "from_ms"),
+    [
+        ("start", 0),
+        ("2026-01-01T00:00:00Z", 1_767_225_600_000),
+        (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 1_767_225_600_000),
+        (datetime(2026, 1, 1), 1_767_225_600_000),  # noqa: DTZ001
+        (date(2026, 1, 1), 1_767_225_600_000),
+    ],
+)
+def test_a_new_sink_may_begin_with_what_came_before(since: Any, from_ms: int) -> None:
+    """From the start or an instant on, as a text or as TOML's own; without an offset it is in UTC."""
+    assert read({"sqs": "a.fifo", "from": since}) == ((Target("sqs", "a.fifo", from_ms=from_ms),), [])
+
+
+def test_a_webhook_may_take_batches_or_several_requests_at_a_time() -> None:
+    """Each with its bounds."""
+    several = {"webhook": HOOK, **SECRET, "batch": 100, "wait_s": 1.5}
+    (target,), problems = read(several)
+    assert (target.batch, target.wait_ms, target.in_order, problems) == (100, 1_500, True, [])
+    (target,), problems = read({"webhook": HOOK, **SECRET, "unordered": True})
+    assert (target.batch, target.in_order, problems) == (1, False, [])
 
 
 def test_each_kind_has_a_sink() -> None:
@@ -69,6 +96,11 @@ def test_each_kind_has_a_sink() -> None:
         ({"sqs": "a.fifo", "s3": "bbb"}, f"deliver must have one of {', '.join(KINDS)}"),
         ({"sqs": "orders"}, "deliver.sqs must be the name of a FIFO queue, such as orders.fifo"),
         ({"sqs": "a.fifo", "prefix": "x"}, "deliver.prefix is not a field of a target of the kind sqs"),
+        ({"sqs": "a.fifo", "batch": 5}, "deliver.batch is not a field of a target of the kind sqs"),
+        ({"webhook": HOOK, **SECRET, "batch": 0}, "deliver.batch must be a whole number from 1 to 1000"),
+        ({"webhook": HOOK, **SECRET, "batch": 5, "unordered": True}, f"deliver.batch must {ALONE}"),
+        ({"s3": "lake", "wait_s": -1}, "deliver.wait_s must be a number of seconds at least 0 and at most 300"),
+        ({"sqs": "a.fifo", "from": "now"}, f"deliver.from must be {SINCE}"),
         ({"s3": "lake", "prefix": "/raw"}, f"deliver.prefix must be {BEGINNING}"),
         ({"webhook": HOOK}, f"deliver.secret must {SIGNS}"),
         ({"webhook": HOOK, "secret": "whsec_x"}, f"deliver.secret must {SIGNS}"),

@@ -20,15 +20,33 @@ def flow(*, streams: int = 1, writes_per_s: float = 1, event_bytes: int = 200) -
     return Flow(streams, writes_per_s, 1, event_bytes)
 
 
-def test_the_function_is_called_when_a_poll_finds_something() -> None:
-    """Four times a second where there is always something, never for more than a batch holds."""
-    called = delivered.calls(flow(), is_patient=False)
+def test_what_comes_is_noted_when_a_poll_finds_something() -> None:
+    """Four times a second where there is always something, never more than a batch holds."""
+    called = delivered.calls(flow())
     assert called.per_s == pytest.approx(4 * (1 - math.exp(-1 / 4)))
     assert called.per_s * called.writes == pytest.approx(1)
-    assert delivered.calls(flow(writes_per_s=20), is_patient=False).per_s == pytest.approx(4, rel=0.01)
-    assert delivered.calls(flow(writes_per_s=1000), is_patient=False).per_s == 10
-    assert delivered.calls(flow(), is_patient=True).per_s == pytest.approx(1 / 61)
-    assert delivered.calls(flow(writes_per_s=0), is_patient=False).per_s == 0
+    assert delivered.calls(flow(writes_per_s=20)).per_s == pytest.approx(4, rel=0.01)
+    assert delivered.calls(flow(writes_per_s=2000)).per_s == 8
+    assert delivered.calls(flow(writes_per_s=0)).per_s == 0
+    assert [round(delivered.calls(flow(streams=count, writes_per_s=5)).per_s, 1) for count in (1, 4, 400)] == [
+        *(2.9, 11.4, 16.0)
+    ]
+
+
+def test_an_event_that_comes_alone_costs_four_writes() -> None:
+    """Its arrival, the bell, the place, and the bell's deletion; a hundred cost hardly more."""
+    one, many = (delivered.woken(("sqs",), count, 200) for count in (1, 100))
+    assert (one.write_units, one.read_units, one.requests) == (4, 4, {"sqs": [[len_of(one)]]})
+    assert many.write_units < 12
+    assert many.read_units < 120
+    assert delivered.woken(("sqs", "eventbridge"), 1, 200).write_units == 7
+
+
+def len_of(wake: delivered.Wake) -> int:
+    """The size of the one message."""
+    ((size,),) = wake.requests["sqs"]
+    assert size > 200
+    return size
 
 
 @pytest.mark.parametrize(("kind", "usd"), [("eventbridge", 1.0), ("sqs", 0.5), ("webhook", 0)])
@@ -40,14 +58,19 @@ def test_a_sink_is_paid_by_the_event(kind: str, usd: float) -> None:
         assert parts["delivery"] > 0
 
 
-def test_streams_share_calls_and_requests() -> None:
-    """Ten streams' events go in one request to a queue, and those of a shard in one call; each has its own counts."""
+def test_streams_share_calls() -> None:
+    """What is noted together is answered together: ten places a call; requests to a sink are each stream's own."""
     one = delivered.usd(["sqs"], flow(writes_per_s=5), SETTINGS, LISTED)
     many = delivered.usd(["sqs"], flow(streams=400, writes_per_s=5), SETTINGS, LISTED)
-    assert many["sinks"] < one["sinks"] / 8
-    assert many["delivery"] < 1.2 * one["delivery"]
-    calls = (delivered.calls(flow(streams=streams), is_patient=False) for streams in (1, 4, 400))
-    assert [round(called.per_s, 1) for called in calls] == [0.9, 3.5, 16.0]
+    assert many["sinks"] == pytest.approx(one["sinks"])
+    assert many["delivery"] < one["delivery"]
+
+
+def test_a_bucket_waits_for_large_objects() -> None:
+    """An object a minute, whatever comes: at an event a second a hundredth of what a queue's requests cost."""
+    parts = delivered.usd(["s3"], flow(), SETTINGS, LISTED)
+    assert parts["sinks"] == pytest.approx(MONTH_S / 61.13 / MILLION * 5, rel=0.01)
+    assert parts["delivery"] < delivered.usd(["sqs"], flow(), SETTINGS, LISTED)["delivery"] / 2
 
 
 def test_a_large_event_is_billed_by_its_chunks() -> None:
@@ -69,21 +92,22 @@ def test_a_price_that_is_not_known_is_named() -> None:
 
 
 def test_the_log_and_the_metrics_are_paid_too() -> None:
-    """Each call has its lines; the stage has two metrics, or by profile four for each sink, or those by stream."""
+    """A sweep a minute; the stage has two metrics, by profile three a sink and the lag, or those by stream."""
     free = prices.read().also("cloudwatch", "log_gb", 0)
     logged, unlogged = (delivered.usd(["sqs"], flow(), SETTINGS, listed)["delivery"] for listed in (LISTED, free))
-    calls = 4 * (1 - math.exp(-1 / 4)) * MONTH_S
+    notes = 4 * (1 - math.exp(-1 / 4)) * MONTH_S
     figures = stage_costs.measured()
-    size = figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"]
-    assert logged - unlogged == pytest.approx(calls * size / GB * LISTED.usd("cloudwatch", "log_gb"))
+    size = 2 * figures["delivery_log_bytes_per_call"] + figures["delivery_log_bytes_per_document"]
+    assert logged - unlogged == pytest.approx(notes * size / GB * LISTED.usd("cloudwatch", "log_gb"), rel=1e-6)
     metric_usd = LISTED.usd("cloudwatch", "metric_month")
-    for by, count in (("stage", 2), ("profile", 8), ("stream", 0)):
+    for by, count in (("stage", 2), ("profile", 7), ("stream", 1)):
         fixed = delivered.fixed_usd(["sqs", "s3"], {**SETTINGS, "metrics_by": by}, LISTED)
         assert fixed["delivery_metrics"] == pytest.approx(count * metric_usd)
         by_stream = delivered.usd(["sqs", "s3"], flow(), {**SETTINGS, "metrics_by": by}, LISTED)["delivery"]
         own = by_stream - delivered.usd(["sqs", "s3"], flow(), SETTINGS, LISTED)["delivery"]
-        assert own == pytest.approx(8 * metric_usd if by == "stream" else 0)
+        assert own == pytest.approx(6 * metric_usd if by == "stream" else 0)
         assert fixed["delivery_alarms"] == pytest.approx(2 * LISTED.usd("cloudwatch", "alarm_month"))
+        assert 0 < fixed["delivery_sweeps"] < 0.1
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
+from handlers.api.sinks import Sinks
 from handlers.connection.effects import Progress
-from handlers.deliver import delivery_metrics, delivery_records
-from handlers.deliver.delivery_records import Count, Place
+from handlers.deliver import delivery_metrics
+from handlers.deliver.arrivals import Arrivals, Entry
+from handlers.deliver.bells import Place
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords
 from handlers.run import metric_names
 from handlers.run.connection_metrics import ENDS
+from handlers.store.control_table import Table
 from handlers.store.group_store import GroupStore
 from handlers.store.stream_records import StreamRecords
 from local.costs.stage_costs import WATCH_METRICS
@@ -40,9 +44,8 @@ STARTED = {"generation": {"N": "1"}, "started_at": {"S": "1970-01-01T00:00:01.00
 
 def collector_of(aws: Aws, running: list[str], sinks: Collection[str] = (), ended: Collection[str] = ()) -> Collector:
     """A collector of the tables, while this runs, that has ended, and every profile names these sinks."""
-    return Collector(
-        lambda: StreamRecords(aws.dynamodb, CONTROL, EVENTS), lambda: running, lambda _: sinks, lambda: ended
-    )
+    records, delivery = StreamRecords(aws.dynamodb, CONTROL, EVENTS), Sinks(aws.dynamodb, CONTROL)
+    return Collector(lambda: records, lambda: running, lambda: delivery, lambda _: sinks, lambda: ended)
 
 
 def save(aws: Aws, fence: int, stored: int, ended_by: str = "", **more: Any) -> None:
@@ -86,15 +89,21 @@ def test_a_stream_that_ended_before_anybody_asked_is_counted(aws: Aws) -> None:
 
 
 def test_a_sink_has_a_lag_while_its_profile_names_it(aws: Aws) -> None:
-    """It grows while an event waits there; of one that is named no more the counts stay, and nothing waits."""
+    """The age of the oldest event that it has not taken, and how many there are; one that is named no more has none."""
     aws.put_control("demo", "lease", **STARTED)
-    count = Count(delivered=3, failed=1, lag_ms=2_000, reason="away")
-    delivery_records.add(aws.dynamodb, CONTROL, {Place("demo", sink): count for sink in ("s3:a", "s3:b")}, 5_000)
+    table = Table(aws.dynamodb, CONTROL)
+    entries = [Entry("demo", str(n), 1, 3_000 + n) for n in range(3)]
+    (number,) = Arrivals(table).note({"demo": (entries, "1-3")}, 4_000).values()
+    for sink in ("s3:a", "s3:b"):
+        SinkRecords(table).save(Place("demo", sink), SinkRecord(sink, number=number, done=1, delivered=1, failed=1))
     found = values(export.prometheus(collector_of(aws, ["demo"], {"s3:a"}).collect(9_000)))
-    assert {name: value for name, value in found.items() if "lag" in name[0]} == {
-        ("streamkeeper_delivery_lag_seconds", "demo", "s3:a"): 6.0
+    assert {name: value for name, value in found.items() if "delivery" in name[0]} == {
+        ("streamkeeper_delivery_sent_total", "demo", "s3:a"): 1,
+        ("streamkeeper_delivery_waited_total", "demo", "s3:a"): 1,
+        ("streamkeeper_delivery_dead_lettered_total", "demo", "s3:a"): 0,
+        ("streamkeeper_delivery_waiting", "demo", "s3:a"): 2,
+        ("streamkeeper_delivery_lag_seconds", "demo", "s3:a"): 5.999,
     }
-    assert found["streamkeeper_delivery_sent_total", "demo", "s3:b"] == 3
 
 
 def test_a_group_stands_for_the_streams_that_share_its_function(aws: Aws) -> None:
@@ -128,7 +137,7 @@ def test_every_name_of_the_dashboard_and_of_the_documents_is_in_the_table() -> N
     queried = {name for pattern in named for name in re.findall(pattern, body)}
     assert len(queried) >= 8
     assert queried <= table
-    assert set(WATCH_METRICS) | set(delivery_metrics.NAMES) <= table
+    assert {*WATCH_METRICS, *delivery_metrics.NAMES, delivery_metrics.LAG} <= table
     names = [one.prometheus for one in metric_names.ALL]
     assert len(set(names)) == len(names)
     assert len({one.opentelemetry for one in metric_names.ALL}) == len(names)

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from local.aws_endpoints import Endpoints
 from local.functions.sandbox import Answer
 from local.service.backend import provision
-from local.service.event_sources import EventSourceMapping, Places, Shard, Streams, failed, matches
+from local.service.event_sources import EventSourceMapping, Places, Shard, Streams, matches
 from local.stack import EventSource
 from tests.local.service.test_embedded_dynamodb import database_in
 from tests.local.support import in_thread, until
@@ -47,7 +45,7 @@ class World:
         self.dynamodb = self.endpoints.client("dynamodb")
         self.table = f"streamkeeper-{uuid.uuid4().hex}"
         self.calls: list[list[str]] = []
-        self.answer: Callable[[list[dict[str, Any]]], Any] = lambda _: {"batchItemFailures": []}
+        self.answer: Callable[[list[dict[str, Any]]], Any] = lambda _: {}
         self.said: list[str] = []
         provision(self.endpoints, [properties(self.table, streams=True)], [])
 
@@ -74,11 +72,12 @@ class World:
         places = Places(self.folder / "places.json")
         source = EventSource(self.table, "deliver", 10, (FILTER,))
         mapping = EventSourceMapping(source, Streams(self.endpoints, self.table), places, self.invoke, self.said.append)
-        task = asyncio.create_task(mapping.run())
+        tasks = [asyncio.create_task(mapping.run()), asyncio.create_task(mapping.sweep())]
         try:
             yield
         finally:
-            task.cancel()
+            for task in tasks:
+                task.cancel()
 
     def run(self, done: Callable[[], bool]) -> None:
         """Runs until `done`."""
@@ -114,36 +113,18 @@ def test_what_the_filter_takes_is_called_once_and_in_order(world: World) -> None
     world.run(lambda: list(chain(*world.calls)) == ["a/1", "a:x/2", "a/4"])
 
 
-def test_a_batch_goes_on_from_the_record_that_failed(world: World) -> None:
-    """Those before it are done; it and all behind it come again."""
-    world.put("a/1", "a/2", "a/3")
+def test_the_schedule_calls_the_function_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Again and again, also where nothing was stored."""
+    monkeypatch.setattr("local.service.event_sources.SWEEP_S", 0.01)
+    sweeps: list[bytes] = []
 
-    def answer(records: list[dict[str, Any]]) -> Any:
-        failures = [one["dynamodb"]["SequenceNumber"] for one in records if _keys(one)[1]["S"] == "2"]
-        return {"batchItemFailures": [{"itemIdentifier": number} for number in failures[: len(world.calls) < 3]]}
+    async def invoke(_name: str, payload: bytes) -> Answer:
+        sweeps.append(payload)
+        return Answer(b"{}", None, "1")
 
-    world.answer = answer
-    world.run(lambda: len(world.calls) == 3)
-    assert world.calls == [["a/1", "a/2", "a/3"], ["a/2", "a/3"], ["a/2", "a/3"]]
-
-
-def test_a_batch_that_fails_further_on_each_time_is_soon_resent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The back-off doubles where one record fails again and again, not where each fails once: that was 190 s."""
-    monkeypatch.setattr("local.service.event_sources.FIRST_BACKOFF_S", 0.01)
-    keys = [f"a/{number:02}" for number in range(18)]
-    world.put(*keys)
-    failed: set[str] = set()
-
-    def answer(records: list[dict[str, Any]]) -> Any:
-        new = next((one for one in records if _keys(one)[1]["S"] not in failed), None)
-        if new is None:
-            return {"batchItemFailures": []}
-        failed.add(_keys(new)[1]["S"])
-        return {"batchItemFailures": [{"itemIdentifier": new["dynamodb"]["SequenceNumber"]}]}
-
-    world.answer = answer
-    world.run(lambda: len(world.calls) > 18 and world.calls[-1][-1] == keys[-1])
-    assert list(dict.fromkeys(chain(*world.calls))) == keys
+    world.invoke = invoke  # type: ignore[method-assign, assignment]
+    world.run(lambda: len(sweeps) > 2)
+    assert set(sweeps) == {b'{"sweep": true}'}
 
 
 def test_shards_that_are_done_at_once_keep_their_places(tmp_path: Path) -> None:
@@ -160,7 +141,7 @@ def test_shards_that_are_done_at_once_keep_their_places(tmp_path: Path) -> None:
 def test_a_function_that_is_killed_is_called_again_from_the_same_place(world: World) -> None:
     """With the same records, until it answers."""
     world.put("a/1", "a/2")
-    world.answer = lambda _: "Runtime.ExitError" if len(world.calls) < 3 else {"batchItemFailures": []}
+    world.answer = lambda _: "Runtime.ExitError" if len(world.calls) < 3 else {}
     world.run(lambda: len(world.calls) == 3)
     assert world.calls == [["a/1", "a/2"]] * 3
 
@@ -174,7 +155,7 @@ def test_what_stops_the_mapping_is_said_and_tried_again(world: World) -> None:
     def answer(_: list[dict[str, Any]]) -> Any:
         if len(world.calls) == 3:
             in_the_way.rmdir()
-        return {"batchItemFailures": []}
+        return {}
 
     world.answer = answer
     world.run(lambda: len(world.said) == 2)
@@ -195,32 +176,6 @@ def test_a_table_that_was_there_gets_its_stream_and_loses_it(world: World) -> No
     provision(world.endpoints, [properties(world.table, streams=True)], [])
     world.put("a/2")
     world.run(lambda: world.calls == [["a/0"], ["a/2"]])
-
-
-numbers = st.lists(st.integers(0, 9).map(str), min_size=1, unique=True)
-
-
-@given(numbers, st.lists(st.integers(0, 9).map(str)))
-def test_the_first_failure_counts(sent: list[str], named: list[str]) -> None:
-    """An answer that names what was not sent fails as a whole."""
-    payload = json.dumps({"batchItemFailures": [{"itemIdentifier": number} for number in named]}).encode()
-    expected = None if set(named) - set(sent) else next((one for one in sent if one in named), "")
-    assert failed(payload, sent) == expected
-
-
-@pytest.mark.parametrize("payload", [b"null", b"{}", b'{"batchItemFailures": null}', b'{"batchItemFailures": []}'])
-def test_an_answer_without_failures_is_a_success(payload: bytes) -> None:
-    """As Lambda takes it: null, an object without the list, an empty list."""
-    assert failed(payload, ["1"]) == ""
-
-
-STRANGE = (b"", b"[1]", b'{"batchItemFailures": [{}]}', b'{"batchItemFailures": [{"itemIdentifier": ""}]}')
-
-
-@pytest.mark.parametrize("payload", STRANGE)
-def test_an_answer_that_says_nothing_known_is_a_failure(payload: bytes) -> None:
-    """As Lambda takes it: all of the batch comes again."""
-    assert failed(payload, ["1"]) is None
 
 
 def test_without_a_filter_everything_matches() -> None:

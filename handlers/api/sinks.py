@@ -1,0 +1,92 @@
+"""Answers how far a stream's sinks have come, and reads what a person asks of one.
+
+    POST /connections/orders/sinks?do=replay&sink=sqs:orders.fifo&from=2026-11-21T06:25:19Z
+
+The delivery carries it out (handlers/deliver/operating.py). Invariants: a row says what the sink has not taken, whoever
+is at fault; nothing is written here.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from handlers.api.answers import at
+from handlers.api.problems import Problem
+from handlers.api.queries import BadQuery, instant_ms
+from handlers.aws.error_translation import translate_errors
+from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords
+from handlers.deliver.operating import COMMANDS, Lag, lag
+from handlers.errors import StoreUnavailable
+from handlers.store.control_table import Table
+
+FIELDS = {
+    "do": "What to do with a sink: pause it, resume it, replay from an instant, or skip the oldest event that waits.",
+    "sink": "Its name, as GET shows it; needless where the stream has one.",
+    "from": 'Of a replay: "start", or the instant from which events that came are sent again.',
+    "all": "Of a skip: true for all that waits.",
+}
+
+
+class Sinks:
+    """The sinks of all streams, as the delivery table has them."""
+
+    def __init__(self, dynamodb: Any, delivery_table: str) -> None:
+        table = Table(dynamodb, delivery_table)
+        self._records, self._arrivals = SinkRecords(table), Arrivals(table)
+
+    def each(self, stream_id: str, labels: Iterable[str]) -> list[tuple[SinkRecord, Lag]]:
+        """The record of each sink that the profile names, and how far it is behind; raises StoreUnavailable."""
+        known = {record.sink: record for record in self._records.all(stream_id)}
+        records = [known.get(label, SinkRecord(label)) for label in sorted(labels)]
+        # A sink that has no record yet begins with what comes.
+        return [(one, lag(self._arrivals, stream_id, one) if one.turn else Lag(0, 0)) for one in records]
+
+
+def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
+    """What is known of one sink."""
+    return {
+        "sink": record.sink,
+        "delivered": record.delivered,
+        "failed": record.failed,
+        "dead_lettered": record.dead_lettered,
+        "skipped": record.skipped,
+        "waiting": behind.events,
+        "lag_ms": max(0, now_ms - behind.oldest_ms) if behind.oldest_ms else 0,
+        "paused": record.is_paused,
+        "replaying": record.is_replaying,
+        "waits": "paused" if record.is_paused else record.waits or None,
+        "seen_at": at(record.at_ms or None),
+        "newest_received_at": at(record.newest_ms or None),
+    }
+
+
+def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
+    """What is asked, as the delivery takes it; raises BadQuery."""
+    asked = query if isinstance(query, Mapping) else {}
+    known = sorted(labels)
+    sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
+    if unknown := next((str(name) for name in asked if name not in FIELDS), ""):
+        raise BadQuery(unknown, f"the query has a parameter that is not known: there are {', '.join(FIELDS)}")
+    if asked.get("do") not in COMMANDS:
+        raise BadQuery("do", f"the parameter do must be one of {', '.join(COMMANDS)}")
+    if sink not in known:
+        names = f"must be one of {', '.join(known)}" if known else "has nothing to name: the stream delivers nowhere"
+        raise BadQuery("sink", f"the parameter sink {names}")
+    from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
+    if (asked["do"] == "replay") != (from_ms is not None):
+        raise BadQuery("from", "the parameter from belongs to a replay, which must have it: an instant, or start")
+    if is_all not in ("true", "false"):
+        raise BadQuery("all", "the parameter all must be true or false")
+    return {"command": asked["do"], "sink": sink, "from_ms": max(0, from_ms or 0), "all": is_all == "true"}
+
+
+def commanded(functions: Any, function: str, stream_id: str, asked: Mapping[str, Any]) -> None:
+    """Has the delivery carry it out; raises Problem where it cannot, and StoreUnavailable."""
+    with translate_errors("Invoke"):
+        answer = functions.invoke(FunctionName=function, Payload=json.dumps({"stream": stream_id, **asked}).encode())
+    said = json.loads(answer["Payload"].read())
+    if "FunctionError" in answer:
+        raise StoreUnavailable("the delivery could not carry it out")
+    if "problem" in said:
+        raise Problem("unavailable", said["problem"])

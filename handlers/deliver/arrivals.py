@@ -1,0 +1,149 @@
+"""Keeps what arrived in a stream in the order in which the events table's stream showed it: a log that sinks read.
+
+An event is visible when it is stored, and not in the order of the positions: two connections write at once, one that
+was frozen writes late, a person puts an event back. So what each call of the table's stream brought of a stream is
+noted here, as an *arrival* with the next number, where nothing has that number yet. Whoever has read up to a number has
+seen everything that was noted before it, and nothing comes before it later.
+
+An arrival is an item of the delivery table: the stream's id, and `arrival#<number>`. Invariants: numbers of a stream
+grow, also where all of them have expired; `before` is the number of the one that precedes it; what one call brought is
+noted once, unless another call noted something in between.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from handlers.errors import StoreUnavailable
+from handlers.store.control_table import Table
+from handlers.store.typed_values import Item, count, expiry, key, number, text
+
+# For so long what a sink has not taken is found here. Later it is read from the events themselves.
+KEEP_DAYS = 14
+PREFIX = "arrival#"
+_BEHIND = f"{PREFIX}~"
+_DIGITS = 15
+# How often a number may be taken: two shards that have parts of one stream hardly meet twice in a row.
+MOST_TRIES = 20
+
+
+class Entry(NamedTuple):
+    """An item of the events table: an event, or a segment of `events`; `received_at_ms` is when its first came."""
+
+    partition: str
+    key: str
+    events: int
+    received_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What one call brought of a stream; `total` are the events of this arrival and of all before it.
+
+    `before` is the number of the one that precedes it, 0 where none was there; `mark` names the records of the call.
+    """
+
+    number: int
+    before: int
+    total: int
+    at_ms: int
+    mark: str
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def events(self) -> int:
+        """How many events it has."""
+        return sum(entry.events for entry in self.entries)
+
+    def after(self, place: int) -> list[tuple[Entry, int]]:
+        """Its entries from the `place`th event on, each with how many of its own events lie before that."""
+        left: list[tuple[Entry, int]] = []
+        for entry in self.entries:
+            if place < entry.events:
+                left.append((entry, max(0, place)))
+            place -= entry.events
+        return left
+
+
+_EMPTY = Arrival(0, 0, 0, 0, "")
+
+
+class Arrivals:
+    """The arrivals of all streams, and where those end that this sandbox has noted."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._ends: dict[str, Arrival] = {}
+
+    def note(self, brought: Mapping[str, tuple[Sequence[Entry], str]], now_ms: int) -> dict[str, int]:
+        """The number of the arrival of each stream; raises StoreUnavailable.
+
+        `brought` has of each stream its entries in their order, and what names the records.
+        """
+        numbers: dict[str, int] = {}
+        wanted = dict(brought)
+        for _ in range(MOST_TRIES):
+            for stream_id in wanted.keys() - self._ends.keys():
+                self._ends[stream_id] = self.end(stream_id) or _EMPTY
+            # A call that is repeated, or whose answer was lost, finds its own.
+            numbers |= {
+                one: self._ends[one].number for one, (_, mark) in wanted.items() if self._ends[one].mark == mark
+            }
+            wanted = {one: wanted[one] for one in wanted if one not in numbers}
+            if not wanted:
+                return numbers
+            made = [self._next(one, tuple(entries), mark, now_ms) for one, (entries, mark) in wanted.items()]
+            items = [_item(one, arrival) for one, arrival in zip(wanted, made, strict=True)]
+            for one, arrival, is_new in zip(wanted, made, self._table.insert(items), strict=True):
+                if is_new:
+                    self._ends[one] = arrival
+                else:
+                    del self._ends[one]
+        raise StoreUnavailable("an arrival found its number taken again and again")
+
+    def _next(self, stream_id: str, entries: tuple[Entry, ...], mark: str, now_ms: int) -> Arrival:
+        end = self._ends[stream_id]
+        # Where none is left, the clock has passed every number that there was: no stream has a thousand a second.
+        following = end.number + 1 if end.number else now_ms
+        total = end.total + sum(entry.events for entry in entries)
+        return Arrival(following, end.number, total, now_ms, mark, entries)
+
+    def end(self, stream_id: str) -> Arrival | None:
+        """The newest arrival; None where there is none. Raises StoreUnavailable."""
+        items = self._table.newest(stream_id, PREFIX, 1)
+        return _arrival(items[0]) if items else None
+
+    def since(self, stream_id: str, from_number: int, most: int) -> list[Arrival]:
+        """The first arrivals from a number on; raises StoreUnavailable."""
+        values = {":stream": stream_id, ":from": _sort_key(from_number), ":behind": _BEHIND}
+        condition = "PK = :stream AND SK BETWEEN :from AND :behind"
+        answer = self._table.query(condition, values, ConsistentRead=True, Limit=most)
+        return [_arrival(item) for item in answer["Items"]]
+
+
+def _sort_key(of: int) -> str:
+    return f"{PREFIX}{of:0{_DIGITS}d}"
+
+
+def _item(stream_id: str, arrival: Arrival) -> Item:
+    return {
+        **key(stream_id, _sort_key(arrival.number)),
+        "before": number(arrival.before),
+        "total": number(arrival.total),
+        "at_ms": number(arrival.at_ms),
+        "mark": {"S": arrival.mark},
+        "entries": {"S": json.dumps(arrival.entries, ensure_ascii=False, separators=(",", ":"))},
+        **expiry(arrival.at_ms, KEEP_DAYS),
+    }
+
+
+def _arrival(item: Item) -> Arrival:
+    return Arrival(
+        int(item["SK"]["S"][len(PREFIX) :]),
+        count(item, "before") or 0,
+        count(item, "total") or 0,
+        count(item, "at_ms") or 0,
+        text(item, "mark") or "",
+        tuple(Entry(*one) for one in json.loads(item["entries"]["S"])),
+    )

@@ -1,0 +1,99 @@
+"""Rings for a stream and a sink: "there is more". Of each one bell at a time is out, whoever rings.
+
+A bell that is out is an item of the delivery table, and an invocation of the function that answers it. The item says
+until when somebody is at it, or until when the sink is left alone; behind that instant it is *due*, and a sweep rings
+again. So a bell that was lost, or whose function died, is rung by the next sweep, which reads nothing where no bell is
+out. Whoever is done deletes it, and reads once more: what was noted before it was deleted found it out and rang none.
+
+Invariant: where something was noted and is not taken, a bell is out, unless the sink is paused.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from handlers.store.control_table import Table
+from handlers.store.typed_values import Item, count, key, number
+
+# A bell that nobody answers is due after this time. Whoever works at it for longer says so.
+ANSWERED_MS = 10_000
+# One partition takes 1,000 writes a second.
+PARTITIONS = 4
+_PAGE = 200
+
+
+class Place(NamedTuple):
+    """A stream and where its events go."""
+
+    stream_id: str
+    label: str
+
+
+class Bell(NamedTuple):
+    """A bell that is out until an instant; a sink that is new begins with the arrival."""
+
+    place: Place
+    until_ms: int
+    arrival: int
+
+
+class Bells:
+    """The bells of a stage."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def ring(self, bells: Sequence[Bell]) -> list[Bell]:
+        """Those of the bells that were not out, and are now; raises StoreUnavailable."""
+        is_new = self._table.insert([_item(bell) for bell in bells])
+        return [bell for bell, is_out in zip(bells, is_new, strict=True) if is_out]
+
+    def hold(self, bell: Bell, until_ms: int) -> Bell | None:
+        """The bell that is out until another instant; None where somebody else has rung it since."""
+        held = bell._replace(until_ms=until_ms)
+        return held if self._table.put(_item(held), "#until_ms = :mine", _mine(bell)) else None
+
+    def force(self, bell: Bell) -> Bell:
+        """The bell, which is out now whether one was or not: whoever works at that one stops."""
+        self._table.put(_item(bell))
+        return bell
+
+    def end(self, bell: Bell) -> None:
+        """Takes the bell back, unless somebody else has rung it since."""
+        self._table.delete(_key(bell.place), "#until_ms = :mine", _mine(bell))
+
+    def out(self) -> Iterator[Bell]:
+        """Every bell that is out; raises StoreUnavailable."""
+        for partition in range(PARTITIONS):
+            after = "\0"
+            while True:
+                values = {":bells": _partition(partition), ":after": after}
+                answer = self._table.query("PK = :bells AND SK > :after", values, ConsistentRead=True, Limit=_PAGE)
+                yield from map(_bell, answer["Items"])
+                if not answer.get("LastEvaluatedKey"):
+                    break
+                after = answer["LastEvaluatedKey"]["SK"]["S"]
+
+
+def _partition(of: int) -> str:
+    # No stream's id begins so.
+    return f"#bells#{of}"
+
+
+def _key(place: Place) -> Item:
+    # Neither has a line's end.
+    name = f"{place.label}\n{place.stream_id}"
+    return key(_partition(zlib.crc32(name.encode()) % PARTITIONS), name)
+
+
+def _mine(bell: Bell) -> Item:
+    return {":mine": number(bell.until_ms)}
+
+
+def _item(bell: Bell) -> Item:
+    return {**_key(bell.place), "until_ms": number(bell.until_ms), "arrival": number(bell.arrival)}
+
+
+def _bell(item: Item) -> Bell:
+    label, _, stream_id = item["SK"]["S"].partition("\n")
+    return Bell(Place(stream_id, label), count(item, "until_ms") or 0, count(item, "arrival") or 0)

@@ -1,0 +1,166 @@
+"""Notes what arrived, rings, answers bells, and rings again what is due: the steps of the delivery, by their ports.
+
+Invariants: whoever notes something sends nothing, so no sink delays the noting; whoever answers a bell works at one
+stream and one sink; each bell that was rung is ended by whoever finds nothing left, or is due again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.bells import ANSWERED_MS, Bell, Bells, Place
+from handlers.deliver.contract import Message, Promises, Refusal
+from handlers.deliver.delivery_records import SinkRecord, SinkRecords
+from handlers.deliver.feed import Feed
+from handlers.deliver.operating import Lag, lag, new
+from handlers.deliver.table_records import Record, by_stream
+from handlers.deliver.worker import REST_MS, Letter, Ports, Worked, Worker
+from handlers.profile.deliver_field import Target
+
+# Of how many sinks that are behind a sweep measures by how much.
+MEASURED = 200
+Sending = Callable[[Target], tuple[Promises, Callable[[Sequence[Message]], Mapping[int, Refusal]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPorts:
+    """What the delivery works with.
+
+    `targets` are a stream's, and raises ValueError where its profile is wrong; `call` has bells answered, each by
+    `Delivery.answer`, and does not wait for that; what it loses is due again. `left_ms` is the time for what is sent.
+    """
+
+    targets: Callable[[str], Sequence[Target]]
+    sending: Sending
+    call: Callable[[Sequence[Bell]], None]
+    dead_letter: Callable[[Letter], bool]
+    report: Callable[[Place, Worked], None]
+    now_ms: Callable[[], int]
+    left_ms: Callable[[], int]
+    sleep: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A stage's delivery."""
+
+    arrivals: Arrivals
+    bells: Bells
+    records: SinkRecords
+    feed: Feed
+    ports: DeliveryPorts
+
+    def note(self, brought: Sequence[Record]) -> None:
+        """Notes what the records brought and rings; raises StoreUnavailable: the same records are to come again."""
+        found = by_stream(brought)
+        labels = {stream_id: self._labels(stream_id) for stream_id in found}
+        numbers = self.arrivals.note({one: found[one] for one in found if labels[one]}, self.ports.now_ms())
+        self.ring([(Place(one, label), number) for one, number in numbers.items() for label in labels[one]])
+
+    def _labels(self, stream_id: str) -> list[str]:
+        """What stands for each sink; "" for all where the profile is wrong: they begin here when somebody mends it."""
+        try:
+            return [target.label for target in self.ports.targets(stream_id)]
+        except ValueError:
+            return [""]
+
+    def ring(self, places: Sequence[tuple[Place, int]]) -> None:
+        """Rings where no bell is out, each with the arrival that a new sink begins with; raises StoreUnavailable."""
+        until_ms = self.ports.now_ms() + ANSWERED_MS
+        self.ports.call(self.bells.ring([Bell(place, until_ms, number) for place, number in places]))
+
+    def force(self, place: Place, number: int) -> None:
+        """Rings also where the sink is left alone just now: a person may have mended what was wrong."""
+        self.ports.call([self.bells.force(Bell(place, self.ports.now_ms() + ANSWERED_MS, number))])
+
+    def sweep(self) -> list[Lag]:
+        """Rings what is due; how far those are behind whose bell is out. Raises StoreUnavailable."""
+        behind, due = list[Lag](), list[Bell]()
+        for bell in self.bells.out():
+            if len(behind) < MEASURED and (record := self.records.read(bell.place)) is not None:
+                behind.append(lag(self.arrivals, bell.place.stream_id, record))
+            if bell.until_ms <= self.ports.now_ms() and (held := self._held(bell)) is not None:
+                due.append(held)
+        self.ports.call(due)
+        return behind
+
+    def answer(self, bell: Bell) -> None:
+        """Answers a bell until nothing is left, the sink fails or the time is up; raises StoreUnavailable."""
+        again: Bell | None = bell
+        while again is not None:
+            again = self._work(again)
+
+    def _work(self, bell: Bell) -> Bell | None:
+        """Answers a bell; returns the next, where more came meanwhile."""
+        place, ports = bell.place, self.ports
+        try:
+            known = ports.targets(place.stream_id)
+        except ValueError:
+            self.bells.hold(bell, ports.now_ms() + REST_MS)
+            return None
+        if not place.label:
+            self.ring([(Place(place.stream_id, one.label), bell.arrival) for one in known])
+        target = next((one for one in known if one.label == place.label), None)
+        if target is None:
+            # The profile names it no more.
+            self.bells.end(bell)
+            return None
+        held = _Held(self.bells, bell, ports.now_ms)
+        worked = self._worker(target, held).run(self._record(bell, target))
+        ports.report(place, worked)
+        if worked.end == "rests":
+            self.bells.hold(held.bell, worked.until_ms)
+        elif worked.end == "more" and (more := self._held(held.bell)) is not None:
+            ports.call([more])
+        elif worked.end in ("done", "paused"):
+            return self._ended(held.bell, worked)
+        return None
+
+    def _held(self, bell: Bell) -> Bell | None:
+        return self.bells.hold(bell, self.ports.now_ms() + ANSWERED_MS)
+
+    def _ended(self, bell: Bell, worked: Worked) -> Bell | None:
+        """Ends the bell. What was noted before that found it out and rang none, so whoever ends it looks once more."""
+        self.bells.end(bell)
+        if worked.end == "paused" or not self.feed.has_more(bell.place.stream_id, worked.record):
+            return None
+        return next(iter(self.bells.ring([bell._replace(until_ms=self.ports.now_ms() + ANSWERED_MS)])), None)
+
+    def _worker(self, target: Target, held: "_Held") -> Worker:
+        place, ports = held.bell.place, self.ports
+        promises, send = ports.sending(target)
+        own = Ports(
+            page=lambda record, most: self.feed.page(place.stream_id, record, most, ports.now_ms()),
+            save=lambda record: self.records.save(place, record),
+            hold=held,
+            dead_letter=ports.dead_letter,
+            now_ms=ports.now_ms,
+            left_ms=ports.left_ms,
+            sleep=ports.sleep,
+        )
+        return Worker(place, promises, send, own, target.in_order, target.wait_ms)
+
+    def _record(self, bell: Bell, target: Target) -> SinkRecord:
+        """The record; a sink that is new begins with what rang first, after what its profile has it read besides."""
+        known = self.records.read(bell.place)
+        while known is None:
+            made = new(self.arrivals, bell.place, bell.arrival, target.from_ms, self.ports.now_ms())
+            known = self.records.save(bell.place, made) or self.records.read(bell.place)
+        return known
+
+
+class _Held:
+    """A bell, which is held for as long as somebody needs it."""
+
+    def __init__(self, bells: Bells, bell: Bell, now_ms: Callable[[], int]) -> None:
+        self._bells = bells
+        self._now_ms = now_ms
+        self.bell = bell
+
+    def __call__(self, for_ms: int) -> bool:
+        """Whether nobody else is at it, and will be for so long."""
+        if self.bell.until_ms - self._now_ms() >= for_ms:
+            return True
+        held = self._bells.hold(self.bell, self._now_ms() + for_ms + ANSWERED_MS)
+        self.bell = held or self.bell
+        return held is not None

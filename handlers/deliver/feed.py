@@ -1,0 +1,205 @@
+"""Reads what a sink has not taken: behind its place in the arrivals, or out of the events themselves for a replay.
+
+A replay reads what came from one instant until another, by the stream's own order, and marks each event so. What
+another instant's index shows late is waited for at the end of it. A sink for which an arrival has expired replays what
+came since it last took something. Invariants: nothing is written but what the caller saves; no event of an arrival is
+passed unread, unless it is gone from the table or stands for one in the dead-letter queue; at most some MOST_BYTES of
+bodies are held.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from handlers.api.event_pages import shown
+from handlers.connection.inputs import Order
+from handlers.deliver.arrivals import Arrival, Arrivals, Entry
+from handlers.deliver.contract import Message, Step
+from handlers.deliver.delivery_records import ALL, SinkRecord
+from handlers.errors import StoreUnavailable
+from handlers.store.control_table import Table
+from handlers.store.event_items import Entry as Stored
+from handlers.store.event_items import StoredEvent, stored_event
+from handlers.store.segment_reader import LOG_SUFFIX, stored_events
+from handlers.store.typed_values import Item, key
+
+MOST_BYTES = 4 * 1024 * 1024
+ARRIVALS = 50
+# DynamoDB answers with 16 MB at most.
+BATCH = 25
+# So much later than it came an event may have been written. Only where arrivals have expired does it matter.
+LATE_MS = 3_600_000
+# So long after its write an event may be missing in the index.
+SETTLED_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a sink is to get next, and the record before it and once all of it is done.
+
+    `oldest_ms` is when the first became visible. Where there are no messages and `later_ms` is not 0, more may be
+    readable at that instant. `broken` are entries that this version cannot read, each with the reason. `is_last` where
+    nothing lay behind it.
+    """
+
+    messages: list[Message]
+    begin: SinkRecord
+    end: SinkRecord
+    oldest_ms: int = 0
+    later_ms: int = 0
+    broken: Sequence[tuple[Entry, str]] = ()
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The delivery table's arrivals, the events table, and how a stream's events are read in their order.
+
+    `in_order` is `EventReader`'s: it takes a stream, a position and the instant that it is now.
+    """
+
+    arrivals: Arrivals
+    events: Table
+    in_order: Any
+
+    def page(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
+        """The first messages behind the record's place, `most` at most; raises StoreUnavailable."""
+        if record.is_replaying:
+            return self._replayed(stream_id, record, most, now_ms)
+        found = self.arrivals.since(stream_id, record.number, min(ARRIVALS, most + 1))
+        if found and not _follows(found[0], record):
+            # What lay between has expired. The events may be there.
+            since_ms = max(record.newest_ms - LATE_MS, record.replay_from_ms, 0)
+            lost = replace(
+                record, number=found[0].number, done=0,
+                replay_from_ms=since_ms, replay_until_ms=found[0].at_ms, replay_after="", is_backfill=True,
+            )  # fmt: skip
+            return self._replayed(stream_id, lost, most, now_ms)
+        return self._arrived(stream_id, record, found, most)
+
+    # --- what arrived -------------------------------------------------------------------------------------------------
+
+    def _arrived(self, stream_id: str, record: SinkRecord, found: Sequence[Arrival], most: int) -> Page:
+        messages: list[Message] = []
+        broken: list[tuple[Entry, str]] = []
+        end, oldest_ms, size = record, 0, 0
+        is_last = len(found) < min(ARRIVALS, most + 1)
+        for arrival in found:
+            if arrival.number == record.number and record.done == ALL:
+                continue
+            done = record.done if arrival.number == record.number else 0
+            left = arrival.after(done)
+            while left:
+                count = min(BATCH, max(1, most - len(messages)))
+                part, left = left[:count], left[count:]
+                items = self._items([entry for entry, _ in part])
+                for entry, skipped in part:
+                    done += entry.events - skipped
+                    made, problem = _messages(stream_id, items.get((entry.partition, entry.key)))
+                    if problem:
+                        broken.append((entry, problem))
+                    before = done - entry.events
+                    messages += [
+                        one._replace(step=(arrival.number, before + at))
+                        for at, one in enumerate(made, 1)
+                        if at > skipped
+                    ]
+                    size += sum(one.size_bytes for one in made)
+                oldest_ms = oldest_ms or (arrival.at_ms if messages else 0)
+                end = replace(record, number=arrival.number, done=done if done < arrival.events else ALL)
+                if left and (len(messages) >= most or size > MOST_BYTES):
+                    return Page(messages, record, end, oldest_ms, broken=broken)
+            if len(messages) >= most or size > MOST_BYTES:
+                is_last = arrival is found[-1] and is_last
+                break
+        return Page(messages, record, end, oldest_ms, broken=broken, is_last=is_last)
+
+    def has_more(self, stream_id: str, record: SinkRecord) -> bool:
+        """Whether something was noted that the sink has not taken; raises StoreUnavailable."""
+        found = self.arrivals.since(stream_id, record.number, 2)
+        return any(one.number > record.number or record.done != ALL for one in found)
+
+    def _items(self, entries: Sequence[Entry]) -> dict[tuple[str, str], Item]:
+        keys = {(one.partition, one.key): key(one.partition, one.key) for one in entries}
+        # The arrival may be older than what an inconsistent read shows.
+        found = self.events.items(list(keys.values()), consistent=True)
+        return {(item["PK"]["S"], item["SK"]["S"]): item for item in found}
+
+    # --- what came before ---------------------------------------------------------------------------------------------
+
+    def _replayed(self, stream_id: str, record: SinkRecord, most: int, now_ms: int) -> Page:
+        messages, place, size = list[Message](), record.replay_after, 0
+        for position, event in self._between(stream_id, record, now_ms):
+            place = position
+            if event is not None:
+                message = message_of(stream_id, event, {} if record.is_backfill else {"replayed": True})
+                messages.append(message._replace(step=position))
+                size += message.size_bytes
+            if len(messages) >= most or size > MOST_BYTES:
+                break
+        else:
+            is_settled = now_ms >= record.replay_until_ms + SETTLED_MS
+            if is_settled:
+                end = replace(record, replay_until_ms=0, replay_after="", replay_from_ms=record.replay_until_ms)
+                return Page(messages, record, end, record.replay_from_ms)
+            if not messages:
+                return Page(
+                    [], record, replace(record, replay_after=place), later_ms=record.replay_until_ms + SETTLED_MS
+                )
+        return Page(messages, record, replace(record, replay_after=place), record.replay_from_ms)
+
+    def _between(self, stream_id: str, record: SinkRecord, now_ms: int) -> Iterator[tuple[str, StoredEvent | None]]:
+        """Each place behind the record's, with its event where that is to be sent."""
+        order: Order
+        order, entries = self.in_order(stream_id, record.replay_after, record.replay_from_ms, now_ms)
+        for stored in entries:
+            event = _wanted(stored, record)
+            # By key, and in a log of many writers, an older one may follow.
+            if order == "index" and stored.event is not None and stored.event.received_at_ms >= record.replay_until_ms:
+                return
+            yield stored.position, event
+
+
+def _wanted(stored: Stored, record: SinkRecord) -> StoredEvent | None:
+    event = stored.event
+    if event is None or event.dead_letter is not None:
+        return None
+    return event if record.replay_from_ms <= event.received_at_ms < record.replay_until_ms else None
+
+
+def _follows(arrival: Arrival, record: SinkRecord) -> bool:
+    """Whether nothing that the sink has not taken lay before the arrival."""
+    return arrival.number == record.number or (record.done == ALL and arrival.before == record.number)
+
+
+def _messages(stream_id: str, item: Item | None) -> tuple[list[Message], str]:
+    """The messages of an item, none where it is gone or its event is in the dead-letter queue; and what is wrong."""
+    if item is None:
+        return [], ""
+    try:
+        is_log = item["PK"]["S"].endswith(LOG_SUFFIX)
+        events = list(stored_events(item, _absent)) if is_log else [stored_event(item, _absent)]
+    except StoreUnavailable as problem:
+        return [], str(problem)
+    except (ValueError, KeyError, TypeError) as problem:
+        return [], f"it cannot be read: {type(problem).__name__}"
+    return [message_of(stream_id, event, {}) for event in events if event.dead_letter is None], ""
+
+
+def _absent(_key: str) -> None:
+    # A body in the bucket is named and not read.
+    return None
+
+
+def message_of(stream_id: str, event: StoredEvent, more: dict[str, Any]) -> Message:
+    """The event on its way, its JSON with what there is to say besides."""
+    text = json.dumps({"stream": stream_id, **shown(event), **more}, ensure_ascii=False, separators=(",", ":"))
+    return Message(stream_id, event.key, event.position, event.name, event.received_at_ms, text)
+
+
+def advanced(record: SinkRecord, step: Step) -> SinkRecord:
+    """The record behind a message."""
+    if isinstance(step, str):
+        return replace(record, replay_after=step)
+    return replace(record, number=step[0], done=step[1])

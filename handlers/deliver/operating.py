@@ -1,0 +1,98 @@
+"""Shows how far a sink is behind, and does what a person asks: pause, resume, replay, skip.
+
+Invariants: what a command changes is saved where nobody else has saved since, so a worker that is at it goes on from
+there; nothing that was stored is changed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.bells import Place
+from handlers.deliver.delivery_records import ALL, SinkRecord, SinkRecords
+from handlers.deliver.feed import Page, advanced
+
+COMMANDS = ("pause", "resume", "replay", "skip")
+# A worker saves every few seconds; that it did so each time in between is not to be thought of.
+TRIES = 10
+
+
+class Lag(NamedTuple):
+    """How many stored events the sink has not taken, and when the oldest of them came: 0 where none waits."""
+
+    events: int
+    oldest_ms: int
+
+
+def lag(arrivals: Arrivals, stream_id: str, record: SinkRecord) -> Lag:
+    """How far the sink is behind, whoever is at fault: its pause too. Raises StoreUnavailable.
+
+    While it replays, what is still to be replayed is not counted; its age is.
+    """
+    end = arrivals.end(stream_id)
+    events, oldest_ms = 0, 0
+    if end is not None:
+        for arrival in arrivals.since(stream_id, record.number, 2):
+            done = record.done if arrival.number == record.number else 0
+            left = [] if done == ALL else arrival.after(done)
+            if left:
+                events = end.total - (arrival.total - arrival.events + done)
+                oldest_ms = min(entry.received_at_ms for entry, _ in left)
+                break
+    if record.is_replaying:
+        oldest_ms = min(oldest_ms or record.replay_from_ms, record.replay_from_ms or oldest_ms)
+    return Lag(events, oldest_ms)
+
+
+def new(arrivals: Arrivals, place: Place, arrival: int, from_ms: int | None, now_ms: int) -> SinkRecord:
+    """The record of a sink that begins with an arrival, or behind the newest where it is 0.
+
+    Where `from_ms` is not None, it reads what came from then until now first. Raises StoreUnavailable.
+    """
+    end = None if arrival else arrivals.end(place.stream_id)
+    number, done = (arrival, 0) if arrival else (end.number, ALL) if end else (0, ALL)
+    record = SinkRecord(place.label, number=number, done=done)
+    if from_ms is None:
+        return record
+    return replace(record, replay_from_ms=from_ms, replay_until_ms=now_ms, is_backfill=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a person asks of a sink; `from_ms` is of a replay, `is_all` of a skip."""
+
+    name: str
+    from_ms: int = 0
+    is_all: bool = False
+
+    def carried_out(
+        self, place: Place, records: SinkRecords, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
+    ) -> SinkRecord | None:
+        """The record as it is now; None where others saved it again and again. Raises StoreUnavailable."""
+        for _ in range(TRIES):
+            record = records.read(place) or new(arrivals, place, 0, None, now_ms)
+            changed = self._changed(place, record, arrivals, page, now_ms)
+            saved = record if changed == record and record.turn else records.save(place, changed)
+            if saved is not None:
+                return saved
+        return None
+
+    def _changed(
+        self, place: Place, record: SinkRecord, arrivals: Arrivals, page: Callable[..., Page], now_ms: int
+    ) -> SinkRecord:
+        if self.name == "pause":
+            return replace(record, is_paused=True)
+        if self.name == "resume":
+            return replace(record, is_paused=False, failures=0)
+        if self.name == "replay":
+            record = replace(record, replay_from_ms=self.from_ms, replay_until_ms=now_ms, replay_after="")
+            return replace(record, is_backfill=False, failures=0)
+        if self.is_all:
+            skipped, end = lag(arrivals, place.stream_id, record).events, new(arrivals, place, 0, None, now_ms)
+            record = replace(record, number=end.number, done=end.done, replay_until_ms=0, replay_after="")
+        else:
+            messages = page(place.stream_id, record, 1, now_ms).messages
+            skipped = len(messages[:1])
+            record = advanced(record, messages[0].step) if messages else record
+        return replace(record, skipped=record.skipped + skipped, failures=0, waits="")

@@ -1,0 +1,219 @@
+"""Brings one stream's events to one sink, from its place on, until nothing is left, the sink fails, or the time is up.
+
+Nothing here knows another stream or another sink: whoever is slow or away holds up itself alone. Pure but for its
+ports. Invariants: the record is saved behind events that the sink took or the dead-letter queue has, and no other;
+where a sink keeps an order, no event is sent before all earlier ones are taken or in the queue; a record that somebody
+else has saved is not saved.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from handlers.deliver.bells import Place
+from handlers.deliver.contract import Promises
+from handlers.deliver.delivery_records import SinkRecord
+from handlers.deliver.feed import Page, advanced
+from handlers.deliver.sending import LATE, Send, send_all
+
+# How many events are read at once, where a request takes fewer or more.
+LEAST_READ, MOST_READ = 100, 1000
+# After so long what was taken is saved, so that a kill repeats little and a pause holds soon.
+SAVED_EVERY_MS = 5_000
+# A sink that fails is asked again after 1, 2, 4 and 8 s, and then after minutes, 5 at most.
+SHORT_RESTS_MS = (1_000, 2_000, 4_000, 8_000)
+REST_MS, LONGEST_REST_MS = 60_000, 300_000
+# It took some of it: what is left comes soon.
+PART_REST_MS = 250
+# Shorter waits are slept through; longer ones are left to the sweep.
+SLEPT_MS = 10_000
+
+# done: nothing is left. more: the time is up. rests: until `until_ms`. lost: somebody else works at it.
+End = Literal["done", "more", "rests", "paused", "lost"]
+
+
+class Letter(NamedTuple):
+    """What goes to the dead-letter queue: an event that a sink will not take, or that cannot be read."""
+
+    stream_id: str
+    label: str
+    key: str
+    position: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Worked:
+    """What came of a call: how many events were taken, left for a later try or buried, and how it ended.
+
+    `record` is the last that was saved, `reason` why the sink took nothing more, "" where it took all.
+    """
+
+    record: SinkRecord
+    delivered: int = 0
+    failed: int = 0
+    dead_lettered: int = 0
+    end: End = "done"
+    until_ms: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a call works with.
+
+    `save` returns None where somebody else has saved the record; `hold` keeps everybody else away for so many
+    milliseconds, and returns False where somebody else is at it; `dead_letter` returns False where the queue does not
+    take a letter. `left_ms` is the time for what is sent.
+    """
+
+    page: Callable[[SinkRecord, int], Page]
+    save: Callable[[SinkRecord], SinkRecord | None]
+    hold: Callable[[int], bool]
+    dead_letter: Callable[[Letter], bool]
+    now_ms: Callable[[], int]
+    left_ms: Callable[[], int]
+    sleep: Callable[[int], None]
+
+
+@dataclass
+class Worker:
+    """One call for one stream and sink; `wait_ms` is for how long a request that is not full is put off."""
+
+    place: Place
+    promises: Promises
+    send: Send
+    ports: Ports
+    in_order: bool = True
+    wait_ms: int = 0
+    worked: Worked = field(default_factory=lambda: Worked(SinkRecord("")))
+    # Of events that wait for an earlier one, and of what is buried: until the record is behind them.
+    _finished: set[tuple[str, str]] = field(default_factory=set)
+    _is_lost: bool = False
+
+    def run(self, record: SinkRecord) -> Worked:
+        """Works from the record on, as it was read just now; raises StoreUnavailable."""
+        while not self._is_lost:
+            self.worked.record = record
+            if record.is_paused:
+                return self._ends("paused")
+            if self.ports.left_ms() < self.promises.longest_ms:
+                return self._ends("more")
+            # A sink that is away for long is asked with one event whether it is back: to read more costs, each time.
+            is_away = record.failures > len(SHORT_RESTS_MS)
+            most = 1 if is_away else min(max(self.promises.most_messages, LEAST_READ), MOST_READ)
+            page = self.ports.page(record, most)
+            saved: SinkRecord | None = record
+            if page.messages or page.broken:
+                rest_ms = self._gathered_ms(page)
+                if not rest_ms:
+                    saved, rest_ms = self._sent(record, page)
+            else:
+                rest_ms = max(0, page.later_ms - self.ports.now_ms())
+                if page.end != record:
+                    saved = self.ports.save(page.end)
+                elif not rest_ms:
+                    return self._ends("done")
+            if saved is None:
+                break
+            self.worked.record = record = saved
+            if rest_ms and not self._sleeps(rest_ms):
+                return self._ends("rests", self.ports.now_ms() + rest_ms)
+            if page.is_last and (record.number, record.done) == (page.end.number, page.end.done):
+                return self._ends("done")
+        return self._ends("lost")
+
+    def _gathered_ms(self, page: Page) -> int:
+        """After how long a request that is not full is to be sent, 0 for now."""
+        is_full = len(page.messages) >= self.promises.most_messages
+        return 0 if is_full else max(0, page.oldest_ms + self.wait_ms - self.ports.now_ms())
+
+    def _sent(self, record: SinkRecord, page: Page) -> tuple[SinkRecord | None, int]:
+        """The record behind what is done, saved, and after how long the sink is to be asked again: 0 for at once."""
+        ports, worked = self.ports, self.worked
+        until_ms = ports.now_ms() + SAVED_EVERY_MS
+
+        def is_late() -> bool:
+            longest_ms = self.promises.longest_ms
+            self._is_lost = not ports.hold(longest_ms)
+            return self._is_lost or ports.now_ms() >= until_ms or ports.left_ms() < longest_ms
+
+        # First, for the record passes them with the first message behind them.
+        letters = [self._letter(entry.key, "", reason) for entry, reason in page.broken]
+        buried, is_in_queue = self._buried(letters)
+        messages = (
+            [one for one in page.messages if (one.key, one.position) not in self._finished] if is_in_queue else []
+        )
+        outcomes = send_all(messages, self.promises, self.send, is_late, in_order=self.in_order)
+        refused = [reason for _, reason in outcomes.waiting if reason != LATE.reason]
+        letters += [self._letter(one.key, one.position, reason) for one, reason in outcomes.poison]
+        if outcomes.poison:
+            more, is_in_queue = self._buried(letters)
+            buried += more
+        self._finished |= {(one.key, one.position) for one in outcomes.taken}
+        reason = (refused or [""])[0] if is_in_queue else "the dead-letter queue does not take it"
+        has_moved = bool(outcomes.taken or buried)
+        failures = 0 if has_moved or not reason else record.failures + 1
+        failed = len(refused) + (0 if is_in_queue else len(letters) - buried)
+        worked.delivered += len(outcomes.taken)
+        worked.dead_lettered += buried
+        worked.failed += failed
+        worked.reason = reason
+        saved = replace(
+            self._behind(page, is_all=is_in_queue and not outcomes.waiting),
+            delivered=record.delivered + len(outcomes.taken),
+            dead_lettered=record.dead_lettered + buried,
+            failed=record.failed + failed,
+            failures=failures,
+            waits=reason,
+            newest_ms=max([record.newest_ms, *(one.received_at_ms for one in outcomes.taken)]),
+            at_ms=ports.now_ms(),
+        )
+        return ports.save(saved), 0 if not reason else PART_REST_MS if has_moved else rest_ms(failures)
+
+    def _behind(self, page: Page, *, is_all: bool) -> SinkRecord:
+        """The record behind the first messages that are done, all of them or as far as they go."""
+        if is_all:
+            self._finished -= {(one.key, one.position) for one in page.messages}
+            return page.end
+        moved = page.begin
+        for message in page.messages:
+            if (message.key, message.position) not in self._finished:
+                break
+            moved = advanced(moved, message.step)
+        return moved
+
+    def _buried(self, letters: list[Letter]) -> tuple[int, bool]:
+        """How many of the letters the queue took now, and whether it has all; one that is away is asked once."""
+        buried = 0
+        for letter in letters:
+            name = letter.key, letter.position
+            if name in self._finished:
+                continue
+            if not self.ports.dead_letter(letter):
+                return buried, False
+            self._finished.add(name)
+            buried += 1
+        return buried, True
+
+    def _letter(self, key: str, position: str, reason: str) -> Letter:
+        return Letter(self.place.stream_id, self.place.label, key, position, reason)
+
+    def _sleeps(self, rest_ms: int) -> bool:
+        """Whether it has slept: there was time, and nobody else is at it."""
+        ports, longest_ms = self.ports, self.promises.longest_ms
+        if rest_ms > SLEPT_MS or ports.left_ms() < rest_ms + longest_ms or not ports.hold(rest_ms + longest_ms):
+            return False
+        ports.sleep(rest_ms)
+        return True
+
+    def _ends(self, end: End, until_ms: int = 0) -> Worked:
+        self.worked.end, self.worked.until_ms = end, until_ms
+        return self.worked
+
+
+def rest_ms(failures: int) -> int:
+    """For how long a sink is left alone after so many tries in a row of which none was taken."""
+    if failures <= len(SHORT_RESTS_MS):
+        return SHORT_RESTS_MS[failures - 1]
+    return min(REST_MS << min(failures - len(SHORT_RESTS_MS) - 1, 10), LONGEST_REST_MS)

@@ -1,0 +1,136 @@
+"""The delivery in virtual time: the function's own steps on tables in memory, called as Lambda calls them.
+
+What is to happen next is what is due first: records that come, bells, sweeps. A call runs to its end at once, and the
+clock goes on in it by what its requests take; the next call begins when its own time has come, so calls run beside each
+other, as Lambda's do. Invariants: a call sees what others did before it began; whatever dies leaves its bell out.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from handlers.connection.inputs import Order
+from handlers.deliver.arrivals import Arrivals
+from handlers.deliver.bells import Bell, Bells, Place
+from handlers.deliver.delivering import Delivery, DeliveryPorts, Sending
+from handlers.deliver.delivery_records import SinkRecords
+from handlers.deliver.feed import Feed
+from handlers.deliver.operating import Lag
+from handlers.deliver.worker import Letter, Worked
+from handlers.profile.deliver_field import Target
+from handlers.store.control_table import Table
+from handlers.store.event_items import Entry
+from handlers.store.event_reader import EventReader
+
+# How long the function may take, and how much of it is for more than sending (packaging/delivery.cjs, MARGIN_MS).
+LIMIT_MS, MARGIN_MS = 120_000, 10_000
+SWEEP_MS = 60_000
+# How long a call takes to begin.
+START_MS = 20
+DELIVERY = "delivery"
+FOR_EVER = 1 << 62
+
+
+class Clock(Protocol):
+    """Whose `now_ms` each request moves."""
+
+    now_ms: int
+
+
+class VirtualDelivery:
+    """A stage's delivery; `client` has the events table and one named DELIVERY.
+
+    `dying` are the exceptions that end a call as a kill does, some of the client's requests among them, and `tables`
+    is a client without those; `layout` is a stream's partitions and order.
+    """
+
+    def __init__(
+        self, client: Any, events: str, clock: Clock, targets: Callable[[str], Sequence[Target]], sending: Sending,
+        dead_letter: Callable[[Letter], bool], dying: type[BaseException], layout: tuple[int, Order] = (1, "index"),
+        tables: Any = None,
+    ) -> None:  # fmt: skip
+        self.clock = clock
+        self.worked: list[tuple[int, Place, Worked]] = []
+        self.behind: list[Lag] = []
+        self.loses: Callable[[], bool] = lambda: False  # whether calls of now are lost
+        self._dying = dying
+        self._limit_ms = 0
+        self._due: list[tuple[int, int, Callable[[], None], Place | None]] = []
+        self._numbers = itertools.count()
+        self._free_ms: dict[Place, int] = {}
+        self._table, self._events = Table(client, DELIVERY), Table(client, events)
+        self._bells = Bells(Table(tables or client, DELIVERY))
+        self._reader, self._layout = EventReader(client, events, lambda _: None), layout
+        self._ports = DeliveryPorts(
+            targets, sending, self._call, dead_letter, self._report, lambda: clock.now_ms,
+            lambda: self._limit_ms - clock.now_ms, self._sleep,
+        )  # fmt: skip
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins with a new sandbox, which remembers nothing."""
+        arrivals = Arrivals(self._table)
+        feed = Feed(arrivals, self._events, self._in_order)
+        self.delivery = Delivery(arrivals, Bells(self._table), SinkRecords(self._table), feed, self._ports)
+
+    def at(self, at_ms: int, action: Callable[[], None], place: Place | None = None) -> None:
+        """Has something happen at an instant; what is of one place happens one after the other."""
+        heapq.heappush(self._due, (at_ms, next(self._numbers), action, place))
+
+    def run(self, until_ms: int = FOR_EVER, most: int = 1_000_000) -> bool:
+        """Whether, before the instant and in `most` calls, all has happened: no bell is out."""
+        began_ms = swept_ms = self.clock.now_ms
+        for _ in range(most):
+            due_ms = self._due[0][0] if self._due else FOR_EVER
+            if due_ms < until_ms and due_ms <= self._sweep_at(began_ms, self.clock.now_ms):
+                self._next()
+                continue
+            # The schedule calls each minute; where nothing can be due, nothing comes of it.
+            out_ms = min((bell.until_ms for bell in self._bells.out()), default=FOR_EVER)
+            after_ms = max(out_ms, self.clock.now_ms, swept_ms + 1)
+            sweep_ms = self._sweep_at(began_ms, after_ms) if out_ms < FOR_EVER else FOR_EVER
+            if min(due_ms, sweep_ms) >= until_ms:
+                return out_ms == FOR_EVER
+            if due_ms <= sweep_ms:
+                self._next()
+            else:
+                self.clock.now_ms = swept_ms = sweep_ms
+                self._guarded(self._sweep)
+        return False
+
+    def _sweep_at(self, began_ms: int, at_ms: int) -> int:
+        """The first sweep that is not before an instant."""
+        return began_ms + -(-(at_ms - began_ms) // SWEEP_MS) * SWEEP_MS
+
+    def _next(self) -> None:
+        at_ms, _, action, place = heapq.heappop(self._due)
+        self.clock.now_ms = at_ms if place is None else max(at_ms, self._free_ms.get(place, 0))
+        self._limit_ms = self.clock.now_ms + LIMIT_MS - MARGIN_MS
+        self._guarded(action)
+        if place is not None:
+            self._free_ms[place] = self.clock.now_ms
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except self._dying:
+            self.restart()
+
+    def _call(self, out: Sequence[Bell]) -> None:
+        for bell in () if out and self.loses() else out:
+            self.at(self.clock.now_ms + START_MS, lambda bell=bell: self.delivery.answer(bell), bell.place)  # type: ignore[misc]
+
+    def _sweep(self) -> None:
+        self.behind = self.delivery.sweep()
+
+    def _report(self, place: Place, worked: Worked) -> None:
+        self.worked.append((self.clock.now_ms, place, worked))
+
+    def _sleep(self, ms: int) -> None:
+        self.clock.now_ms += ms
+
+    def _in_order(self, stream_id: str, after: str, from_ms: int, at_ms: int) -> tuple[Order, Iterator[Entry]]:
+        partitions, order = self._layout
+        begin = after or self._reader.place_at(stream_id, partitions, from_ms, order)
+        return order, self._reader.entries(stream_id, partitions, at_ms, begin, 1 << 30, order=order)

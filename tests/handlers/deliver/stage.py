@@ -1,0 +1,101 @@
+"""A stage's delivery in virtual time, at a sink that answers as a test says."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from handlers.connection import inputs
+from handlers.deliver.contract import Message, Order, Promises, Refusal
+from handlers.deliver.worker import Letter
+from handlers.framing.events import StreamEvent
+from handlers.profile.deliver_field import Target
+from handlers.store.event_items import StoragePolicy, event_item
+from local.simulation.tables import MemoryDynamoDB
+from local.simulation.virtual_delivery import DELIVERY, VirtualDelivery
+from tests.handlers.deliver.records import NOW_MS, record
+
+TARGET = Target("sqs", "orders.fifo")
+TAKE: Mapping[int, Refusal] = {}
+AWAY = Refusal("away")
+
+
+class Killed(BaseException):
+    """The function died."""
+
+
+class Clock:
+    """The time of the stage."""
+
+    now_ms = NOW_MS
+
+
+class Stage:
+    """One stream or several, stored as items, and what each sink took."""
+
+    def __init__(
+        self, *targets: Target, order: Order = "message", most: int = 10, request_ms: int = 10,
+        layout: tuple[int, inputs.Order] = (1, "index"),
+    ) -> None:  # fmt: skip
+        self.clock = Clock()
+        self.client = MemoryDynamoDB("events", DELIVERY)
+        self.targets: Sequence[Target] = targets or (TARGET,)
+        self.promises = Promises(order, most, 1000 * 1000, 500)
+        self.request_ms = request_ms
+        self.taken: list[tuple[str, Message]] = []
+        self.batches: list[list[str]] = []
+        self.letters: list[Letter] = []
+        self.is_queue_open = True
+        self.answer: Callable[[Target, Sequence[Message]], Mapping[int, Refusal]] = lambda _target, _batch: TAKE
+        self.layout = layout
+        self._number = 0
+        self.is_over = True
+        self.virtual = VirtualDelivery(
+            self.client, "events", self.clock, self._targets, self._sending, self._dead_letter, Killed, layout
+        )
+        self.delivery = self.virtual.delivery
+        self.problem = ""
+
+    def _targets(self, _stream_id: str) -> Sequence[Target]:
+        if self.problem:
+            raise ValueError(self.problem)
+        return self.targets
+
+    def _sending(self, target: Target) -> Any:
+        def send(batch: Sequence[Message]) -> Mapping[int, Refusal]:
+            self.batches.append([message.key for message in batch])
+            self.clock.now_ms += self.request_ms
+            refusals = self.answer(target, batch)
+            self.taken += [(target.label, one) for at, one in enumerate(batch) if at not in refusals]
+            return refusals
+
+        return self.promises, send
+
+    def _dead_letter(self, letter: Letter) -> bool:
+        if self.is_queue_open:
+            self.letters.append(letter)
+        return self.is_queue_open
+
+    def stored(self, stream_id: str, *events: StreamEvent, fence: int = 1) -> list[dict[str, Any]]:
+        """Stores events as items; the records of the table's stream."""
+        records = []
+        for one in events:
+            self._number += 1
+            policy = StoragePolicy(self.layout[0], order=self.layout[1])
+            item = event_item(stream_id, fence, self._number, one, policy)
+            self.client.put_item(TableName="events", Item=item)
+            records.append(record(item, self._number))
+        return records
+
+    def come(self, stream_id: str, *events: StreamEvent, at_ms: int | None = None) -> None:
+        """Stores events, and has Lambda bring them now, or at an instant."""
+        records = self.stored(stream_id, *events)
+        self.virtual.at(at_ms or self.clock.now_ms, lambda: self.virtual.delivery.note(records))
+
+    def run(self, for_s: float = 10) -> None:
+        """Lets so much time pass."""
+        until_ms = self.clock.now_ms + round(for_s * 1000)
+        self.is_over = self.virtual.run(until_ms)
+        self.clock.now_ms = until_ms
+
+    def keys(self, label: str = TARGET.label) -> list[str]:
+        """The keys that a sink took, in their order."""
+        return [one.key for to, one in self.taken if to == label]
