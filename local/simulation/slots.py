@@ -5,28 +5,31 @@ function that is alive, and its last opening alone.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 from handlers.aws.secret_values import SecretValues
 from handlers.connection.effects import Outcome
 from handlers.connection.inputs import Arrival
 from handlers.connection.lease import Lease
+from handlers.connection.opening_steps import Preparation, Tokens
 from handlers.connection.reconnection import attempts
 from handlers.connection.steps import Answer, Invocation, Report, Step, Steps
 from handlers.group.keeping import Keeps, Kept, kept
 from handlers.group.next_step import Delays
 from handlers.profile.behaviour import Profile
-from handlers.profile.secret_references import Secrets
+from handlers.profile.secret_references import Reference, Secrets
 from handlers.run.group_function import group_steps
 from handlers.run.group_ports import GroupPorts, GroupTables, Needs, ReadProfiles, Reports, Wait
 from handlers.run.performer import Performer
-from handlers.run.ports import LogReport, Ports, Threads
+from handlers.run.ports import LogReport, Ports, Threads, prepared
 from handlers.store.connection_store import Store
 from handlers.store.requests import Requests
 from handlers.upstream.reader import Share
 from local.simulation.virtual_function import VirtualFunction
 from local.simulation.virtual_ports import PromptPool, VirtualReader
+from local.upstreams.played_auth import SECRET
 
 T = TypeVar("T")
 
@@ -41,6 +44,17 @@ class Upstream(Protocol):
         """Closes a link from the client's side; the client is not called again."""
 
 
+class PlayedSecrets(SecretValues):
+    """Those of the played servers: each secret is that of their client."""
+
+    def __init__(self) -> None:
+        super().__init__(no_client, "")
+
+    def read(self, references: Iterable[Reference], *, anew: bool = False) -> Secrets:  # noqa: ARG002
+        """The values."""
+        return dict.fromkeys(references, SECRET)
+
+
 class Slot:
     """Opens the links of a stream's upstream for a function."""
 
@@ -48,6 +62,7 @@ class Slot:
         self.function = function
         self.upstream = upstream
         self._reader: VirtualReader | None = None
+        self.before: Preparation | None = None  # what the next opening needs; its upstream is a GuardedUpstream
         self.tell: Callable[[Callable[[], Lease]], None] = no_lease  # ends a wait for an arrival, of a stream alone
 
     def arrived(self, link: Any, arrival: Arrival) -> None:
@@ -61,7 +76,10 @@ class Slot:
         self._reader = reader = VirtualReader(
             self.function.now_ms, self.function.ran_ms, heard, self._closed, self.said
         )
-        reader.link = self.upstream.open(self, cursor)
+        if self.before is None:
+            reader.link = self.upstream.open(self, cursor)
+        else:
+            reader.link = self.upstream.open_prepared(self, cursor, self.before)  # type: ignore[attr-defined]
         return reader
 
     def said(self, link: Any, frame: bytes) -> None:
@@ -122,11 +140,14 @@ def stream_needs(
     invocation = function.task.invocation
     function.slots[invocation.stream_id] = slot
 
-    def opens(_stream: str, cursor: str | None, _profile: Profile, _values: Secrets, share: Share) -> VirtualReader:
+    tokens = Tokens(nullcontext())
+
+    def opens(stream: str, cursor: str | None, profile: Profile, values: Secrets, share: Share) -> VirtualReader:
         assert share.heard is not None
+        slot.before = prepared(profile, stream, cursor, values, function.now_ms, tokens)
         return slot.open(cursor, share.heard)
 
-    secrets = SecretValues(no_client, "")
+    secrets = PlayedSecrets()
     ports = Ports(function, function.bell, pool, opens, secrets, log_report or not_logged, function.mask)
     performer: Performer[Report] = Performer(ports)
     slot.tell = functools.partial(performer.tell, invocation.stream_id)
@@ -173,7 +194,7 @@ def group_needs(
 
     ports = GroupPorts(
         clock=function,
-        secrets=SecretValues(no_client, ""),
+        secrets=PlayedSecrets(),
         bell=function.bell,
         pool=pool or prompt,
         open_upstream=opens,

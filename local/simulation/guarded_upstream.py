@@ -1,0 +1,105 @@
+"""An upstream in virtual time that wants a token and a ticket, beside the servers that give them.
+
+It carries out the steps of `handlers/connection/preparation.py` as the reader's thread does on sockets: what is asked
+is answered a moment later by `PlayedAuth`, or not at all while a server is away. Invariant: the stream behind it is
+opened only for a token and a ticket that are good.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from handlers.connection.inputs import Arrival, Closed, Opened
+from handlers.connection.opening_steps import Answer, Ask, Preparation, Try, Unready
+from handlers.profile.behaviour import UpstreamRequest
+from local.upstreams.played_auth import PlayedAuth
+from states_language.clock import Clock
+
+ANSWERS_AFTER_MS = 50
+
+
+class PreparedLink:
+    """One opening with what is requested before it; to the stream's upstream it is the client."""
+
+    def __init__(self, upstream: "GuardedUpstream", client: Any, cursor: str | None, before: Preparation) -> None:
+        self._upstream, self._client, self._cursor, self._before = upstream, client, cursor, before
+        self._inner: Any = None
+        self._tried: Try | None = None
+        self._is_open = True
+        self.goes_on(lambda: next(before))
+
+    def close(self) -> None:
+        """Closes it from the client's side."""
+        self._is_open = False
+        self._before.close()
+        if self._inner is not None:
+            self._upstream.stream.close(self._inner)
+
+    def goes_on(self, move: Callable[[], Ask | Try]) -> None:
+        """Makes the next step, unless it was closed meanwhile."""
+        if not self._is_open:
+            return
+        try:
+            step = move()
+        except Unready as error:
+            self._client.arrived(self, error.closed)
+            return
+        answer = self._answered if isinstance(step, Ask) else self._admitted
+        self._upstream.clock.call_at(self._upstream.clock.now_ms() + ANSWERS_AFTER_MS, lambda: answer(step))
+
+    def arrived(self, _link: Any, arrival: Arrival) -> None:
+        """Takes what the stream behind brings; its answer with the token and the ticket of the opening."""
+        if isinstance(arrival, Opened) and self._tried is not None:
+            arrival = Opened(arrival.status, arrival.headers, self._tried.places)
+        self._client.arrived(self, arrival)
+
+    def _answered(self, step: Any) -> None:
+        self.goes_on(lambda: self._before.send(self._upstream.ask(step.request)))
+
+    def _admitted(self, step: Any) -> None:
+        if not self._is_open:
+            return
+        status = 200 if self._upstream.admits(step.request) else 401
+        try:
+            following = self._before.send(status)
+        except StopIteration:
+            self._tried = step
+            if status == 200:
+                self._inner = self._upstream.stream.open(self, self._cursor)
+            else:
+                self._client.arrived(self, Opened(status))
+        else:
+            self.goes_on(lambda: following)
+
+
+class GuardedUpstream:
+    """`stream` is what stands behind. A server named in `away` is not there until that instant."""
+
+    def __init__(self, clock: Clock, stream: Any, auth: PlayedAuth) -> None:
+        self.clock, self.stream, self.auth = clock, stream, auth
+        self.away: dict[str, int] = {}
+        self.asked: list[tuple[int, str, int]] = []  # when, of which server, and what it answered: 0 for nothing
+
+    def open_prepared(self, client: Any, cursor: str | None, before: Preparation) -> PreparedLink:
+        """A link that is opened once all is there."""
+        return PreparedLink(self, client, cursor, before)
+
+    def close(self, link: PreparedLink) -> None:
+        """Closes a link from the client's side."""
+        link.close()
+
+    def ask(self, request: UpstreamRequest) -> Answer | Closed:
+        """What the server of the request answers now."""
+        name = "ticket" if request.address.endswith("/ticket") else "token"
+        headers = {header: value.decode() for header, value in request.headers.items()}
+        if self.clock.now_ms() < self.away.get(name, 0):
+            self.asked.append((self.clock.now_ms(), name, 0))
+            return Closed("refused", "nothing listens at the address")
+        status, said = self.auth.token(headers, request.body or b"") if name == "token" else self.auth.ticket(headers)
+        self.asked.append((self.clock.now_ms(), name, status))
+        return Answer(status, {}, repr(said).replace("'", '"').encode())
+
+    def admits(self, request: UpstreamRequest) -> bool:
+        """Whether the stream is opened for this request."""
+        tickets = parse_qs(urlsplit(request.address).query).get("ticket", [""])
+        return self.auth.admits({name: value.decode() for name, value in request.headers.items()}, tickets[0])
