@@ -8,6 +8,8 @@
 const fs = require('node:fs/promises');
 const JSZip = require('jszip');
 
+const { STAGES } = require('./never-deployed.cjs');
+
 const MB = 1024 * 1024;
 const LIMITS = {
   template: 1 * MB,
@@ -91,6 +93,21 @@ async function problemOfZip(artifact) {
   return much('The unpacked zip of the functions has', bytes, 'bytes', LIMITS.zip, 'ship less in it');
 }
 
+// A group opens eight of its streams at a time, and each takes nine tenths of a second with a distant upstream.
+const OPENS_A_SECOND = 8.9;
+
+// What is wrong with the settings of a group, null where nothing is: its function must have opened all streams before
+// the one before it leaves, or each handover of the last ones is a gap.
+function lateHandover({ streams_per_function: streams, function_timeout_s: limit, wait_s: wait, margin_s: margin }) {
+  const most = Math.max(1, Math.floor((limit - wait - margin) * OPENS_A_SECOND));
+  if (streams <= most) return null;
+  return (
+    `streams_per_function ${streams} is more than the handover has time for: between wait_s ${wait} and ` +
+    `function_timeout_s ${limit} less margin_s ${margin} a function opens ${most} streams. Set it to ${most} at ` +
+    'most, or wait_s to less.'
+  );
+}
+
 class AwsLimits {
   constructor(serverless) {
     const { service, classes } = serverless;
@@ -98,6 +115,10 @@ class AwsLimits {
       if (text !== null) throw new classes.Error(text);
     };
     this.hooks = {
+      // On a laptop an upstream is near, and a test has groups of any size.
+      'before:package:cleanup': () => {
+        if (!STAGES.includes(serverless.getProvider('aws').getStage())) refuse(lateHandover(service.custom.settings));
+      },
       'after:package:createDeploymentArtifacts': async () => refuse(await problemOfZip(service.package.artifact)),
       'after:aws:package:finalize:mergeCustomProviderResources': () =>
         refuse(problem(service.provider.compiledCloudFormationTemplate)),
@@ -106,4 +127,4 @@ class AwsLimits {
 }
 
 module.exports = AwsLimits;
-Object.assign(module.exports, { LIMITS, problem, problemOfZip });
+Object.assign(module.exports, { LIMITS, lateHandover, problem, problemOfZip });

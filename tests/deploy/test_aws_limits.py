@@ -122,3 +122,20 @@ def test_nothing_is_allowed_whose_names_begin_differently() -> None:
     (statement,) = asked(f"{DELIVERY}.statements({sinks}, '/s/', 100)")
     names = [one["Fn::Sub"].rsplit(":", 1)[1] for one in statement["Resource"]]
     assert names == ["a" * 70, "b" * 70, "orders-*"]
+
+
+def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
+    """At 900/840 with a margin of 20 s a function has 40 s to open its streams; each stage that ships fits."""
+    settings = [
+        (streams, {"streams_per_function": streams, "function_timeout_s": limit, "wait_s": wait, "margin_s": margin})
+        for streams, limit, wait, margin in ((356, 900, 840, 20), (360, 900, 840, 20), (100, 45, 35, 5), (1, 45, 39, 5))
+    ]
+    said = asked(f"{json.dumps([one for _, one in settings])}.map({LIMITS}.lateHandover)")
+    assert said[1] == (
+        "streams_per_function 360 is more than the handover has time for: between wait_s 840 and "
+        "function_timeout_s 900 less margin_s 20 a function opens 356 streams. Set it to 356 at most, or wait_s to less."
+    )
+    assert said[2].startswith("streams_per_function 100 is more than the handover has time for: ")
+    assert (said[0], said[3]) == (None, None)
+    for stage in ("dev", "prod"):
+        assert asked(f"{LIMITS}.lateHandover({json.dumps(stages.load(stage))})") is None
