@@ -21,6 +21,7 @@ PROMISE = (
     " lost 0 invented 0 duplicated 0 excess-connections 0 stuck 0 restless 0 torn 0 cursor-ahead 0 backwards 0"
     " unnamed-ends 0 outdated 0 impatient 0 hasty 0 in-step 0 too-late 0 overdue 0 misplaced 0"
     " misread 0 dead-letters 0 wrong-counts 0 wrong-status 0 usurped 0 cross-talk 0 unrecorded-gaps 0 disturbed 0"
+    " false-repair 0 unrepaired 0 crowded 0 unalerted 0"
     " undelivered 0 overtaken 0 forged 0 buried 0 delayed 0 "
 )
 

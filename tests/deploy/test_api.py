@@ -33,9 +33,9 @@ def test_prod_asks_each_caller_for_a_signature_and_dev_for_a_key(
     template: dict[str, Any], prod: dict[str, Any]
 ) -> None:
     """Every method of prod is AWS_IAM's, without a key; of dev all need a key, of which there is one, but the page."""
-    assert methods(prod) == [("AWS_IAM", False)] * 36
+    assert methods(prod) == [("AWS_IAM", False)] * 38
     assert [resources(prod, kind) for kind in KEYS] == [[], [], []]
-    assert sorted(methods(template)) == [("NONE", False)] * 4 + [("NONE", True)] * 32
+    assert sorted(methods(template)) == [("NONE", False)] * 4 + [("NONE", True)] * 34
     assert [len(resources(template, kind)) for kind in KEYS] == [1, 1, 1]
 
 

@@ -89,6 +89,7 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
     assert function["Environment"]["Variables"] == {
         "EVENTS_TABLE": "streamkeeper-dev-events",
         "CONTROL_TABLE": "streamkeeper-dev-control",
+        "REPAIR_FUNCTION": "streamkeeper-dev-connection-repair",
         "DEAD_LETTER_QUEUE_URL": {"Ref": "DeadLetterQueue"},
         "STREAMS_DIR": "env/streams",
         "MARGIN_S": "20",
@@ -112,7 +113,7 @@ def test_the_function_has_its_limits_and_settings(template: dict[str, Any]) -> N
         "POWERTOOLS_METRICS_NAMESPACE": "streamkeeper-dev",
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }
-    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7] * 5
+    assert [group["RetentionInDays"] for group in resources(template, "AWS::Logs::LogGroup")] == [7] * 6
 
 
 def test_the_function_that_shows_and_stops_streams(template: dict[str, Any]) -> None:
@@ -156,11 +157,11 @@ def test_get_and_delete_go_to_that_function(template: dict[str, Any]) -> None:
     routes = methods(template)
     views = ("CostGet", "DeadDashlettersGet", "GapsGet", "LatestGet", "MachineGet", "SinksGet", "TimelineGet")
     assert sorted(name for name in routes if not name.endswith("Any")) == sorted(
-        [*OWN, *FLEET, "Delete", "EventsGet", "Get", "Post", "RedrivePost", "SinksPost", *views]
+        [*OWN, *FLEET, "Delete", "EventsGet", "Get", "Post", "RedrivePost", "RepairPost", "SinksPost", *views]
     )
     # Each path has ANY besides, for a 405.
     anys = {name.removesuffix("Any") for name in routes if name.endswith("Any")}
-    assert anys == {"Redrive", *(name.removesuffix("Get") for name in routes if name.endswith("Get"))}
+    assert anys == {"Redrive", "Repair", *(name.removesuffix("Get") for name in routes if name.endswith("Get"))}
     for name in set(routes) - {"Post"}:
         # The page itself is the same for everybody, and a browser sends no key with an address that is typed.
         assert routes[name]["ApiKeyRequired"] is (name.replace("Any", "Get") not in PAGE)
