@@ -133,7 +133,8 @@ def test_a_group_that_cannot_hand_over_in_time_is_refused() -> None:
     said = asked(f"{json.dumps([one for _, one in settings])}.map({LIMITS}.lateHandover)")
     assert said[1] == (
         "streams_per_function 360 is more than the handover has time for: between wait_s 840 and "
-        "function_timeout_s 900 less margin_s 20 a function opens 356 streams. Set it to 356 at most, or wait_s to less."
+        "function_timeout_s 900 less margin_s 20 a function opens 356 streams. "
+        "Set it to 356 at most, or wait_s to less."
     )
     assert said[2].startswith("streams_per_function 100 is more than the handover has time for: ")
     assert (said[0], said[3]) == (None, None)
