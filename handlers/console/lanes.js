@@ -3,6 +3,7 @@
 // overlap is higher, a failed attempt is a tick, a gap is hatched, one that is not proved complete has an outline, a
 // repaired one a line through it. Each mark says what it is, and two tables have the same.
 
+import { ask, streamPath } from './api.js';
 import { announce, element, keyed, scrolled, set, svg, text } from './dom.js';
 import { clock, counted, length, words } from './words.js';
 
@@ -33,7 +34,7 @@ export function lanesPart() {
     described, hatch(), ticks, ...labels, marks);
   const said = element('p', { class: 'handover' }, 'No handover yet.');
   const table = scrolled('Connections', ['Lane', 'Connected', 'Until', 'For', 'Ended by', 'Stored', 'Duplicates']);
-  const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What it hides']);
+  const gapTable = scrolled('Gaps', ['From', 'To', 'For', 'After', 'What it hides', 'Repair']);
   const choices = WINDOWS.map(([seconds, name]) => element('button', {
     type: 'button', 'aria-pressed': String(seconds === 120), onclick: (event) => choose(seconds * 1000, event.target),
   }, name));
@@ -91,7 +92,9 @@ export function lanesPart() {
       }
       newest = sentence ?? '';
       table.show(opened.toReversed(), (one) => one.fence, cells);
-      gapTable.show(timeline.gaps.toReversed(), (one) => one.from_at, gapCells);
+      const latest = timeline.gaps.toReversed();
+      gapTable.show(latest, (one) => one.from_at, gapCells);
+      latest.forEach((gap, at) => offerRepair(gapTable.rows.children[at].lastChild, status.stream, gap));
     },
   };
 }
@@ -102,7 +105,33 @@ const cells = (one) => {
   return [one.lane, clock(one.opened_at), until, length(ms), words(one.ended_by) || '–', one.stored, one.duplicates];
 };
 
-const HIDES = { delivered: 'nothing: all of it came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired' };
+const HIDES = { delivered: 'nothing: all of it came later', open: 'not proved complete yet', lost: 'events are lost', repaired: 'nothing: it was repaired', partly: 'a part of it came by repair', failed: 'it could not be repaired yet' };
+const REPAIRABLE = ['open', 'lost', 'partly', 'failed'];
+
+/** A button that has a gap repaired, where events may be missing in it. */
+function offerRepair(cell, stream, gap) {
+  if (!gap.to_at || !REPAIRABLE.includes(gap.state)) return cell.replaceChildren();
+  if (cell.firstChild) return undefined;
+  const times = `from=${encodeURIComponent(gap.from_at)}&to=${encodeURIComponent(gap.to_at)}`;
+  const button = element('button', {
+    type: 'button',
+    'aria-label': `Repair the gap from ${clock(gap.from_at)}`,
+    onclick: async () => {
+      button.disabled = true;
+      try {
+        await ask(`${streamPath(stream, '/repair')}?${times}`, 'POST');
+        announce('What the gap missed is fetched now.');
+      } catch (problem) {
+        button.title = problem.message;
+        announce(problem.message);
+      } finally {
+        button.disabled = false;
+      }
+    },
+  }, 'Repair');
+  return cell.append(button);
+}
+
 const gapCells = (gap) => {
   const lost = gap.state === 'lost' && gap.events !== null ? `${counted(gap.events, 'event')} lost` : HIDES[gap.state];
   return [clock(gap.from_at), gap.to_at ? clock(gap.to_at) : 'now', length(gap.length_ms), words(gap.cause), lost];
@@ -160,7 +189,8 @@ function marksOf({ connections, gaps }, now) {
   for (const gap of gaps) {
     const from = Date.parse(gap.from_at);
     const to = gap.to_at ? Date.parse(gap.to_at) : now;
-    const kind = gap.state === 'delivered' ? 'gap' : `gap ${gap.state}`;
+    const drawn = { delivered: '', partly: 'open', failed: 'open' }[gap.state] ?? gap.state;
+    const kind = `gap ${drawn}`.trim();
     add(`g${gap.from_at}`, kind, from, to, ROWS.stream + 1, 22, `gap: ${length(to - from)}, after ${words(gap.cause)}; ${HIDES[gap.state]}`);
   }
   return marks;

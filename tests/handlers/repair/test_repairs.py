@@ -97,6 +97,17 @@ def test_an_address_that_lags_is_asked_until_it_has_the_event_after_the_gap() ->
     assert rests[-1] > 1.9 * rests[0]
 
 
+def test_an_address_that_has_not_come_so_far_yet_repairs_a_part() -> None:
+    """It shows the event before the gap and not the one after it: what is between may be missing."""
+    rig = Rig(RestWays(lag_ms=10_000, limit=100), time="$.at")
+    rig.left_ms = 1
+    rig.run()
+    repair = rig.repaired
+    assert (repair.state, repair.stored) == (PARTLY, 1)
+    assert repair.reason == "the address does not have the first event after the gap"
+    assert (repair.open_from_ms, repair.open_to_ms) == (rig.at(10), None)
+
+
 def test_nothing_is_asked_for_before_after_s_is_over() -> None:
     """The address needs so long until it has what the stream had."""
     rig = Rig(RestWays(limit=100), after_s="1m")
@@ -269,12 +280,13 @@ def test_an_announced_loss_is_repaired_as_well() -> None:
     """The events at its edges came on the same connection; one that came with the notice is before it."""
     rig = Rig(RestWays(limit=100))
     rig.tables.put_item(TableName="control", Item=gap_item("s", replace(rig.gap, state=DELIVERED)))
-    rig.gap = Gap(2, rig.at(9), rig.at(14), "announced_by_upstream", LOST, 1, 5)
+    rig.gap = Gap(2, rig.at(9), rig.at(15), "announced_by_upstream", LOST, 1, 5)
     rig.store.ledger._table.put(gap_item("s", rig.gap))
     rig.run()
     (gap,) = [gap for gap in rig.records.newest_gaps("s", 9) if gap.number == 1]
     assert gap.repair is not None
     assert gap.repair.state == REPAIRED
+    assert rig.rest.addresses[0].partition("?")[2] == "after=9&before=16"
     assert brought(rig) == MISSED
 
 
