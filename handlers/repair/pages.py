@@ -56,7 +56,10 @@ def request(profile: Profile, repair: Repair, address: str, secrets: Secrets) ->
     headers |= {name.lower(): filled(text, secrets) for name, text in own}
     sent = {name: value.encode() for name, value in headers.items()}
     held = tuple(secrets.values())
-    return UpstreamRequest("GET", address, sent, None, profile.allow_private, held)
+    # Who trusts another authority than the public ones, or shows a certificate, does so at the stream's own origin.
+    is_own = repair.headers is None and _origin(address) == _origin(profile.address)
+    trust = profile.trust(secrets) if is_own else None
+    return UpstreamRequest("GET", address, sent, None, profile.allow_private, held, trust=trust)
 
 
 def page(repair: Repair, address: str, pages: int, answer: Fetched, now_ms: int) -> Page:

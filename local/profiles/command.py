@@ -61,6 +61,7 @@ def add(subparsers: Any) -> None:
     stage = os.environ.get("STREAMKEEPER_STAGE") or "local"
     try_once.add_argument("--stage", metavar="S", default=stage, help=f"whose secrets are read ({stage})")
     try_once.add_argument("--played", action="store_true", help="connect to the provider as it is played here")
+    try_once.add_argument("--repair", action="store_true", help="compare with the address from which gaps are repaired")
     try_once.set_defaults(run=trial.run)
     new.add(verbs)
 

@@ -67,6 +67,7 @@ class Trial:
     cursor: str | None = None
     reconnection_ms: int | None = None
     ended: bool = False
+    seen: list[StreamEvent] = field(default_factory=list)
 
     def begins(self) -> None:
         """Prints how the profile resumes, how it stores where that is unusual, and what it may not be meant to do."""
@@ -123,6 +124,8 @@ class Trial:
         self.counts[word] += 1
         if moves and event.cursor is not None:
             self.cursor = event.cursor
+        if word == Kind.EVENT.value:
+            self.seen.append(event._replace(received_at_ms=time.time_ns() // 1_000_000))
         key = "unique" if self.profile.key == "each" else printable(event.key)
         head = f"{word:<10} key {key}  " if word == Kind.EVENT.value else f"{word:<10} "
         # A body fills the line; where it is cut, it says so.
@@ -186,11 +189,27 @@ def _try(profile: Profile, arguments: argparse.Namespace, read: Callable[[list[R
     trial.begins()
     upstream.start()
     try:
-        return 0 if _read(upstream, trial, talking, time.monotonic() + arguments.seconds) else 1
+        was_stream = _read(upstream, trial, talking, time.monotonic() + arguments.seconds)
     finally:
         talking.leaves()
         upstream.close()
         trial.summary()
+    if not (was_stream and arguments.repair):
+        return 0 if was_stream else 1
+    return 0 if _compared(profile, arguments.stream_id, trial.seen, read) else 1
+
+
+def _compared(
+    profile: Profile, stream_id: str, seen: list[StreamEvent], read: Callable[[list[Reference]], Secrets]
+) -> bool:
+    """Whether the address from which gaps are repaired has what came on the stream."""
+    if profile.repair is None:
+        raise UserError(f"The profile {profile.name!r} has no repair: docs/repair.md says how it names an address.")
+    # Few ask for it.
+    from local.profiles.repair_trial import compare
+
+    own = profile.secrets if profile.repair.headers is None else []
+    return compare(profile, stream_id, seen, read([*profile.repair.secrets, *own]), print)
 
 
 def _read(upstream: Upstream, trial: Trial, talking: Talking, until: float) -> bool:

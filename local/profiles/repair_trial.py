@@ -1,0 +1,67 @@
+"""What `profile try --repair` does: asks the address for what the stream has just brought, and compares both sides."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from handlers.framing.events import StreamEvent, canonical_json
+from handlers.profile.behaviour import Profile
+from handlers.profile.secret_references import Secrets
+from handlers.repair.fetching import fetch
+from handlers.repair.pages import BadPage, page, request
+from local.printable import printable
+
+# An event at each end is what is asked between, and something must lie between them.
+LEAST = 3
+SHOWN = 3
+
+
+def compare(
+    profile: Profile, stream_id: str, seen: Sequence[StreamEvent], secrets: Secrets, say: Callable[[str], None]
+) -> bool:
+    """Whether the address has the events that came on the stream, under the same keys; `say` prints both sides."""
+    field, events = profile.repair, list({event.key: event for event in seen}.values())
+    assert field is not None
+    if len(events) < LEAST:
+        say(f"repair: {LEAST} events of the stream are needed to compare, and {len(events)} came; read for longer")
+        return False
+    time.sleep(field.after_s)
+    edges = {"after": events[0].key, "before": events[-1].key}
+    times = (events[0].received_at_ms - 5_000, events[-1].received_at_ms + 5_000)
+    edges |= dict(zip(("from", "to"), map(field.spelled, times), strict=True))
+    address, items, pages = field.address_for(stream_id, edges, secrets), dict[str, StreamEvent](), 0
+    while address and pages < field.pages:
+        answer = fetch(request(profile, field, address, secrets))
+        try:
+            if answer.problem:
+                raise BadPage(answer.problem)
+            read = page(field, address, pages, answer, 0)
+        except BadPage as problem:
+            say(f"repair: {problem}")
+            return False
+        items |= {event.key: event for event in read.events}
+        address, pages = read.next, pages + 1
+        time.sleep(field.pace_s)
+    wanted = {event.key: event for event in events[1:-1]}
+    common = wanted.keys() & items.keys()
+    say(f"repair: the address has {len(common)} of the {len(wanted)} events between {_keys(events[:1] + events[-1:])}")
+    others = items.keys() - {event.key for event in events}
+    for name, keys in (("only on the stream", wanted.keys() - common), ("only at the address", others)):
+        if keys:
+            say(f"repair: {name}: {', '.join(map(printable, sorted(keys)[:SHOWN]))}{' …' if len(keys) > SHOWN else ''}")
+    differ = [key for key in sorted(common) if not _same(wanted[key], items[key])]
+    if differ:
+        say(
+            f"repair: bodies differ, as of {printable(differ[0])}: what comes by repair is stored as the address has it"
+        )
+    has_edges = edges["after"] in items and edges["before"] in items
+    say(f"repair: the address {'repeats' if has_edges else 'leaves out'} the events that it is asked between")
+    return len(common) == len(wanted)
+
+
+def _keys(events: Sequence[StreamEvent]) -> str:
+    return " and ".join(printable(event.key) for event in events)
+
+
+def _same(one: StreamEvent, other: StreamEvent) -> bool:
+    bodies = [canonical_json(event.data) for event in (one, other) if isinstance(event.data, str | bytes)]
+    return len(bodies) == 2 and bodies[0] == bodies[1]
