@@ -94,7 +94,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
 def names(stage: str) -> dict[str, str]:
     """Returns the names of a stage's resources, as `custom.names` in serverless.yml has them."""
     prefix = f"{SERVICE}-{stage}"
-    functions = ("manager", "control", "watch", "delivery", "upgrade", "fleet")
+    functions = ("manager", "control", "watch", "delivery", "upgrade", "fleet", "repair")
     return {f"connection_{name}": f"{prefix}-connection-{name}" for name in functions} | {
         "events_table": f"{prefix}-events",
         "control_table": f"{prefix}-control",

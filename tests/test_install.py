@@ -86,10 +86,10 @@ def test_help_and_version_need_nothing_more(product: Environment) -> None:
     status, said, mistake = product.run("streamkeeper", "--help")
     assert (status, mistake) == (0, "")
     verbs = (
-        "run profile request start stop status list events follow console gaps "
-        "replay compare timeline chaos cost redrive upgrade completion asl"
+        "run completion list status events follow gaps sinks console start stop apply repair redrive upgrade request "
+        "profile cost compare asl replay timeline chaos"
     )
-    assert re.findall(r"^    (\w+)\s+\w", said, re.MULTILINE) == verbs.split()
+    assert re.findall(r"^  (\w+)\s+\w", said, re.MULTILINE) == verbs.split()
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert product.run("streamkeeper", "--version") == (0, f"streamkeeper {version[1]}\n", "")
