@@ -13,7 +13,11 @@ address = "{origin}/demo-trades:a?interval_ms=100"
 allow_private = true
 framing = "ndjson"
 key = "{key}"
-repair = {{ address = "{origin}/rest/demo-trades?after={{after}}&before={{before}}", items = "$.trades", key = "$.id", after_s = 4 }}
+[repair]
+address = "{origin}/rest/demo-trades?after={{after}}&before={{before}}"
+items = "$.trades"
+key = "$.id"
+after_s = 4
 """
 
 
