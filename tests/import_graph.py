@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("handlers", "states_language", "pytest_states_language", "local", "timeline")
+ROOMS = ("handlers", "states_language", "pytest_states_language", "local", "streamkeeper", "timeline")
 SOURCES = dict.fromkeys(("states_language", "pytest_states_language"), ROOT / "states-language" / "src")
 
 Imports = Mapping[str, set[str]]

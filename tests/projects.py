@@ -13,7 +13,7 @@ from local.service import osls
 from tests.harness import STAGE
 from tests.local.support import PROJECT
 
-ROOMS = ("handlers", "local", "timeline")
+ROOMS = ("handlers", "local", "streamkeeper", "timeline")
 
 
 def copy_rooms(folder: Path, rooms: Iterable[str] = ROOMS) -> None:

@@ -21,7 +21,7 @@ PAGES = sorted(
 )
 PROSE_COLUMNS = 99
 SOURCE = ROOT / "states-language" / "src"
-ROOMS = ("handlers", "local", "timeline", "states-language", "bench", "tests")
+ROOMS = ("handlers", "local", "streamkeeper", "timeline", "states-language", "bench", "tests")
 NAMES = {path.name for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 README_LINES = 130
 DECISIONS = ROOT / "docs" / "decisions"

@@ -15,9 +15,9 @@ PURE = ("handlers.connection", "handlers.framing", "handlers.group", "handlers.p
 RULE = (
     "handlers/connection, handlers/framing, handlers/group, handlers/profile and handlers/segments import nothing but "
     "each other and the standard library; the rest of handlers may import them; handlers never imports local, "
-    "timeline or the interpreter; the interpreter imports nothing of ours; timeline imports neither handlers nor "
-    "local; local may import all; no cycles, neither of modules nor of the rooms of local, and an import for types "
-    "alone counts."
+    "timeline, streamkeeper or the interpreter; the interpreter imports nothing of ours; neither do timeline and "
+    "streamkeeper; local may import all; no cycles, neither of modules nor of the rooms of local, and an import for "
+    "types alone counts."
 )
 
 
@@ -28,11 +28,11 @@ def allowed(name: str, target: str) -> bool:
             target.partition(".")[0] in sys.stdlib_module_names and not inside(target, *ROOMS)
         )
     if inside(name, "handlers"):
-        return not inside(target, "local", "timeline", "states_language", "pytest_states_language")
+        return not inside(target, "local", "streamkeeper", "timeline", "states_language", "pytest_states_language")
     if inside(name, "states_language", "pytest_states_language"):
-        return not inside(target, "handlers", "local", "timeline")
-    if inside(name, "timeline"):
-        return not inside(target, "local", "handlers")
+        return not inside(target, "handlers", "local", "streamkeeper", "timeline")
+    if inside(name, "timeline", "streamkeeper"):
+        return not inside(target, *ROOMS) or inside(target, name.partition(".")[0])
     return True
 
 
@@ -95,7 +95,7 @@ def test_the_interpreters_tests_need_nothing_of_ours() -> None:
     tests = {
         f"{path.relative_to(house)}": path for part in ("tests", "testing") for path in (house / part).rglob("*.py")
     }
-    ours = ("handlers", "local", "timeline", "bench", "tests")
+    ours = ("handlers", "local", "streamkeeper", "timeline", "bench", "tests")
     wrong = [name for name, path in tests.items() if any(inside(target, *ours) for target in imported(name, path))]
     assert not wrong, f"{', '.join(wrong)} import what lies outside of states-language/"
 
@@ -112,6 +112,7 @@ DECLARED = {
     "local": declared(ROOT, "local", "parquet")
     | declared(ROOT, "durable")
     | {"states-language", "botocore"},  # boto3 is made of botocore
+    "streamkeeper": declared(ROOT),
     "timeline": set[str](),
     "states_language": declared(ROOT / "states-language", "fuzz", "server"),
     "pytest_states_language": declared(ROOT / "states-language", "pytest"),
@@ -140,6 +141,8 @@ def test_the_rule_can_fail() -> None:
     assert not allowed("states_language.machine", "timeline.spans")
     assert not allowed("handlers.run.performer", "states_language.clock")
     assert not allowed("timeline.spans", "handlers.errors")
+    assert not allowed("streamkeeper.api", "local.user_error")
+    assert not allowed("streamkeeper.api", "handlers.errors")
     assert allowed("handlers.framing.sse", "handlers.connection.lease")
     assert allowed("handlers.profile.parse", "urllib.parse")
     assert allowed("local.service.embedded_aws", "handlers.settings")
@@ -167,10 +170,13 @@ def test_one_performer_closes_upstreams() -> None:
     assert performers == ["handlers.run.performer"]
 
 
+SHARED = ("__init__.py", "command.py")
+
+
 def test_a_modules_name_says_which_it_is() -> None:
     """No two modules of the product have one name; that of a verb is its folder's."""
     named: dict[str, list[str]] = {}
     for name, path in MODULES.items():
-        if inside(name, "handlers", "local", "timeline") and path.name not in ("__init__.py", "command.py"):
+        if not inside(name, "states_language", "pytest_states_language") and path.name not in SHARED:
             named.setdefault(path.name, []).append(name)
     assert not [names for names in named.values() if len(names) > 1]

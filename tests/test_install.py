@@ -15,7 +15,7 @@ import pytest
 from local.checkout import ROOT
 
 README = (ROOT / "states-language" / "README.md").read_text(encoding="utf-8")
-SHIPPED = ("handlers", "local", "timeline", "pyproject.toml", "README.md", "LICENSE")
+SHIPPED = ("handlers", "local", "streamkeeper", "timeline", "pyproject.toml", "README.md", "LICENSE")
 HINT = "`pip install --editable ./states-language --editable '.[local]'` installs all that every verb needs."
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from handlers.api import event_pages
-from local.api_client.following import Following
+from streamkeeper.following import Following
 
 # How often new events are polled on this machine, and after how long without one a comment keeps the connection alive.
 EVERY_S, SILENT_S = 0.5, 15.0

@@ -8,12 +8,11 @@ import argparse
 import functools
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -21,6 +20,9 @@ from local.api_client.command import here
 from local.api_client.http_client import Answer, Api
 from local.printable import printable, saying
 from local.user_error import UserError
+from streamkeeper import instants
+from streamkeeper.exceptions import is_transient, wanted_rest_s
+from streamkeeper.retrying import Patience
 
 DONE, REFUSED, NOT_RUNNING, NO_STREAM = 0, 1, 3, 4
 EXIT = (
@@ -29,15 +31,8 @@ EXIT = (
     "STREAMKEEPER_API_KEY the key; without them, the run on this machine (PORT, 3000)."
 )
 _NOT_FOUND = 404
-_TRANSIENT = (429, 500, 502, 503, 504)
-# What a later version wrote stays so, though its status is one of these.
-_LASTING = "unknown-layout"
-# The first wait of who is patient, and the longest.
-EVERY_S, LONGEST_S = 1.0, 30.0
 # After how long somebody who waits for an answer reads that there is none.
 SILENT_S = 3.0
-_AGO = re.compile(r"([0-9]{1,6})([smhd])")
-_UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 Run = Callable[[argparse.Namespace], int]
 _COLOURS = {"running": 32, "starting": 33, "reconnecting": 33, "stopping": 33, "rejected": 31, "broken": 31}
 
@@ -53,13 +48,12 @@ class Refused(Exception):
     @property
     def may_pass(self) -> bool:
         """Whether the same request may be answered later."""
-        return self.answer.status in _TRANSIENT and self.answer.kind != _LASTING
+        return is_transient(self.answer.status, self.answer.kind)
 
     @property
     def retry_after_s(self) -> float:
         """How long the API wants to be left alone, 0 where it does not say."""
-        text = self.answer.headers.get("retry-after", "")
-        return float(text) if text.isascii() and text.isdigit() else 0.0
+        return wanted_rest_s(self.answer.headers.get("retry-after", ""))
 
 
 @dataclass(frozen=True)
@@ -74,21 +68,22 @@ class Streams:
         self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes = b"", kind: str = ""
     ) -> dict[str, Any]:
         """The answer's JSON; raises Refused, and UserError where there is none. `kind` is the media type of a body."""
-        rest_s, waited_s = EVERY_S, 0.0
+        patience, has_waited = Patience(self.patient_s), False
         while True:
             try:
                 answer = self._asked(method, path, query, body, kind)
             except (Refused, UserError) as problem:
-                wait_s, may_pass = rest_s, bool(self._answered)
+                may_pass, retry_after_s = bool(self._answered), 0.0
                 if isinstance(problem, Refused):
-                    wait_s, may_pass = max(rest_s, problem.retry_after_s), problem.may_pass
-                if not may_pass or waited_s + wait_s > self.patient_s:
+                    may_pass, retry_after_s = problem.may_pass, problem.retry_after_s
+                wait_s = patience.wait_s(retry_after_s) if may_pass else None
+                if wait_s is None:
                     raise
                 print(f"streamkeeper: {printable(str(problem))} Trying again in {wait_s:g} s.", file=sys.stderr)
                 time.sleep(wait_s)
-                rest_s, waited_s = min(rest_s * 2, LONGEST_S), waited_s + wait_s
+                has_waited = True
                 continue
-            if waited_s:
+            if has_waited:
                 print("streamkeeper: the API answers again.", file=sys.stderr)
             self._answered.append(True)
             return answer
@@ -209,14 +204,7 @@ def start_or_instant(text: str) -> str:
 
 def instant(text: str) -> str:
     """An instant as the API takes it, of an instant, a date, or how long ago (90s, 15m, 2h, 7d)."""
-    if (ago := _AGO.fullmatch(text)) is not None:
-        at = datetime.now(UTC) - timedelta(**{_UNIT[ago[2]]: int(ago[1])})
-    else:
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is no instant: write 2026-11-21T06:25:19Z, 2026-11-21, or how long ago, such as 15m or 2h"
-            ) from None
-    at = at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        return instants.instant(text)
+    except ValueError as mistake:
+        raise argparse.ArgumentTypeError(str(mistake)) from None

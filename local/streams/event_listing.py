@@ -5,7 +5,6 @@ the command fails.
 """
 
 import argparse
-import base64
 import contextlib
 import json
 import os
@@ -20,6 +19,7 @@ from local.streams.asking import DONE, path_of
 from local.streams.follow import line
 from local.streams.verbs import add_times
 from local.user_error import UserError
+from streamkeeper import dataframes
 
 FORMATS = ("text", "ndjson", "parquet")
 # For how long an API that does not answer is asked again for one page.
@@ -112,19 +112,11 @@ def _parquet(part: Path) -> Iterator[Write]:
             "--format parquet needs the Python package pyarrow, which is not installed: `pip install pyarrow`, or "
             "in a checkout `pip install --editable '.[parquet]'`."
         ) from None
-    texts = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter")
-    fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
-    fields += [(name, pyarrow.string()) for name in texts] + [("bytes", pyarrow.binary())]
-    schema = pyarrow.schema(fields)
-
-    def row(event: dict[str, Any]) -> dict[str, Any]:
-        received_at = datetime.fromisoformat(event["received_at"]) if event["received_at"] else None
-        data = base64.b64decode(event["data_base64"]) if "data_base64" in event else None
-        return event | {"received_at": received_at, "bytes": data}
+    schema = dataframes.schema()
 
     def write(events: list[dict[str, Any]]) -> None:
         if events:
-            file.write_table(pyarrow.Table.from_pylist([row(event) for event in events], schema=schema))
+            file.write_table(pyarrow.Table.from_pylist([dataframes.row(event) for event in events], schema=schema))
 
     with parquet.ParquetWriter(part, schema, compression="zstd") as file:
         yield write

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from local.api_client.following import Following
 from local.printable import printable
 from local.streams import asking
 from local.streams.asking import Refused, Streams, path_of
+from streamkeeper.following import Following
 
 EVERY_S = 1.0
 # How long after a POST its execution may need to claim the stream.
@@ -91,7 +91,7 @@ class _Follower:
             with _uninterrupted():
                 print(words)
                 # One that was written late stands before others, and nobody goes back.
-                self.printed = max(self.printed, event["position"])
+                self.printed = self._following.later(self.printed, event["position"])
         sys.stdout.flush()
 
 

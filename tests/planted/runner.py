@@ -30,7 +30,7 @@ from typing import Any
 from tests.planted.table import ROOT, Catcher, Change, changed
 
 LIMIT_S = 120
-_OURS = ("handlers", "local", "timeline", "tests", "bench")
+_OURS = ("handlers", "local", "streamkeeper", "timeline", "tests", "bench")
 # What takes long to import, and is never ours.
 _THEIRS = (
     "pytest", "hypothesis", "boto3", "yaml", "jsonschema", "jsonata", "starlette.applications", "urllib3", "anyio",
@@ -158,7 +158,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def _plant(texts: dict[Path, str]) -> None:
     """Has all that is imported, or opened, from now on find the changed texts."""
-    assert not {"handlers", "local", "timeline"} & sys.modules.keys()
+    assert not {"handlers", "local", "streamkeeper", "timeline"} & sys.modules.keys()
     sys.meta_path.insert(0, _Finder(texts))
     data = {str(path): text for path, text in texts.items() if path.suffix != ".py"}
     plain = io.open

@@ -75,7 +75,7 @@ OPERATIONS = [
     ("curl http://127.0.0.1:3000/connections/demo/cost", '"about_usd": '),
 ]
 NODE = ("package.json", "package-lock.json", ".npmrc")
-ROOMS = ("handlers", "local", "timeline", "states-language")
+ROOMS = ("handlers", "local", "streamkeeper", "timeline", "states-language")
 LOCKS = tuple(f"requirements-{name}.txt" for name in ("dev", "durable", "velocity"))
 FILES = ("Makefile", "serverless.yml", "pyproject.toml", *LOCKS, *NODE)
 PATIENCE_S = 10

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.api.answers import at
-from local.api_client.following import LATE_MS, Following
+from streamkeeper.following import LATE_MS, Following
 
 
 def event(at_ms: int, number: int) -> dict[str, Any]:

@@ -34,14 +34,23 @@ class Following:
         events: list[dict[str, Any]] = page["events"]
         fresh = [event for event in events if event["position"] not in self._recent]
         last = page["next"] or (events[-1]["position"] if events else "")
-        self.place = max(self.place, last)
-        self._next = page["next"] or self.place
         if events and "order" not in page:
             self._by_arrival = _is_instant(events[-1])
+        self.place = self.later(self.place, last or self.place)
+        self._next = page["next"] or self.place
         if self._by_arrival:
             oldest = _earlier(self.place)
             self._recent = {one for one in self._recent if one >= oldest} | {one["position"] for one in fresh}
         return fresh
+
+    def later(self, place: str, position: str) -> str:
+        """The later of a place and the position that was read after it: where nothing is read again, always that."""
+        # The positions of events by key do not sort as text.
+        return max(place, position) if self._by_arrival else position
+
+    def resume(self, position: str) -> str:
+        """Behind which position another follower begins that must miss nothing, once all to `position` were taken."""
+        return max(self._start, _earlier(position)) if self._by_arrival and position else position
 
     def is_behind(self, page: Mapping[str, Any]) -> bool:
         """Whether more is there already, so that the next question need not wait."""

@@ -1,0 +1,42 @@
+"""Reads streams that Streamkeeper keeps, in Python: `from streamkeeper import Client`. docs/client.md shows how.
+
+It imports nothing of the rest of the project, and of others urllib3 alone; pyarrow and pandas where a table is wanted.
+"""
+
+from streamkeeper.api import Client
+from streamkeeper.checkpoint import Checkpoint, FileCheckpoint
+from streamkeeper.event import Event
+from streamkeeper.exceptions import (
+    InvalidRequest,
+    NotAllowed,
+    NotFound,
+    Refused,
+    StreamkeeperError,
+    Throttled,
+    Unavailable,
+    Unreachable,
+)
+from streamkeeper.once import Seen, once
+from streamkeeper.replies import Gap, Started, Status, Stopped, StreamRow
+
+__all__ = [
+    "Checkpoint",
+    "Client",
+    "Event",
+    "FileCheckpoint",
+    "Gap",
+    "InvalidRequest",
+    "NotAllowed",
+    "NotFound",
+    "Refused",
+    "Seen",
+    "Started",
+    "Status",
+    "Stopped",
+    "StreamRow",
+    "StreamkeeperError",
+    "Throttled",
+    "Unavailable",
+    "Unreachable",
+    "once",
+]

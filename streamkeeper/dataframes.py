@@ -1,0 +1,55 @@
+"""Makes tables of events: Arrow's with pyarrow, a DataFrame with pandas. Neither is imported before it is asked for."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+from streamkeeper.exceptions import StreamkeeperError
+
+_TEXTS = ("key", "id", "name", "data", "conflict_of", "left_out", "dead_letter")
+COLUMNS = ("position", "received_at", *_TEXTS, "bytes")
+
+
+def schema() -> Any:
+    """The Arrow schema: a body of text is in `data`, one of bytes in `bytes`, `received_at` in UTC to the ms."""
+    pyarrow = imported("pyarrow")
+    fields = [("position", pyarrow.string()), ("received_at", pyarrow.timestamp("ms", tz="UTC"))]
+    fields += [(name, pyarrow.string()) for name in _TEXTS] + [("bytes", pyarrow.binary())]
+    return pyarrow.schema(fields)
+
+
+def row(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event of the API's JSON as a row."""
+    received_at = datetime.fromisoformat(event["received_at"]) if event["received_at"] else None
+    data = base64.b64decode(event["data_base64"]) if "data_base64" in event else None
+    return {name: event.get(name) for name in COLUMNS} | {"received_at": received_at, "bytes": data}
+
+
+def arrow(pages: Iterable[list[dict[str, Any]]]) -> Any:
+    """The pages as a pyarrow.Table, with a chunk a page."""
+    pyarrow, fields = imported("pyarrow"), schema()
+    batches = (pyarrow.RecordBatch.from_pylist([row(event) for event in page], schema=fields) for page in pages)
+    return pyarrow.Table.from_batches(batches, schema=fields)
+
+
+def pandas(pages: Iterable[list[dict[str, Any]]]) -> Any:
+    """The pages as a pandas.DataFrame."""
+    frames = imported("pandas")
+    rows = [tuple(row(event).values()) for page in pages for event in page]
+    frame = frames.DataFrame.from_records(rows, columns=COLUMNS)
+    frame["received_at"] = frames.to_datetime(frame["received_at"], utc=True)
+    return frame
+
+
+def imported(name: str) -> Any:
+    """The package; raises StreamkeeperError that says how to install it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name:
+            raise
+        raise StreamkeeperError(
+            f"This needs the Python package {name}, which is not installed: `pip install {name}`."
+        ) from None

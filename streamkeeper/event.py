@@ -1,0 +1,60 @@
+"""An event as the API answers it."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A stored event.
+
+    `key` tells it from all others of its stream; `position` is where it stands in the stream, and what `after` takes.
+    `data` is the body where it is text, else None: `bytes` has a binary body, `left_out` or `dead_letter` say where one
+    is that does not fit into an answer. `received_at` is None where nobody knows it. `raw` is the API's own JSON.
+    """
+
+    position: str
+    key: str
+    received_at: datetime | None
+    id: str | None
+    name: str | None
+    data: str | None
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def bytes(self) -> "bytes | None":
+        """The body of a binary event."""
+        written = self.raw.get("data_base64")
+        return None if written is None else base64.b64decode(written)
+
+    @property
+    def left_out(self) -> str | None:
+        """Where a body is that was too large for the answer."""
+        return self.raw.get("left_out")
+
+    @property
+    def dead_letter(self) -> str | None:
+        """Why the body is in the dead-letter queue."""
+        return self.raw.get("dead_letter")
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether a repair fetched it after a gap."""
+        return bool(self.raw.get("repaired"))
+
+    def json(self) -> Any:
+        """The body as JSON; raises ValueError where it is none."""
+        if self.data is None:
+            raise ValueError(f"The event {self.key!r} has no body of text here.")
+        return json.loads(self.data)
+
+
+def event_of(raw: Mapping[str, Any]) -> Event:
+    """The event of an entry of a page."""
+    received = raw.get("received_at")
+    received_at = datetime.fromisoformat(received) if received else None
+    return Event(raw["position"], raw["key"], received_at, raw.get("id"), raw.get("name"), raw.get("data"), raw)

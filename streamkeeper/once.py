@@ -1,0 +1,69 @@
+"""Drops what was seen already, by key: `follow` gives each event at least once, and `once(…)` passes each on once.
+
+An event is seen once the consumer requests the next one. So one that is killed in the midst of an event gets that event
+again, and no other.
+"""
+
+import os
+import sqlite3
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Self, overload
+
+from streamkeeper.event import Event
+
+
+class Seen:
+    """The keys of the newest `most` events that were seen: in memory, or in a file that survives a kill."""
+
+    def __init__(self, path: "str | os.PathLike[str] | None" = None, most: int = 1_000_000) -> None:
+        self._most = most
+        # Without WAL each event would be an fsync; with it a kill of the process loses nothing.
+        self._db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS seen (number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL)")
+
+    def __contains__(self, key: str) -> bool:
+        return self._db.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() is not None
+
+    def add(self, key: str) -> None:
+        """Remembers a key, and forgets the one that is `most` keys older."""
+        number = self._db.execute("INSERT OR IGNORE INTO seen (key) VALUES (?)", (key,)).lastrowid or 0
+        self._db.execute("DELETE FROM seen WHERE number <= ?", (number - self._most,))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@overload
+def once(events: Iterable[Event], seen: Seen | None = None) -> Iterator[Event]: ...
+@overload
+def once(events: AsyncIterable[Event], seen: Seen | None = None) -> AsyncIterator[Event]: ...
+def once(
+    events: Iterable[Event] | AsyncIterable[Event], seen: Seen | None = None
+) -> Iterator[Event] | AsyncIterator[Event]:
+    """Passes on each event whose key was not seen. Without `seen` it remembers the newest million keys, in memory."""
+    if isinstance(events, AsyncIterable):
+        return _async_once(events, seen or Seen())
+    return _once(events, seen or Seen())
+
+
+def _once(events: Iterable[Event], seen: Seen) -> Iterator[Event]:
+    for event in events:
+        if event.key not in seen:
+            yield event
+            seen.add(event.key)
+
+
+async def _async_once(events: AsyncIterable[Event], seen: Seen) -> AsyncIterator[Event]:
+    async for event in events:
+        if event.key not in seen:
+            yield event
+            seen.add(event.key)

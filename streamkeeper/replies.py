@@ -1,0 +1,73 @@
+"""The types of what the API answers; docs/api.md says what each field means. An answer may have fields more."""
+
+from typing import Any, NotRequired, TypedDict
+
+
+class StreamRow(TypedDict):
+    """How a stream stands, as the list has it."""
+
+    stream: str
+    status: str
+    verdict: str
+    since_at: str | None
+    reason: str | None
+    execution: str | None
+    generation: int
+    fence: int
+    started_at: str | None
+    stop_requested_at: str | None
+    ended_at: str | None
+    holder: dict[str, Any] | None
+    last_event_at: str | None
+    events_per_s: float | None
+    open_gaps: int
+    last_error: dict[str, Any] | None
+    lag_ms: NotRequired[int | None]
+    group: NotRequired[str]
+
+
+class Status(StreamRow):
+    """How a stream stands, with all that is known."""
+
+    lanes: dict[str, Any]
+    cursor: dict[str, Any] | None
+    coverage: dict[str, Any] | None
+    pace: dict[str, Any]
+    ids_restarted_at: str | None
+    counts: dict[str, Any]
+    stuck_at_cursor: dict[str, Any] | None
+    delivery: NotRequired[list[dict[str, Any]]]
+
+
+class Gap(TypedDict):
+    """A time without a connection, or in which events are missing."""
+
+    position: NotRequired[str | None]
+    from_at: str
+    to_at: str | None
+    length_ms: int
+    cause: str
+    state: str
+    events: int | None
+    repair: NotRequired[dict[str, Any]]
+
+
+class Started(TypedDict):
+    """The answer to a start."""
+
+    executionArn: str
+    startDate: float
+    already_running: bool
+
+
+class Stopped(TypedDict):
+    """The answer to a stop."""
+
+    stream: str
+    status: str
+    execution: str | None
+    ended_at: str | None
+    reason: str | None
+    stop_requested_at: str | None
+    holder: dict[str, Any] | None
+    message: str

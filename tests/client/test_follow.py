@@ -1,0 +1,161 @@
+"""Following by scripted pages: what is saved when, what comes again, and what drops it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkeeper import Client, Event, NotFound, Seen, StreamkeeperError, Unreachable, once
+from streamkeeper.following import LATE_MS, Following
+from tests.client.api_server import STREAM, afters, answers, event, page, problem
+from tests.handlers.servers import Peer, serving
+
+
+class Memory:
+    """A checkpoint that keeps all that was ever saved."""
+
+    def __init__(self) -> None:
+        self.saved: list[dict[str, Any]] = []
+
+    def load(self) -> dict[str, Any] | None:
+        return self.saved[-1] if self.saved else None
+
+    def save(self, state: dict[str, Any]) -> None:
+        self.saved.append(state)
+
+    @property
+    def places(self) -> list[str]:
+        """The keys of the events behind which it stood."""
+        return [str(int(state["after"][:15])) if state["after"] else "" for state in self.saved]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the follower has waited each time; no time passes, and each save is due at once."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr("streamkeeper.follower.SAVE_EVERY_S", 0.0)
+    return waited
+
+
+async def taken(events: AsyncIterator[Event], count: int) -> list[str]:
+    """The keys of so many events, the last of which is not finished."""
+    keys: list[str] = []
+    async with contextlib.aclosing(events) as all_of_them:  # type: ignore[type-var]
+        async for one in all_of_them:
+            keys.append(one.key)
+            if len(keys) == count:
+                break
+    return keys
+
+
+def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> None:
+    """Before the first event where it begins, so that a kill before that event loses none."""
+    memory = Memory()
+    with serving(page(1, 2, is_last=False), page(3, 4)) as server:
+        follow = Client(server.address).follow(STREAM, since="2026-11-24", checkpoint=memory)
+        assert asyncio.run(taken(follow, 3)) == ["1", "2", "3"]
+    assert memory.places == ["", "1", "2"]
+    assert memory.saved[0] == {"stream": STREAM, "after": "", "since": "2026-11-24T00:00:00.000Z"}
+    with serving(page(3, 4)) as server:
+        follow = Client(server.address).follow(STREAM, checkpoint=memory)
+        assert asyncio.run(taken(follow, 2)) == ["3", "4"]
+        assert afters(server) == [2]
+    assert memory.places == ["", "1", "2", "3"]
+    assert waits == []
+
+
+def test_it_waits_out_an_outage_and_a_start(waits: list[float]) -> None:
+    """A stream that was started a moment ago is waited for; an API that answered before, for as long as it takes."""
+    scripts = [
+        answers(problem("never-started"), 404),
+        page(1),
+        answers({}, 429, "Retry-After: 90"),
+        Peer.reset,
+        page(2),
+    ]
+    with serving(*scripts) as server:
+        assert asyncio.run(taken(Client(server.address, patient_s=0).follow(STREAM), 2)) == ["1", "2"]
+        assert afters(server) == [None, None, 1, 1, 1]
+    assert waits == [1.0, 1.0, 90.0, 2.0]
+
+
+def test_it_ends_where_nothing_will_come(waits: list[float]) -> None:
+    """No such stream, a stream that nobody starts, an API that never answered: an error of its own type."""
+    for kind, requests in (("unknown-stream", 1), ("never-started", 16)):
+        with serving(answers(problem(kind), 404)) as server:
+            with pytest.raises(NotFound):
+                asyncio.run(taken(Client(server.address).follow(STREAM), 1))
+            assert len(server.peers) == requests
+    with pytest.raises(Unreachable):
+        asyncio.run(taken(Client("http://127.0.0.1:9").follow(STREAM), 1))
+    assert waits == [1.0] * 15
+
+
+def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
+    """It stands before `after`; one of another stream, or one that is none, is refused and left as it is."""
+    file = tmp_path / "prices.checkpoint"
+    with serving(page(7, 8)) as server:
+        client = Client(server.address)
+        assert asyncio.run(taken(client.follow(STREAM, event(6)["position"], checkpoint=file), 2)) == ["7", "8"]
+        assert asyncio.run(taken(client.follow(STREAM, event(1)["position"], checkpoint=str(file)), 1)) == ["7"]
+        assert afters(server) == [6, 7]
+        assert [path.name for path in tmp_path.iterdir()] == [file.name]
+        kept = file.read_text()
+        with pytest.raises(StreamkeeperError, match="is of the stream 'prices', not of 'others'"):
+            asyncio.run(taken(client.follow("others", checkpoint=file), 1))
+        assert file.read_text() == kept
+        for text, words in (("", "is no checkpoint: name another file"), ("{}", "has another layout")):
+            file.write_text(text)
+            with pytest.raises(StreamkeeperError, match=words):
+                asyncio.run(taken(client.follow(STREAM, checkpoint=file), 1))
+            assert file.read_text() == text
+    assert waits == []
+
+
+def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
+    """A place in the order of arrival is kept from before the time in which more may be written."""
+    received_ms = 1_795_231_058_000
+    late = event(1) | {"position": f"{received_ms:015d}/{1:012d}/{0:012d}", "received_at": "2026-11-21T03:17:38.000Z"}
+    memory = Memory()
+    with serving(
+        answers({"events": [late, event(2) | {"position": late["position"][:-1] + "1"}], "next": None})
+    ) as server:
+        follow = Client(server.address).follow(STREAM, checkpoint=memory)
+        assert asyncio.run(taken(follow, 1)) == ["1"]
+        assert asyncio.run(taken(Client(server.address).follow(STREAM, checkpoint=memory), 2)) == ["1", "2"]
+    assert received_ms - int(memory.places[-1]) >= LATE_MS
+    assert waits == []
+
+
+def test_once_passes_each_key_on_once(tmp_path: Path) -> None:
+    """In order, over restarts where there is a file; an event that was not finished comes again."""
+    file = tmp_path / "seen"
+    with serving(page(1, 2, 3)) as server:
+        events = Client(server.address).events(STREAM)
+        assert [one.key for one in once([*events, *events])] == ["1", "2", "3"]
+        with Seen(file) as seen:
+            iterator = once(events, seen)
+            assert [next(iterator).key for _ in range(2)] == ["1", "2"]
+        with Seen(file) as seen:
+            assert [one.key for one in once(events, seen)] == ["2", "3"]
+            assert [one.key for one in once(events, seen)] == []
+        with Seen(file, most=2) as seen:
+            seen.add("4")
+            assert [key in seen for key in "1234"] == [False, False, True, True]
+
+
+def test_events_by_key_are_followed_in_the_order_of_their_keys() -> None:
+    """Their positions do not sort as text: M0E, of the key 3A, comes behind MkE, of 2A."""
+    following = Following()
+    for position in ("key.MkE", "key.M0E"):
+        raw = event(1) | {"position": position}
+        assert following.take({"events": [raw], "next": None, "order": "by key, not by arrival"}) == [raw]
+        assert (following.place, following.after(10**9)) == (position, position)

@@ -1,0 +1,151 @@
+"""The client at a run: what it answers, and a consumer that is killed and goes on from its checkpoint."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkeeper import Client, Event, Gap, NotFound, Started, Status, Stopped, StreamRow
+from tests.local.support import PROJECT, environment, until
+from tests.local_run import LocalRun
+
+CONSUMER = """
+import asyncio, sys
+from streamkeeper import Client, Seen, once
+
+async def main(url, stream, folder):
+    with Seen(folder + "/seen") as seen:
+        events = Client(url).follow(stream, since="1h", checkpoint=folder + "/checkpoint", every_s=0.1)
+        async for event in once(events, seen):
+            print(event.key, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def client_of(local_run: LocalRun) -> Client:
+    """A client of the run."""
+    return Client(f"http://127.0.0.1:{local_run.port}")
+
+
+def named(kind: Any, answer: Any) -> None:
+    """Fails where an answer lacks what its type has, or has what the type does not name."""
+    assert kind.__required_keys__ <= set(answer)
+    assert set(answer) <= kind.__required_keys__ | kind.__optional_keys__
+
+
+def test_a_stream_from_its_start_to_its_stop(local_run: LocalRun) -> None:
+    """Each method, with the types that it declares; an unknown stream is an error of its own."""
+    stream, client = "demo:client", client_of(local_run)
+    with pytest.raises(NotFound) as unknown:
+        client.status("nobody")
+    assert unknown.value.kind == "unknown-stream"
+    started = client.start(stream)
+    assert Started.__required_keys__ <= set(started)
+    assert (started["already_running"], client.start(stream)["already_running"]) == (False, True)
+    assert until(lambda: client.status(stream)["status"] == "running", 60)
+    named(Status, client.status(stream))
+    [row] = [one for one in client.streams() if one["stream"] == stream]
+    named(StreamRow, row)
+    assert until(lambda: len([*client.events(stream)]) >= 3, 60)
+    stopped = client.stop(stream)
+    named(Stopped, stopped)
+    assert until(lambda: client.status(stream)["status"] == "stopped", 60)
+    assert [one["cause"] for one in client.gaps(stream)] == []
+    events = [*client.events(stream, since="1h")]
+    assert [event.raw for event in events] == local_run.events(stream)
+    assert all(isinstance(event.json()["n"], int) for event in events)
+    assert [one.key for one in client.events(stream, after=events[0].position, limit=2)] == [
+        one.key for one in events[1:3]
+    ]
+    assert [*client.events(stream, until=events[0].received_at)] == []
+    assert client.events(stream).to_arrow().to_pylist() == [
+        {
+            "position": one.position, "received_at": one.received_at, "key": one.key, "id": one.id, "name": one.name,
+            "data": one.data, "conflict_of": None, "left_out": None, "dead_letter": None, "bytes": None,
+        }
+        for one in events
+    ]  # fmt: skip
+
+
+def test_gaps_have_their_type(local_run: LocalRun) -> None:
+    """A connection that the upstream ends leaves a gap, which the client lists."""
+
+    def ends(peer: Any) -> None:
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 1\ndata: x\n\n")
+
+    local_run.script("scripted:client", ends)
+    client = client_of(local_run)
+    client.start("scripted:client")
+    assert until(lambda: bool(list(client.gaps("scripted:client"))), 60)
+    client.stop("scripted:client")
+    for gap in client.gaps("scripted:client", since="1h"):
+        named(Gap, gap)
+
+
+def test_new_events_are_followed(local_run: LocalRun) -> None:
+    """Without a place it begins now; each event comes within seconds of when it was received."""
+    client = client_of(local_run)
+    client.start("demo:followed")
+
+    async def first(count: int) -> list[Event]:
+        found: list[Event] = []
+        async for event in client.follow("demo:followed", every_s=0.1):
+            found.append(event)
+            if len(found) == count:
+                break
+        return found
+
+    events = asyncio.run(asyncio.wait_for(first(5), 60))
+    assert len({event.key for event in events}) == 5
+    client.stop("demo:followed")
+
+
+@pytest.mark.cpu(6)
+def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -> None:
+    """Killed three times in the midst of a stream: every stored event is consumed, and of each kill one comes twice."""
+    stream, client, kills = "demo:consumer", client_of(local_run), 3
+    printed = tmp_path / "printed"
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        CONSUMER,
+        f"http://127.0.0.1:{local_run.port}",
+        stream,
+        str(tmp_path),
+    ]
+    client.start(stream)
+
+    def keys() -> list[str]:
+        return printed.read_text().split()
+
+    def consumer() -> "subprocess.Popen[bytes]":
+        with printed.open("ab") as file:
+            return subprocess.Popen(command, cwd=PROJECT, env=environment(), stdout=file)
+
+    for kill in range(1, kills + 1):
+        process = consumer()
+        try:
+            assert until(lambda: len(keys()) >= 8 * kill, 60), keys()  # noqa: B023
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait(60)
+        time.sleep(0.3)
+    client.stop(stream)
+    assert until(lambda: client.status(stream)["status"] == "stopped", 60)
+    stored = [event.key for event in client.events(stream)]
+    process = consumer()
+    try:
+        assert until(lambda: set(keys()) >= set(stored), 60), set(stored) - set(keys())
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert set(keys()) == set(stored)
+    assert len(keys()) - len(stored) <= kills

@@ -1,0 +1,153 @@
+"""The client at an API that refuses, is throttled, or is away, on a socket of its own."""
+
+import email.utils
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import streamkeeper
+from streamkeeper import Client, InvalidRequest, Refused, Throttled, Unavailable, Unreachable
+from streamkeeper.exceptions import wanted_rest_s
+from tests.client.api_server import STREAM, afters, answers, asked, page, problem
+from tests.handlers.servers import Peer, serving
+
+KEY = "k3y-of-the-stage"
+THROTTLED = answers(problem("throttled"), 429, "Retry-After: 7")
+AWAY = answers({}, 503)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the client has waited each time; no time passes."""
+    waited: list[float] = []
+    monkeypatch.setattr("time.sleep", waited.append)
+    return waited
+
+
+def test_a_page_is_asked_for_until_it_comes(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    """After a throttle not before its Retry-After, after an outage and a broken connection a little later each time."""
+    with serving(page(1, is_last=False), THROTTLED, AWAY, Peer.reset, page(2)) as server:
+        keys = [event.key for event in Client(server.address).events(STREAM)]
+        assert (keys, afters(server)) == (["1", "2"], [None, 1, 1, 1, 1])
+    assert waits == [7.0, 2.0, 4.0]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
+    assert caplog.messages[0] == "429 Too Many Requests: No. Fix it. Trying again in 7 s."
+
+
+def test_it_gives_up_in_the_end(waits: list[float]) -> None:
+    """After a minute, unless another time was chosen; a start is asked again as well."""
+    with serving(AWAY) as server:
+        with pytest.raises(Unavailable, match=r"503 Service Unavailable\."):
+            Client(server.address).status(STREAM)
+        assert waits == [1.0, 2.0, 4.0, 8.0, 16.0]
+        waits.clear()
+        with pytest.raises(Unavailable):
+            Client(server.address, patient_s=3.0).start(STREAM)
+    assert waits == [1.0, 2.0]
+    assert asked(server)[-3:] == [f"POST /connections/{STREAM}"] * 3
+
+
+def test_it_does_not_wait_for_what_is_too_late_or_lasts(waits: list[float]) -> None:
+    """A Retry-After beyond its patience, what a later version wrote, an address at which nobody ever answered."""
+    with serving(answers({}, 429, "Retry-After: 3600")) as server:
+        with pytest.raises(Throttled) as throttled:
+            Client(server.address).status(STREAM)
+        assert throttled.value.retry_after_s == 3600
+    with serving(answers(problem("unknown-layout"), 503)) as server, pytest.raises(Unavailable):
+        Client(server.address).status(STREAM)
+    with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:9 does not answer\."):
+        Client("http://127.0.0.1:9").status(STREAM)
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "name"),
+    [
+        *((400, "bad-query", "InvalidRequest"), (405, "bad-method", "InvalidRequest")),
+        *((401, "", "NotAllowed"), (403, "not-allowed", "NotAllowed"), (404, "never-started", "NotFound")),
+        *((429, "throttled", "Throttled"), (502, "bad-answer", "Unavailable"), (302, "", "Refused")),
+    ],
+)
+def test_an_error_says_what_is_wrong(status: int, kind: str, name: str) -> None:
+    """Each by its type, with the problem's kind, field and fix; a redirect is followed nowhere."""
+    with serving(answers(problem(kind, "It is wrong.", "limit"), status, "Location: http://127.0.0.1:9/")) as server:
+        with pytest.raises(getattr(streamkeeper, name), match=rf"^{status} .+: It is wrong\. Fix it\.$") as raised:
+            Client(server.address, KEY, patient_s=0).status(STREAM)
+        assert len(server.peers) == 1
+    error: Any = raised.value
+    assert isinstance(error, Refused)
+    assert (error.status, error.kind, error.field, error.fix) == (status, kind, "limit", "Fix it.")
+    assert KEY not in f"{error!r} {vars(error)}"
+
+
+def test_what_is_no_api_is_told_apart() -> None:
+    """A page of HTML with 200, a list in place of an object."""
+    for body in (b"<html>", b"[]"):
+        reply = b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        with serving(lambda peer, reply=reply: peer.send(reply)) as server:  # type: ignore[misc]
+            with pytest.raises(streamkeeper.StreamkeeperError, match="is not JSON"):
+                Client(server.address).status(STREAM)
+
+
+def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
+    """As x-api-key; no message and no representation has it."""
+    with serving(answers({})) as server:
+        client = Client(server.address, KEY)
+        client.status(STREAM)
+        assert f"x-api-key: {KEY}".encode() in server.peers[0].request
+    assert KEY not in repr(client)
+    for url, key in (("http://api.example", KEY), ("http://127.0.0.1:3000", f"{KEY}\r\nx: y")):
+        with pytest.raises(InvalidRequest) as refused:
+            Client(url, key)
+        assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:3000", "ftp://a", "http://", "http://u:secret@a", "http://a?b=c"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """In a sentence that quotes nothing of it."""
+    with pytest.raises(InvalidRequest, match=r"^The address of the API must be such as http://127\.0\.0\.1:3000"):
+        Client(url)
+
+
+def test_wrong_arguments_send_nothing() -> None:
+    """Each is a sentence about what would be right."""
+    client = Client("http://127.0.0.1:9")
+    with pytest.raises(InvalidRequest, match="'yesterday' is no instant: write 2026-"):
+        client.events(STREAM, since="yesterday")
+    with pytest.raises(InvalidRequest, match="Nothing lies between .* until must be the later one"):
+        client.gaps(STREAM, since="1h", until="2h")
+    with pytest.raises(InvalidRequest, match="The stream id is empty"):
+        client.follow("")
+    with pytest.raises(InvalidRequest, match="limit must be 0 or more"):
+        client.events(STREAM, limit=-1)
+    assert [*client.events(STREAM, limit=0)] == []
+
+
+def test_what_is_asked_for() -> None:
+    """An id is one segment of the path, an instant is in UTC, `limit` counts over all pages."""
+    at = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    with serving(page(1, 2, is_last=False), page(3)) as server:
+        events = Client(f"{server.address}/").events("p:a/b ..", since=at, until="2026-11-25", limit=3)
+        assert [event.json() for event in events] == [1, 2, 3]
+    assert asked(server) == [
+        f"GET /connections/p%3Aa%2Fb%20../events?from={times}&{more}"
+        for times, more in (
+            ("2026-11-24T12%3A00%3A00.000Z&to=2026-11-25T00%3A00%3A00.000Z", "limit=3"),
+            (
+                "2026-11-24T12%3A00%3A00.000Z&to=2026-11-25T00%3A00%3A00.000Z",
+                "after=000000000000002%2F000000000000%2F000000000000&limit=1",
+            ),
+        )
+    ]
+    with serving(answers({})) as server:
+        Client(server.address).status("..")
+        assert asked(server) == ["GET /connections/%2E%2E"]
+
+
+def test_a_retry_after_may_be_a_date() -> None:
+    """RFC 9110 has both forms; what is neither asks for nothing, and neither does the past."""
+    later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    assert 55 < wanted_rest_s(later) <= 60
+    assert [wanted_rest_s(text) for text in ("7", "", "soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT")] == [7, 0, 0, 0, 0]
