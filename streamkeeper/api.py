@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from datetime import timedelta
 from os import PathLike
 from typing import Any, Self, cast
@@ -76,7 +76,7 @@ class Client:
     def follow(
         self, stream_id: str, after: str = "", *, since: Instant | None = None,
         checkpoint: "Checkpoint | str | PathLike[str] | None" = None, every_s: float = 1.0,
-    ) -> AsyncIterator[Event]:  # fmt: skip
+    ) -> AsyncGenerator[Event, None]:  # fmt: skip
         """Each event as it is stored, for as long as the consumer iterates; it polls every `every_s`.
 
         It begins where the checkpoint stands, else behind `after`, else at `since`, else now. It waits out an outage of

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from streamkeeper.checkpoint import Checkpoint
@@ -78,7 +78,7 @@ class Place:
         return {"stream": self._stream_id, "after": self.after, "since": self.since}
 
 
-async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> AsyncIterator[Event]:
+async def follow(send: Sender, path: PagePath, place: Place, every_s: float) -> AsyncGenerator[Event, None]:
     """Yields each event as it is stored; raises StreamkeeperError where the API refuses for good."""
     await place.load()
     following = Following(place.after)

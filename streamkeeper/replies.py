@@ -22,6 +22,7 @@ class StreamRow(TypedDict):
     events_per_s: float | None
     open_gaps: int
     last_error: dict[str, Any] | None
+    ids_restarted_at: str | None
     lag_ms: NotRequired[int | None]
     group: NotRequired[str]
 
@@ -33,7 +34,6 @@ class Status(StreamRow):
     cursor: dict[str, Any] | None
     coverage: dict[str, Any] | None
     pace: dict[str, Any]
-    ids_restarted_at: str | None
     counts: dict[str, Any]
     stuck_at_cursor: dict[str, Any] | None
     delivery: NotRequired[list[dict[str, Any]]]

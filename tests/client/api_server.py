@@ -29,14 +29,8 @@ def event(number: int) -> dict[str, Any]:
     """An event in a log, whose position says nothing of when it came."""
     at = f"2026-11-24T00:00:{number:02d}.000Z"
     position = f"{number:015d}/{0:012d}/{0:012d}"
-    return {
-        "position": position,
-        "received_at": at,
-        "key": str(number),
-        "id": None,
-        "name": "tick",
-        "data": f"{number}",
-    }
+    key = str(number)
+    return {"position": position, "received_at": at, "key": key, "id": None, "name": "tick", "data": key}
 
 
 def page(*numbers: int, is_last: bool = True) -> Script:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,10 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
-async def taken(events: AsyncIterator[Event], count: int) -> list[str]:
+async def taken(events: AsyncGenerator[Event, None], count: int) -> list[str]:
     """The keys of so many events, the last of which is not finished."""
     keys: list[str] = []
-    async with contextlib.aclosing(events) as all_of_them:  # type: ignore[type-var]
+    async with contextlib.aclosing(events) as all_of_them:
         async for one in all_of_them:
             keys.append(one.key)
             if len(keys) == count:
@@ -74,13 +74,8 @@ def test_an_event_is_saved_once_the_next_is_requested(waits: list[float]) -> Non
 
 def test_it_waits_out_an_outage_and_a_start(waits: list[float]) -> None:
     """A stream that was started a moment ago is waited for; an API that answered before, for as long as it takes."""
-    scripts = [
-        answers(problem("never-started"), 404),
-        page(1),
-        answers({}, 429, "Retry-After: 90"),
-        Peer.reset,
-        page(2),
-    ]
+    starting, throttled = answers(problem("never-started"), 404), answers({}, 429, "Retry-After: 90")
+    scripts = [starting, page(1), throttled, Peer.reset, page(2)]
     with serving(*scripts) as server:
         assert asyncio.run(taken(Client(server.address, patient_s=0).follow(STREAM), 2)) == ["1", "2"]
         assert afters(server) == [None, None, 1, 1, 1]
@@ -122,12 +117,11 @@ def test_a_file_keeps_the_place(tmp_path: Path, waits: list[float]) -> None:
 
 def test_what_may_be_written_late_is_read_again(waits: list[float]) -> None:
     """A place in the order of arrival is kept from before the time in which more may be written."""
-    received_ms = 1_795_231_058_000
-    late = event(1) | {"position": f"{received_ms:015d}/{1:012d}/{0:012d}", "received_at": "2026-11-21T03:17:38.000Z"}
+    received_ms, came = 1_795_231_058_000, {"received_at": "2026-11-21T03:17:38.000Z"}
+    position = f"{received_ms:015d}/{1:012d}/{0:012d}"
+    events = [event(1) | came | {"position": position}, event(2) | came | {"position": position[:-1] + "1"}]
     memory = Memory()
-    with serving(
-        answers({"events": [late, event(2) | {"position": late["position"][:-1] + "1"}], "next": None})
-    ) as server:
+    with serving(answers({"events": events, "next": None})) as server:
         follow = Client(server.address).follow(STREAM, checkpoint=memory)
         assert asyncio.run(taken(follow, 1)) == ["1"]
         assert asyncio.run(taken(Client(server.address).follow(STREAM, checkpoint=memory), 2)) == ["1", "2"]

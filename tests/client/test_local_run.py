@@ -1,10 +1,13 @@
 """The client at a run: what it answers, and a consumer that is killed and goes on from its checkpoint."""
 
 import asyncio
+import contextlib
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -111,16 +114,8 @@ def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -
     """Killed three times in the midst of a stream: every stored event is consumed, and of each kill one comes twice."""
     stream, client, kills = "demo:consumer", client_of(local_run), 3
     printed = tmp_path / "printed"
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-c",
-        CONSUMER,
-        f"http://127.0.0.1:{local_run.port}",
-        stream,
-        str(tmp_path),
-    ]
+    url = f"http://127.0.0.1:{local_run.port}"
+    command = [sys.executable, "-W", "error", "-c", CONSUMER, url, stream, str(tmp_path)]
     client.start(stream)
 
     def keys() -> list[str]:
@@ -149,3 +144,38 @@ def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -
         process.wait(60)
     assert set(keys()) == set(stored)
     assert len(keys()) - len(stored) <= kills
+
+
+def examples() -> list[str]:
+    """The programs of docs/client.md that need no package but this one."""
+    page = (PROJECT / "docs" / "client.md").read_text(encoding="utf-8")
+    programs: list[str] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [program for program in programs if not re.search("duckdb|to_pandas|fastapi", program)]
+
+
+def test_the_programs_of_the_page_run(local_run: LocalRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each prints something; those that follow are cancelled then."""
+    monkeypatch.chdir(tmp_path)
+    client_of(local_run).start("demo")
+    assert until(lambda: len(local_run.events("demo")) > 1, 60)
+    programs = examples()
+    assert len(programs) == 5
+    for program in programs:
+        lines: list[Any] = []
+        known: dict[str, Any] = {"print": lambda *words, lines=lines, **_: lines.append(words)}
+        text = program.replace("127.0.0.1:3000", f"127.0.0.1:{local_run.port}")
+        exec(text.replace("asyncio.run(main())", ""), known)
+        if "main" in known:
+            asyncio.run(asyncio.wait_for(printed_some(known["main"](), lines), 60))
+        assert lines
+    client_of(local_run).stop("demo")
+
+
+async def printed_some(program: Coroutine[Any, Any, None], lines: list[Any]) -> None:
+    """Returns once the program has printed, and cancels it; raises what it raises."""
+    task = asyncio.create_task(program)
+    while not lines and not task.done():
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -2,6 +2,7 @@
 
 import email.utils
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import streamkeeper
 from streamkeeper import Client, InvalidRequest, Refused, Throttled, Unavailable, Unreachable
 from streamkeeper.exceptions import wanted_rest_s
 from tests.client.api_server import STREAM, afters, answers, asked, page, problem
-from tests.handlers.servers import Peer, serving
+from tests.handlers.servers import Peer, sends, serving
 
 KEY = "k3y-of-the-stage"
 THROTTLED = answers(problem("throttled"), 429, "Retry-After: 7")
@@ -86,9 +87,8 @@ def test_what_is_no_api_is_told_apart() -> None:
     """A page of HTML with 200, a list in place of an object."""
     for body in (b"<html>", b"[]"):
         reply = b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-        with serving(lambda peer, reply=reply: peer.send(reply)) as server:  # type: ignore[misc]
-            with pytest.raises(streamkeeper.StreamkeeperError, match="is not JSON"):
-                Client(server.address).status(STREAM)
+        with serving(sends(reply)) as server, pytest.raises(streamkeeper.StreamkeeperError, match="is not JSON"):
+            Client(server.address).status(STREAM)
 
 
 def test_a_key_goes_over_tls_or_to_this_machine_alone() -> None:
@@ -116,7 +116,7 @@ def test_wrong_arguments_send_nothing() -> None:
     client = Client("http://127.0.0.1:9")
     with pytest.raises(InvalidRequest, match="'yesterday' is no instant: write 2026-"):
         client.events(STREAM, since="yesterday")
-    with pytest.raises(InvalidRequest, match="Nothing lies between .* until must be the later one"):
+    with pytest.raises(InvalidRequest, match=r"Nothing lies between .* until must be the later one"):
         client.gaps(STREAM, since="1h", until="2h")
     with pytest.raises(InvalidRequest, match="The stream id is empty"):
         client.follow("")
@@ -151,3 +151,13 @@ def test_a_retry_after_may_be_a_date() -> None:
     later = email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     assert 55 < wanted_rest_s(later) <= 60
     assert [wanted_rest_s(text) for text in ("7", "", "soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT")] == [7, 0, 0, 0, 0]
+
+
+def test_a_table_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is requested; nothing of ours imports either package before."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    events = Client("http://127.0.0.1:9").events(STREAM)
+    for name, table in (("pandas", events.to_pandas), ("pyarrow", events.to_arrow)):
+        with pytest.raises(streamkeeper.StreamkeeperError, match=rf"needs .* {name}, .*: `pip install {name}`\.$"):
+            table()
