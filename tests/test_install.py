@@ -105,6 +105,18 @@ def test_a_verb_says_what_to_install(product: Environment) -> None:
     )
 
 
+def test_the_client_is_there_and_typed(product: Environment) -> None:
+    """It imports neither what the command needs nor pyarrow, and its folder has py.typed."""
+    code = """
+import importlib.resources, sys
+from streamkeeper import Client
+print(Client("http://127.0.0.1:3000"), importlib.resources.files("streamkeeper").joinpath("py.typed").is_file())
+print({"handlers", "local", "boto3", "pyarrow", "pandas"} & set(sys.modules))
+"""
+    printed = "Client('http://127.0.0.1:3000') True\nset()\n"
+    assert product.run("python", "-W", "error", "-c", code) == (0, printed, "")
+
+
 @pytest.mark.parametrize("verb", ["run", "replay", "chaos"])
 def test_a_verb_says_that_it_needs_a_checkout(product: Environment, verb: str) -> None:
     """One sentence, and exit status 2."""

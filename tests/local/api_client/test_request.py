@@ -25,6 +25,7 @@ from local.functions.sandbox import Answer
 from local.listener import Listener, bind
 from local.service.signature_check import SignatureCheck, Signed
 from local.user_error import UserError
+from streamkeeper import Client
 from tests.local.service.test_gateway import service
 from tests.local.support import in_thread
 from tests.local.test_stack import recorded
@@ -171,6 +172,9 @@ def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -
     with in_thread(partial(console, Api(address, sign=True, session=new_session()))) as origin:
         shown = {"method": "GET", "path": path, "query": {"limit": "5"}}
         assert asked(f"{origin}/word{path}?limit=5") == (200, shown)
+        # The Python client signs nothing, and reads such a stage through here (docs/client.md).
+        read = {"method": "GET", "path": "/connections/etcd%3Aconfig%2Fa", "query": None}
+        assert Client(f"{origin}/word").status("etcd:config/a") == read
         for other in ("/console", "/", "/xxxx/console"):
             assert asked(f"{origin}{other}") == (404, {})
         for header in ({"Origin": "http://another.example"}, {"Host": "another.example"}):
