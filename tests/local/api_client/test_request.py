@@ -174,7 +174,7 @@ def test_the_page_is_served_to_who_knows_the_word_in_its_address(address: str) -
         assert asked(f"{origin}/word{path}?limit=5") == (200, shown)
         # The Python client signs nothing, and reads such a stage through here (docs/client.md).
         read = {"method": "GET", "path": "/connections/etcd%3Aconfig%2Fa", "query": None}
-        assert Client(f"{origin}/word").status("etcd:config/a") == read
+        assert dict(Client(f"{origin}/word").status("etcd:config/a")) == read
         for other in ("/console", "/", "/xxxx/console"):
             assert asked(f"{origin}{other}") == (404, {})
         for header in ({"Origin": "http://another.example"}, {"Host": "another.example"}):
