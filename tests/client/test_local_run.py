@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import bench.follow
 from streamkeeper import Client, Event, Gap, NotFound, Started, Status, Stopped, StreamRow
 from tests.local.support import PROJECT, environment, until
 from tests.local_run import LocalRun
@@ -144,6 +146,15 @@ def test_a_killed_consumer_misses_nothing(local_run: LocalRun, tmp_path: Path) -
         process.wait(60)
     assert set(keys()) == set(stored)
     assert len(keys()) - len(stored) <= kills
+
+
+def test_how_late_an_event_comes_is_measured(local_run: LocalRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the events' own instants: `python -m bench.follow` has a row for each interval."""
+    arguments = ["--json", "--url", f"http://127.0.0.1:{local_run.port}", "--seconds", "2", "--every", "0.1", "0.2"]
+    assert bench.follow.main(arguments) == 0
+    rows = json.loads(capsys.readouterr().out)["follow"]
+    assert [row["every_s"] for row in rows] == [0.1, 0.2]
+    assert all(row["count"] > 0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
 
 
 def examples() -> list[str]:
