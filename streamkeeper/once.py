@@ -7,6 +7,7 @@ again, and no other.
 import os
 import sqlite3
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Self, overload
 
 from streamkeeper.event import Event
@@ -51,19 +52,21 @@ def once(
 ) -> Iterator[Event] | AsyncIterator[Event]:
     """Passes on each event whose key was not seen. Without `seen` it remembers the newest million keys, in memory."""
     if isinstance(events, AsyncIterable):
-        return _async_once(events, seen or Seen())
-    return _once(events, seen or Seen())
+        return _async_once(events, seen)
+    return _once(events, seen)
 
 
-def _once(events: Iterable[Event], seen: Seen) -> Iterator[Event]:
-    for event in events:
-        if event.key not in seen:
-            yield event
-            seen.add(event.key)
+def _once(events: Iterable[Event], given: Seen | None) -> Iterator[Event]:
+    with nullcontext(given) if given is not None else Seen() as seen:
+        for event in events:
+            if event.key not in seen:
+                yield event
+                seen.add(event.key)
 
 
-async def _async_once(events: AsyncIterable[Event], seen: Seen) -> AsyncIterator[Event]:
-    async for event in events:
-        if event.key not in seen:
-            yield event
-            seen.add(event.key)
+async def _async_once(events: AsyncIterable[Event], given: Seen | None) -> AsyncIterator[Event]:
+    with nullcontext(given) if given is not None else Seen() as seen:
+        async for event in events:
+            if event.key not in seen:
+                yield event
+                seen.add(event.key)
