@@ -62,7 +62,7 @@ def _document(text: str, kind: str, streams_dir: Path) -> Wanted:
     names = {re.split(":", one, maxsplit=1)[0] for one, is_connected in wanted.ids.items() if is_connected}
     for name in sorted(names):
         if not (streams_dir / f"{name}.toml").is_file():
-            raise Problem("bad-document", f"no profile is named {name!r}", "connected")
+            raise Problem("unknown-stream", f"no profile is named {name!r}", "connected")
     return wanted
 
 

@@ -62,7 +62,7 @@ def row(record: SinkRecord, behind: Lag, now_ms: int) -> dict[str, Any]:
 
 
 def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
-    """What is asked, as the delivery takes it; raises BadQuery."""
+    """What is asked, as the delivery takes it; raises BadQuery, and a Problem where the stream has no sinks."""
     asked = query if isinstance(query, Mapping) else {}
     known = sorted(labels)
     sink, is_all = asked.get("sink", known[0] if len(known) == 1 else ""), asked.get("all", "false")
@@ -70,9 +70,10 @@ def command(query: object, labels: Iterable[str]) -> dict[str, Any]:
         raise BadQuery(unknown, f"the query has a parameter that is not known: there are {', '.join(FIELDS)}")
     if asked.get("do") not in COMMANDS:
         raise BadQuery("do", f"the parameter do must be one of {', '.join(COMMANDS)}")
+    if not known:
+        raise Problem("no-sinks", "the stream delivers nowhere", "streamId")
     if sink not in known:
-        names = f"must be one of {', '.join(known)}" if known else "has nothing to name: the stream delivers nowhere"
-        raise BadQuery("sink", f"the parameter sink {names}")
+        raise BadQuery("sink", f"the parameter sink must be one of {', '.join(known)}")
     from_ms = 0 if asked.get("from") == "start" else instant_ms("from", asked.get("from"))
     if (asked["do"] == "replay") != (from_ms is not None):
         raise BadQuery("from", "the parameter from belongs to a replay, which must have it: an instant, or start")

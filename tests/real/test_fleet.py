@@ -49,7 +49,7 @@ def test_a_document_is_applied(local_run: LocalRun, tmp_path: Path) -> None:
     )
     assert service.ask("GET", "demo:fleet-1")[1]["status"] == "stopped"
     status, answer = service.ask_at("PUT", "fleet", "nothing:1")
-    assert (status, answer["detail"], answer["field"]) == (400, "No profile is named 'nothing'.", "connected")
+    assert (status, answer["detail"], answer["field"]) == (404, "No profile is named 'nothing'.", "connected")
     assert done(service)["left"] == 0
 
 

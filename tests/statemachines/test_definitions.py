@@ -15,7 +15,7 @@ from states_language import load
 from states_language.definition import practices
 from tests.statemachines.connections import ROOT, definition
 
-DEPLOYED = ("connections", "start", "upgrade")
+DEPLOYED = ("connections", "fleet", "start", "upgrade")
 STAGES = ("local", "test", "dev", "prod")
 MACHINES = (*DEPLOYED, "staggered", "retry", "staggered-join")
 AWS_ERRORS = re.compile(r"(States|Lambda|DynamoDB|Sfn|StepFunctions|Sandbox|Runtime)\.[A-Za-z]+")

@@ -79,7 +79,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     if path == routes.FLEET:
         words = "Whether nothing is to change: what would be started and stopped is said."
         parameters.append(_parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words))
-        refusals += [400, 413, 415] if method == "PUT" else [400]
+        refusals += [400, 404, 413, 415] if method == "PUT" else [400]
     if path.endswith("/repair"):
         words = "Whether nothing is to be stored: what would come is said."
         parameters += [
@@ -97,7 +97,7 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         parameters.append(_parameter("file", "path", names, "A file of the page.", required=True))
         refusals.append(404)
     if route.schema == "Sinks" and method == "POST":
-        refusals.append(400)
+        refusals += [400, 409]
         given: dict[str, Schema] = {"do": {"enum": list(COMMANDS)}, "from": {"anyOf": [{"const": "start"}, INSTANT]}}
         given |= {"sink": {"type": "string"}, "all": {"enum": ["true", "false"], "default": "false"}}
         parameters += [

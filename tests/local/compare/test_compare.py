@@ -125,7 +125,10 @@ def test_the_same_question_has_the_same_answer(kind: str, seed: int, policy: str
 
 
 def test_the_picture_and_its_table(
-    measured: tuple[dict[str, Any], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    measured: tuple[dict[str, Any], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The picture names each strategy; the page has the table too, and loads nothing."""
     _, text = measured
@@ -134,6 +137,7 @@ def test_the_picture_and_its_table(
     assert {one.name for one in STRATEGIES} <= labels
     assert text.count("<th scope=row>") == len(STRATEGIES)
     assert not any(word in text for word in ("<script", "src=", "href="))
+    monkeypatch.setenv("COLUMNS", "120")  # a narrower terminal gets the table in two halves
     # Without --json the table is printed, and the picture alone is as good.
     assert main(["compare", *SHORT, "--strategy", "queue", "--picture", str(tmp_path / "out.svg")]) == 0
     assert ElementTree.parse(tmp_path / "out.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"

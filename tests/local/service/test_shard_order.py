@@ -117,8 +117,7 @@ def delivered(served: Served, split: Split, failing: str = "") -> list[str]:
         numbers = [one["dynamodb"]["SequenceNumber"] for one in json.loads(payload)["Records"]]
         if failing in numbers and not failed:
             failed.append(failing)
-            done.extend(numbers[: numbers.index(failing)])
-            return Answer(json.dumps({"batchItemFailures": [{"itemIdentifier": failing}]}).encode(), None, "1")
+            return Answer(b"{}", "Unhandled", "1")
         done.extend(numbers)
         return Answer(b"{}", None, "1")
 
