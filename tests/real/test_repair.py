@@ -131,6 +131,8 @@ def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
         assert until(lambda: service.ask("GET", stream)[1]["status"] == "running", 30), service.log
         database.write(3)
         assert until(lambda: len(service.items("events", stream)) == 3, 20), service.log
+        # Of a connection that has told nothing since, nobody knows that it was good when they came.
+        assert until(lambda: _was_good_since(service.ask("GET", stream)[1]), 20), service.log
         killed = service.sandboxes()
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
@@ -144,6 +146,12 @@ def test_couchdbs_feed_of_changes_repairs_what_a_cut_connection_missed(
         assert set(range(1, 11)) <= set(numbers)
         assert len(numbers) == len(set(numbers))
         service.check_permissions()
+
+
+def _was_good_since(status: dict[str, Any]) -> bool:
+    """Whether a connection is known to have been good when the last event came."""
+    last_at = status["last_event_at"]
+    return bool(last_at) and any((lane.get("seen_at") or "") > last_at for lane in status["lanes"].values())
 
 
 def _has_brought(gap: dict[str, Any]) -> bool:
