@@ -82,7 +82,7 @@ def shown(fleet: Fleet, now_ms: int, *, is_dry: bool) -> dict[str, Any]:
         "round": fleet.rounds,
         "position": fleet.position or None,
         "a_second": fleet.per_s,
-        "not_yet": json.loads(fleet.not_yet),
+        "not_yet": json.loads(fleet.not_yet or "[]"),
         "execution": fleet.execution or None,
         "begun_at": at(fleet.begun_ms or None),
         "ended_at": at(fleet.ended_ms or None),

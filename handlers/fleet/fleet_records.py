@@ -34,7 +34,7 @@ class Replaced(Exception):
 class Fleet:
     """What is applied, or was last: `execution` is "" where nothing ever was, `position` up to which id it has come.
 
-    `not_yet` is JSON: the first streams that are not as wanted, each with why.
+    `not_yet` is JSON: the first streams that are not as wanted, each with why; "" where there are none.
     """
 
     execution: str = ""
@@ -52,7 +52,7 @@ class Fleet:
     left: int = 0
     rounds: int = 0
     per_s: int = 0
-    not_yet: str = "[]"
+    not_yet: str = ""
     begun_ms: int = 0
     ended_ms: int = 0
 

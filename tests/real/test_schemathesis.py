@@ -27,6 +27,18 @@ def service(local_run: LocalRun) -> Service:
     return local_run
 
 
+CONFIG = """
+[[operations]]
+include-name = "PUT /fleet"
+# A document may contradict itself, or name too many streams, which no schema says.
+checks.positive_data_acceptance.enabled = false
+
+[checks]
+# A DELETE asks for a stop: the stream that it names is there as before, and says that it stops.
+use_after_free.enabled = false
+"""
+
+
 def asked(service: Service, folder: Path, examples: int, *more: str) -> str:
     """What Schemathesis prints of all its checks; it fails where one of them does."""
     seed = "1" if os.environ.get("CI") else str(random.SystemRandom().randrange(10**6))
@@ -35,19 +47,20 @@ def asked(service: Service, folder: Path, examples: int, *more: str) -> str:
         "run",
         f"http://127.0.0.1:{service.port}/openapi.json",
     ]
-    command += ["--checks", "all", "--continue-on-failure", "--no-color", "--seed", seed, "--request-timeout", "60"]
-    # A DELETE asks for a stop: the stream that it names is there as before, and says that it stops.
-    command += ["--exclude-checks", "use_after_free"]
+    # It warns where each answer is 404 or 409, as of a repair where no profile of this run repairs.
+    command += ["--warnings", "off", "--continue-on-failure", "--no-color", "--seed", seed, "--request-timeout", "60"]
     command += ["--max-examples", str(examples), "--suppress-health-check", "all", *more]
+    (folder / "schemathesis.toml").write_text(CONFIG)
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+@pytest.mark.cpu(8)
 def test_schemathesis_finds_nothing(service: Service, tmp_path: Path) -> None:
     """All its checks, of every route: what the examples and the borders of each parameter come to."""
     said = asked(service, tmp_path, 1, "--phases", "coverage")
-    assert "Operations:       15 selected / 15 total" in said
+    assert "Operations:       20 selected / 20 total" in said
     assert "No issues found" in said
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from handlers.api.fleet_routes import shown
 from handlers.errors import StoreUnavailable
 from handlers.fleet.fleet_records import DONE, FleetRecords
 from handlers.fleet.fleet_round import Round
@@ -174,3 +175,13 @@ def test_a_large_document_is_kept_in_parts() -> None:
     fleet = world.records.read()
     assert fleet.parts > 1
     assert len(world.records.document(fleet).ids) == 12_000
+
+
+def test_before_the_first_document_nothing_is_applied() -> None:
+    """GET answers so before any PUT, and in the first round, too."""
+    records = World().records
+    answer = shown(records.read(), 1, is_dry=False)
+    assert (answer["state"], answer["not_yet"], answer["begun_at"]) == ("never applied", [], None)
+    records.begin(read("prices", LINES), "execution", 1)
+    answer = shown(records.read(), 1, is_dry=False)
+    assert (answer["state"], answer["not_yet"]) == ("applying", [])
