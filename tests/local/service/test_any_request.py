@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import urllib3
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from endpoint import PREFIX, ROLE, calling
@@ -144,6 +144,8 @@ BODY = (
 @given(st.sampled_from(ACTIONS), BODY)
 def test_any_json_is_answered_by_every_action(service: harness.Service, action: str, body: bytes) -> None:
     """Of wrong types, with huge numbers, or no JSON at all."""
+    # The other tests of this run need the machine.
+    assume(action != "DeleteStateMachine" or MACHINE.encode() not in body)
     status, answer = call(service, action, body)
     assert (status, sorted(answer)) in [(400, ["__type", "message"]), (200, sorted(answer))]
     answers_as_ever(service)
