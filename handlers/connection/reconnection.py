@@ -129,13 +129,12 @@ class _Attempts:
         values: Secrets = (yield from self._ask(ReadSecrets())) if references else {}
         may_renew = bool(references)
         tries = profile.reconnect_tries
+        outcome: Outcome | None = None
         if not profile.again and is_connected((yield from self._look()).lease, self._now_ms, invocation.died):
             # A claim would have the connection that reads let go.
-            report = Report(asked_already(is_alive=True), Progress(0, self._now_ms))
-            yield Ended(report)
-            return report
+            outcome = asked_already(is_alive=True)
         while True:
-            outcome = yield from self._wait_for_turn()
+            outcome = outcome or (yield from self._wait_for_turn())
             if outcome is not None:
                 report = Report(outcome, Progress(self._fence, self._now_ms))
                 yield Ended(report)
@@ -183,10 +182,13 @@ class _Attempts:
             # first is followed by a try at once: a connection may be dropped in its first second by chance, as in a
             # handover.
             tries = profile.reconnect_tries if lived(report.progress) else tries - 1
-            failures = max(0, profile.reconnect_tries - tries - 1)
-            if self._rest.until_ms <= self._now_ms:
-                most_s = min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S)
-                yield from self._ask(Pause(round(1000 * self._draw(0, most_s))))
+            yield from self._pause(max(0, profile.reconnect_tries - tries - 1))
+
+    def _pause(self, failures: int) -> Steps[None]:
+        """Waits before the next try, by how many have failed in a row, unless the stream owes a rest anyway."""
+        if self._rest.until_ms <= self._now_ms:
+            most_s = min(RECONNECT_REST_S * (2**failures - 1), RECONNECT_REST_MOST_S)
+            yield from self._ask(Pause(round(1000 * self._draw(0, most_s))))
 
     def _ask(self, step: Step) -> Steps[Any]:
         """Returns what the step is answered by; raises _StoreRefused."""

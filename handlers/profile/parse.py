@@ -66,12 +66,7 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
         for one in dataclasses.fields(Profile)
         if one.metadata
     }
-    said["keep_days"] = keep_days if said["keep_days"] is None else said["keep_days"]
-    if said["again"] is None:
-        # RFC 9110, section 9.2.2: of these two methods GET is idempotent.
-        said["again"] = said["method"] == "GET"
-    if not said["again"] and "overlap" not in table:
-        said["overlap"] = "forbids"
+    said |= _defaults(said, table, keep_days)
     has_ids = FRAMINGS[said["framing"]].has_ids
     split = _split(fields, table)
     cursor = sections.rule(fields, "cursor", ("id",), has_ids, split) or ("id" if has_ids else None)
@@ -114,6 +109,17 @@ def read(fields: Fields, name: str, table: Mapping[str, Any], variables: Mapping
     if "retry_max_s" in table and profile.framing != "sse":
         fields.wrong("retry_max_s", 'is for framing = "sse", where alone an upstream can ask for a reconnection time')
     return profile
+
+
+def _defaults(said: Mapping[str, Any], table: Mapping[str, Any], keep_days: int) -> dict[str, Any]:
+    """What fields that are absent come to by the stage and by other fields."""
+    # RFC 9110, section 9.2.2: of these two methods GET is idempotent.
+    again = said["method"] == "GET" if said["again"] is None else said["again"]
+    return {
+        "keep_days": keep_days if said["keep_days"] is None else said["keep_days"],
+        "again": again,
+        "overlap": said["overlap"] if again or "overlap" in table else "forbids",
+    }
 
 
 def _marks(fields: Fields) -> Iterator[tuple[Kind, Mark]]:

@@ -77,15 +77,10 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
     parameters = [_stream_id()] if has_stream else []
     parameters += _query(listing) if listing is not None else []
     if path == routes.FLEET:
-        words = "Whether nothing is to change: what would be started and stopped is said."
-        parameters.append(_parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words))
+        parameters.append(_dry_run("Whether nothing is to change: what would be started and stopped is said."))
         refusals += [400, 404, 413, 415] if method == "PUT" else [400]
     if path.endswith("/repair"):
-        words = "Whether nothing is to be stored: what would come is said."
-        parameters += [
-            *_times(),
-            _parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words),
-        ]
+        parameters += [*_times(), _dry_run("Whether nothing is to be stored: what would come is said.")]
         refusals += [400, 409]
     example = examples()[schema or "OpenApi"] if not path.startswith("/console") else None
     content: dict[str, Any] = {JSON: {"schema": ref(schema) if schema else {"type": "object"}, "example": example}}
@@ -108,15 +103,6 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         event = json.dumps(example["events"][0]) if example else ""
         content[event_pages.NDJSON] = _text(f"{event}\n")
         content[event_pages.EVENT_STREAM] = _text(f"id: 001795242319403/000000000001/000000000000\ndata: {event}\n\n")
-    body: dict[str, Any] = {}
-    if method == "PUT":
-        wanted = examples()["FleetDocument"]
-        texts = {
-            TOML: _text("".join(f"{name} = {json.dumps(ids)}\n" for name, ids in wanted.items())),
-            JSON: {"schema": ref("FleetDocument"), "example": wanted},
-            LINES: _text("".join(f"{one}\n" for one in wanted["connected"])),
-        }
-        body = {"requestBody": {"required": True, "content": texts}}
     responses: dict[str, Any] = {str(status): {"description": summary, "content": content}}
     if method == "GET":
         parameters.append(_if_none_match())
@@ -134,9 +120,23 @@ def _operation(method: str, path: str, route: routes.Route) -> dict[str, Any]:
         "tags": [route.tag],
         "summary": summary,
         "parameters": parameters,
-        **body,
+        **(_fleet_body() if method == "PUT" else {}),
         "responses": responses,
     }
+
+
+def _dry_run(words: str) -> dict[str, Any]:
+    return _parameter("dry_run", "query", {"type": "string", "enum": ["true", "false"]}, words)
+
+
+def _fleet_body() -> dict[str, Any]:
+    wanted = examples()["FleetDocument"]
+    texts = {
+        TOML: _text("".join(f"{name} = {json.dumps(ids)}\n" for name, ids in wanted.items())),
+        JSON: {"schema": ref("FleetDocument"), "example": wanted},
+        LINES: _text("".join(f"{one}\n" for one in wanted["connected"])),
+    }
+    return {"requestBody": {"required": True, "content": texts}}
 
 
 def _refusal(status: int) -> dict[str, Any]:

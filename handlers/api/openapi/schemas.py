@@ -148,6 +148,15 @@ _PROBLEM = _object(
 )
 
 
+_FLEET = _object(
+    _members("state dry_run:flag message started:count stopped:count as_wanted:count left:count")
+    | {"wanted": _object("connected:count stopped:count patterns:count")}
+    | _members("refused_and_tried_again:count round:count position? a_second:count execution?")
+    | {"not_yet": _list(_object("stream wanted status why"))}
+    | _members("begun_at:instant? ended_at:instant? seconds:count?")
+)
+
+
 def schemas() -> dict[str, Schema]:
     """Each schema of the document, by its name."""
     stopped = ("stream", "status", "reason", "execution", "stop_requested_at", "ended_at", "holder")
@@ -193,13 +202,7 @@ def schemas() -> dict[str, Schema]:
         "Graph": _object(_members("start") | {"states": _map(_STATE)}),
         "Cost": _COST,
         "Latest": _object("stream after?"),
-        "Fleet": _object(
-            _members("state dry_run:flag message started:count stopped:count as_wanted:count left:count")
-            | {"wanted": _object("connected:count stopped:count patterns:count")}
-            | _members("refused_and_tried_again:count round:count position? a_second:count execution?")
-            | {"not_yet": _list(_object("stream wanted status why"))}
-            | _members("begun_at:instant? ended_at:instant? seconds:count?")
-        ),
+        "Fleet": _FLEET,
         "FleetDocument": _object({}, {"connected": _list(TEXT), "stopped": _list(TEXT)}),
         "Redriven": _object(
             _members("stream") | {"dead_letters": _list(_REDRIVEN)} | _members("counts:count{} is_all:flag")
