@@ -28,7 +28,7 @@ class Standing:
 
     `for_ms` is for how long it has been connected or away, None where that is not to be said; where it is `at_least`,
     older records may say longer. `trouble` is a sentence more, without its full stop. Where `is_brief`, as in the list,
-    a length is told by its largest unit, so that an answer seldom changes, and of losses what is known of the newest.
+    a length has its largest unit alone, so that an answer seldom changes; of losses it counts the newest it knows.
     """
 
     status: str

@@ -21,7 +21,7 @@ BATCH = 100
 # So many of the streams that are not as wanted are named.
 NAMED = 100
 NEVER = ""
-# Nobody would connect a stream that stands so, and a start changes it; whoever is told "unknown" may be alive.
+# Nobody connects a stream with one of these, and a start changes that; one that is "unknown" may be alive.
 _OVER = ("stopped", "ended", "rejected", "broken")
 _ASKED_AGAIN = (NEVER, "stopped", "stopping")
 _AWAY_WORDS = {NEVER: "it was not started yet", "stopped": "it is stopped", "stopping": "it is stopping"}

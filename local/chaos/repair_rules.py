@@ -1,4 +1,4 @@
-"""Decides what a run's repairs broke: a gap that is told as repaired and is not, one that is not, a pace not kept.
+"""Decides what a run's repairs broke: a gap marked as repaired that is not, one never repaired, a pace not kept.
 
 It reads the world after the run. Invariant: what is blamed follows from what the upstream had, never from what the
 repair says of itself.
@@ -44,7 +44,7 @@ def false_repairs(world: World) -> Iterator[str]:
             if gap.from_ms + slack_ms <= at_ms <= gap.to_ms - slack_ms and number not in world.watch.stored
         ]
         if lacking:
-            yield f"the gap to {world.at(gap.to_ms)} is told as repaired, and event {lacking[0]} of it is not stored"
+            yield f"the gap to {world.at(gap.to_ms)} is marked as repaired, and event {lacking[0]} of it is not stored"
 
 
 def unrepaired(world: World, calm_at_ms: int) -> Iterator[str]:

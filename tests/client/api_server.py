@@ -1,4 +1,4 @@
-"""Scripts of an API that answers as it is told, for tests/handlers/servers.py."""
+"""Scripts of an API whose answers a test chooses, for tests/handlers/servers.py."""
 
 import json
 import re

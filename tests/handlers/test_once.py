@@ -64,7 +64,7 @@ def asked_once(**upstream: Any) -> Profile:
 
 
 def run(of: Profile, kills_ms: tuple[int, ...] = (), again_ms: int = 0, **script: Any) -> tuple[Execution, Counting]:
-    """The execution and the upstream after an hour; there is another POST at `again_ms`, if any, which is told of."""
+    """The last execution and the upstream after an hour; a second POST comes at `again_ms`, if that is not 0."""
     source: Scenario = read(SCENARIO, "prod")
     source = replace(source, upstream=Upstream(policy="tolerates", **script), kills_ms=kills_ms)
     stage = VirtualStage(source, machine_in(source.machine, source, stages.names(STAGE)))

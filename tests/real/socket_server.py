@@ -55,7 +55,7 @@ async def by_websockets() -> None:
 
 
 async def by_aiohttp() -> None:
-    """Serves with `aiohttp`, which sees pongs where it is told to."""
+    """Serves with `aiohttp`, which shows pongs where `autoping` is off."""
 
     async def handler(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(autoping=False)

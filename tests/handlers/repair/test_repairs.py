@@ -57,7 +57,7 @@ def test_one_walk_suffices_where_the_edges_are_in_it() -> None:
 
 @pytest.mark.parametrize("lie", ["is empty", "forgets the edges", "is a page for people"])
 def test_an_answer_without_an_overlap_proves_nothing(lie: str) -> None:
-    """Whatever came is stored, and the gap is told as repaired only once the address has both edges."""
+    """Whatever came is stored, and the gap is marked as repaired only once the address has both edges."""
     rig = Rig(RestWays(limit=100, lie=lie, lies_ms=10**9))
     rig.left_ms = 1
     rig.run()
@@ -190,7 +190,7 @@ def test_whoever_lost_his_turn_stores_no_verdict() -> None:
 
 
 def test_an_address_that_reaches_less_far_repairs_a_part() -> None:
-    """What it has is stored; the record says what is open, and a person is told once nobody tries it again."""
+    """What it has is stored; the record says what is open, and an alert is sent once nobody tries it again."""
     rig = Rig(RestWays(limit=100, keeps_ms=8_500), reach_s=60, time="$.at")
     rig.left_ms = 1
     rig.run()
