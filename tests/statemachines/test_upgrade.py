@@ -3,6 +3,7 @@
 Its function is scripted here; what the steps do is tested with the function.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +23,11 @@ FAILURES = ("StoreUnavailable", "Sandbox.Timedout", "States.Timeout", "Lambda.Un
 class Account:
     """A stage with two waves of streams. `bad` is in which look a wave is worse; `lost` who does not come back.
 
-    `failures` names for a step how often it fails, and by which error; `person` is what the topic was told.
+    `failures` names for a step how often it fails, and by which error; `said` is the Cause of each, and `person` is
+    what the topic was told.
     """
+
+    said = '{"errorMessage": "Another upgrade runs, mine."}'
 
     def __init__(self, bad: int = 0, *, lost: bool = False, needed: bool = True) -> None:
         self.bad, self.lost, self.needed = bad, lost, needed
@@ -36,7 +40,7 @@ class Account:
         """What AWS answers."""
         step = "publish" if call.service == "sns" else call.payload["step"]
         if self.failures.get(step):
-            raise TaskFailure(self.failures[step].pop(), '{"errorMessage": "Another upgrade runs, mine."}')
+            raise TaskFailure(self.failures[step].pop(), self.said)
         if step == "publish":
             self.person.append(call.parameters)
             return {"MessageId": "1"}
@@ -127,12 +131,24 @@ def test_a_step_that_fails_for_a_while_is_tried_again(step: str) -> None:
     assert account.run()[0] == ("Success" if step in GOOD else "FailureClean")
 
 
-def test_an_upgrade_that_is_refused_has_changed_nothing() -> None:
-    """It is not tried again: another upgrade runs, or the version does not start."""
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            '{"errorMessage": "Another upgrade runs, mine.", "errorType": "X"}',
+            "Another upgrade runs, mine.",
+        ),
+        (json.dumps({"errorMessage": 'It said "\\{é}".\n'}), 'It said "\\{é}".\n'),
+        ("killed", '{"Error":"UpgradeRefused","Cause":"killed"}'),
+        ('{"errorMessage": "cut o', '{"Error":"UpgradeRefused","Cause":"{\\"errorMessage\\": \\"cut o"}'),
+        ("", '{"Error":"UpgradeRefused","Cause":""}'),
+    ],
+)
+def test_an_upgrade_that_is_refused_has_changed_nothing(said: str, cause: str) -> None:
+    """It is not tried again: another upgrade runs, or the version does not start. Any Cause can be read."""
     account = Account()
-    account.failures["check"] = ["UpgradeRefused"]
-    end, cause, last = account.run()
-    assert (end, cause, last) == ("FailureClean", "Nothing was changed. Another upgrade runs, mine.", "")
+    account.failures["check"], account.said = ["UpgradeRefused"], said
+    assert account.run() == ("FailureClean", f"Nothing was changed. {cause}", "")
 
 
 def test_a_person_that_cannot_be_called_changes_no_end() -> None:
