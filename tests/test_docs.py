@@ -32,6 +32,8 @@ PATH = re.compile(r"`((?:[\w<>*{},.-]+/)+[\w<>*{}.-]+\.(?:py|md|yml|yaml|toml|cj
 NAME = re.compile(r"`(\w+\.py)`")
 MODULE = re.compile(r"python -m ((?:[a-z_]+\.)+[a-z_]+)")
 TARGET = re.compile(r"`make ([a-z-]+)")
+DECISION = re.compile(r"(?:\b[Dd]ecisions?[\s#*]+\[?|\bdecisions/)(\d{1,4})\b")
+CODE = {".py", ".yml", ".toml", ".cjs", ".js", ".mjs", ".css", ".sh"}
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 
@@ -114,14 +116,25 @@ def test_the_readme_shows_what_a_replay_prints(capsys: pytest.CaptureFixture[str
 
 
 def test_every_decision_is_listed() -> None:
-    """No number is missing from the list of decisions; each has its file, or a word about why there is none."""
-    listed = dict(re.findall(r"^\| (\d{4}) \| (.*?) \|", (DECISIONS / "README.md").read_text("utf-8"), re.MULTILINE))
-    assert sorted(map(int, listed)) == list(range(1, len(listed) + 1))
-    files = {path.name[:4]: path.name for path in DECISIONS.glob("[0-9]*.md")}
-    assert set(files) <= set(listed)
-    for number, title in listed.items():
-        link = LINK.findall(title)
-        assert (number, link) == (number, [files[number]] if number in files else [])
-        if number in files:
-            heading = (DECISIONS / files[number]).read_text(encoding="utf-8").partition("\n")[0]
-            assert f"[{heading.partition('. ')[2]}]" in title
+    """Once, by the title that its heading has."""
+    rows = re.compile(r"^\| (\d{4}) \| \[(.*?)\]\((.*?)\) \|", re.MULTILINE)
+    headings = [
+        (path.name[:4], path.read_text("utf-8").partition("\n")[0].partition(". ")[2], path.name)
+        for path in sorted(DECISIONS.glob("[0-9]*.md"))
+    ]
+    assert sorted(rows.findall((DECISIONS / "README.md").read_text("utf-8"))) == headings
+    assert len({number for number, *_ in headings}) == len(headings)
+
+
+def test_a_decision_that_is_named_exists() -> None:
+    """Wherever code, tests, settings and pages name one by its number."""
+    known = {int(path.name[:4]) for path in DECISIONS.glob("[0-9]*.md")}
+    rooms = (ROOT / room for room in (*ROOMS, "statemachines", "packaging", "env"))
+    code = [path for room in rooms for path in room.rglob("*") if path.suffix in CODE]
+    gone = [
+        f"{path.relative_to(ROOT)}: {number}"
+        for path in [*PAGES, *ROOT.glob("*.yml"), *code]
+        for number in DECISION.findall(path.read_text(encoding="utf-8"))
+        if int(number) not in known
+    ]
+    assert gone == []

@@ -1,6 +1,6 @@
 """Outages of hours and days at the deployed settings: no execution ends because of one, and the stream is kept after.
 
-The numbers are those of docs/decisions/0025.
+How many executions start is in docs/decisions/0034-let-the-function-say-a-renewal-is-due.md.
 """
 
 from collections.abc import Coroutine, Set
