@@ -5,26 +5,17 @@ Invariant: no warning repeats what may hold a secret; a profile without a warnin
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from handlers.framing.marks import Kind
 from handlers.profile.behaviour import Profile
 from handlers.profile.repair_field import notes
+from local.profiles import schema
 
 _PLACES = {"header": "in the header {}", "query": "in the query parameter {}", "body": "at {} of the body"}
 _MARKS = frozenset({"heartbeat", "end", "loss", "disconnect", "snapshot"})
 _FIELDS = (frozenset(Profile.__dataclass_fields__) - {"name", "marks"}) | _MARKS
-# What a table has of its own under the name of a field of the profile.
-_OWN = {
-    "resume": frozenset({"body"}),
-    "deliver": frozenset({"allow_private"}),
-    "repair": frozenset({"address", "key", "headers"}),
-    "split": frozenset({"keep"}),
-    "token": frozenset({"address"}),
-    "ticket": frozenset({"address", "method", "headers", "body"}),
-    **dict.fromkeys(_MARKS, frozenset({"cursor"})),
-}
 
 
 def resumption(profile: Profile) -> str:
@@ -113,6 +104,7 @@ def misplaced(table: Mapping[str, Any]) -> list[str]:
 
     In TOML whatever follows a `[headers]` belongs to it.
     """
+    own = schema.schema()["properties"]
     return [
         f"{outer}.{name} stands in the table {outer}; if it is meant as a field of the profile, "
         "it must stand above the first [table]"
@@ -120,8 +112,15 @@ def misplaced(table: Mapping[str, Any]) -> list[str]:
         for one in (inner if isinstance(inner, list) else [inner])
         if isinstance(one, Mapping)
         for name in one
-        if name in _FIELDS - _OWN.get(outer, frozenset())
+        if name in _FIELDS - set(_names(own.get(outer)))
     ]
+
+
+def _names(form: Any) -> Iterator[str]:
+    """The names of what a table may hold by its JSON Schema, at any depth."""
+    for name, one in form.items() if isinstance(form, Mapping) else enumerate(form) if isinstance(form, list) else ():
+        yield from one if name == "properties" else ()
+        yield from _names(one)
 
 
 def warning_of_cursor(profile: Profile, events: int, cursor: str | None) -> str | None:

@@ -102,6 +102,21 @@ def test_a_sound_profile_is_told_so_and_how_it_resumes(
     assert main(["profile", "check", "--strict", str(path)]) == bool(warnings)
 
 
+def test_what_a_table_holds_by_right_is_not_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though a field of the profile, of a mark or of a socket's message has the same name."""
+    path = tmp_path / "one.toml"
+    path.write_bytes(
+        SINCE
+        + b'tls = { ca = "${secret:ca}", certificate = "${secret:c}", key = "${secret:k}" }\n'
+        + b'token = { kind = "client_credentials", address = "https://a.example/t", id = "${secret:i}", '
+        + b'secret = "${secret:s}", header = "Authorization" }\n'
+        + b'heartbeat = { event = "ping", cursor = "$.a", first_cursor = "$.b" }\n'
+        + b'repair = { address = "https://a.example/?after={after}", items = "$.a", key = "id" }\n'
+    )
+    main(["profile", "check", str(path)])
+    assert "must stand above" not in "".join(capsys.readouterr())
+
+
 def test_a_field_below_a_table_is_told_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where it makes the profile unsound, so that its author does not look for the mistake in the value."""
     path = tmp_path / "one.toml"
