@@ -78,6 +78,7 @@ class Conversation:
         self._is_connected = False
         self._early: list[Frame] = []  # what came before it was connected
         self._early_bytes = 0
+        self._instead = ""  # what it said last that was no answer: `refuse` does not name it, or `expect` is wrong
 
     @property
     def is_complete(self) -> bool:
@@ -143,7 +144,8 @@ class Conversation:
         """Returns what a close by the upstream comes to."""
         profile, code = self._speaker.profile, ended.code
         reason = f": {self._speaker.shown(ended.reason)}" if ended.reason else ""
-        message = f"the upstream closed the socket with {code}{reason}"
+        before = "" if self.is_complete else f" before it answered {self._name_of_first}{self._instead}"
+        message = f"the upstream closed the socket with {code}{reason}{before}"
         match profile.close_meaning(code):
             case "ended":
                 return End(ENDED, "ended")
@@ -191,6 +193,9 @@ class Conversation:
                 return effects, self._refused(exchange, frame)
             if _fits(exchange.expect, frame):
                 effects += self._next(now_ms, is_sent=True)
+                self._instead = ""
+            elif isinstance(frame.data, str):
+                self._instead = f"; it said {self._speaker.shown(frame.data)}"
         return effects, None
 
     def _refused(self, exchange: Exchange, frame: Frame) -> End:
@@ -205,8 +210,8 @@ class Conversation:
         if self._is_over:
             return [], None
         if self._answer_by_ms is not None and now_ms >= self._answer_by_ms:
-            what = "ping" if self._awaits_pong else self._name_of_first
-            outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what} in time")
+            what = "ping in time" if self._awaits_pong else f"{self._name_of_first} in time{self._instead}"
+            outcome = Outcome("StreamDropped", "", f"the upstream did not answer {what}")
             return [], End(outcome, "stalled", asks_lease=True)
         ping = self._speaker.profile.ping
         if ping is None or self._ping_ms is None or now_ms < self._ping_ms:

@@ -172,6 +172,20 @@ def test_a_refusal_says_why_and_no_secret() -> None:
     assert (said.ended_by, said.detail) == ("rejected", "the upstream refused subscribe[0]: no such key: …")
 
 
+def test_a_close_before_the_answer_says_what_came_instead() -> None:
+    """A refusal that the profile does not name: the last text since the last answer, and no secret."""
+    manager = talking(subscribe=[SUBSCRIBE, {"send": "b", "expect": "OK"}])
+    manager.handle(30, Opened(101))
+    manager.handle(40, says({"n": 1}, SUBSCRIBED))
+    manager.handle(50, says({"op": "no", "key": "s3cret"}, closing(1000)))
+    said = 'the upstream closed the socket with 1000 before it answered subscribe[1]; it said {"op": "no", "key": "…"}'
+    assert manager.ending.message == said
+    manager = talking()
+    manager.handle(30, Opened(101))
+    manager.handle(40, says(closing(1000)))
+    assert manager.ending.message == "the upstream closed the socket with 1000 before it answered subscribe[0]"
+
+
 def test_what_floods_before_the_answer_has_begun() -> None:
     """More than is kept until then makes it connected, and the answer is waited for all the same."""
     manager = talking()

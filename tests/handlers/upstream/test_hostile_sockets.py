@@ -131,7 +131,8 @@ def test_a_socket_that_falls_silent_is_a_stall(aws: Aws) -> None:
 def test_a_message_that_is_never_answered_is_a_drop(aws: Aws) -> None:
     """Though bytes come all the while; nothing of it counts as connected."""
     asks = {"subscribe": [{"send": "hello", "expect": "welcome", "within_s": 0.5}]}
-    assert ending(aws, switches(EVENT), **asks) == ("StreamDropped", "the upstream did not answer subscribe[0] in time")
+    said = 'the upstream did not answer subscribe[0] in time; it said {"n": 1}'
+    assert ending(aws, switches(EVENT), **asks) == ("StreamDropped", said)
     assert aws.items(EVENTS, STREAM) == {}
 
 
