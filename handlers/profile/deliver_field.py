@@ -36,7 +36,7 @@ MORE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sqs", "kinesis"), ("from", "unordered")),
     "s3": ("from", "prefix", "wait_s"),
     "lambda": ("from", "wait_s"),
-    "webhook": ("from", "secret", "allow_private", "unordered", "batch", "wait_s"),
+    "webhook": ("from", "label", "secret", "allow_private", "unordered", "batch", "wait_s"),
 }
 MOST_TARGETS = 5
 MOST_BATCH = 1000
@@ -59,6 +59,7 @@ FROM = Form({"type": "string"}, 'must be "start", or an instant such as 2026-11-
 BATCH, WAIT_S = whole(MOST_BATCH), number(above=-1, most=300)
 # What is put off so that objects are large and calls are few.
 S3_WAIT_S = 60
+LABEL = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/=-]{1,200}")
 
 
@@ -81,11 +82,13 @@ class Target:
     batch: int = 1
     wait_ms: int = 0
     from_ms: int | None = None
+    own_label: str = ""
 
     @property
     def label(self) -> str:
-        """What stands for it in records, logs and metrics: of an address the host alone, for its path may be secret."""
-        return f"{self.kind}:{urlsplit(self.name).hostname if self.kind == 'webhook' else self.name}"
+        """What stands for it in records, logs and metrics: of an address its host alone, for its path may be secret."""
+        host = urlsplit(self.name).netloc.rpartition("@")[2] if self.kind == "webhook" else self.name
+        return f"{self.kind}:{self.own_label or host}"
 
 
 def targets(fields: Fields) -> tuple[Target, ...]:
@@ -101,8 +104,11 @@ def targets(fields: Fields) -> tuple[Target, ...]:
     read = [target for table in tables if (target := _target(fields.inside("deliver", table), table)) is not None]
     twice = [label for label, count in Counter(target.label for target in read).items() if count > 1]
     if twice:
-        whole = "two webhooks of one host" if twice[0].startswith("webhook:") else "one target twice"
-        fields.wrong("deliver", f"names {whole}, which would be one in counts and logs: {twice[0]}")
+        is_hook = twice[0].startswith("webhook:")
+        whole, hint = (
+            ("two webhooks of one host", '; give one a label = "..."') if is_hook else ("one target twice", "")
+        )
+        fields.wrong("deliver", f"names {whole}, which would be one in counts and logs: {twice[0]}{hint}")
     return tuple(read)
 
 
@@ -117,6 +123,9 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
     has = MORE[kind]
     in_order = not ("unordered" in has and fields.read("unordered", FLAG, False))
     prefix = fields.read("prefix", TEXT, "") if "prefix" in has else ""
+    label = fields.read("label", TEXT, "") if "label" in has else ""
+    if label and not LABEL.fullmatch(label):
+        fields.wrong("label", "must be a name of small letters, digits, dots and hyphens (64 characters at most)")
     batch = fields.read("batch", BATCH, 1) if "batch" in has else 1
     wait_s = fields.read("wait_s", WAIT_S, S3_WAIT_S if kind == "s3" else 0) if "wait_s" in has else 0
     allow_private = "allow_private" in has and fields.read("allow_private", FLAG, False)
@@ -133,7 +142,7 @@ def _target(fields: Fields, table: dict[str, Any]) -> Target | None:
         fields.wrong(
             "batch", "must be left out where unordered = true: a batch has its order, and one is sent at a time"
         )
-    return Target(kind, name, in_order, prefix, secret, allow_private, batch, round(wait_s * 1000), from_ms)
+    return Target(kind, name, in_order, prefix, secret, allow_private, batch, round(wait_s * 1000), from_ms, label)
 
 
 def _secret(fields: Fields) -> Reference | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from handlers.profile.checked_fields import A_PATH, FLAG, TEXT, Fields, Form
-from handlers.profile.deliver_field import BATCH, FROM, MORE, MOST_TARGETS, NAMES, WAIT_S
+from handlers.profile.deliver_field import BATCH, FROM, LABEL, MORE, MOST_TARGETS, NAMES, WAIT_S
 from handlers.profile.keep_field import MOST_VALUES
 from handlers.profile.messages import CLOSE_MEANINGS
 from handlers.profile.parse import read
@@ -39,6 +39,7 @@ def _mark(*paths: str) -> Schema:
 def _targets() -> Schema:
     flag = dict(FLAG.schema) | {"default": False}
     kinds: dict[str, Schema] = {"unordered": flag, "allow_private": flag, "prefix": _TEXT, "secret": _TEXT}
+    kinds["label"] = {"type": "string", "pattern": f"^{LABEL.pattern}$"}
     kinds |= {"from": dict(FROM.schema), "batch": dict(BATCH.schema), "wait_s": dict(WAIT_S.schema)}
     one = [
         {

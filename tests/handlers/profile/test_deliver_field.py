@@ -79,6 +79,16 @@ def test_a_webhook_may_take_batches_or_several_requests_at_a_time() -> None:
     assert (target.batch, target.in_order, problems) == (1, False, [])
 
 
+def test_webhooks_of_one_host_are_told_apart_by_a_port_or_a_label() -> None:
+    """An address stands nowhere: its path may be secret."""
+    addresses = ["https://example.org/a", "https://example.org:8443/a", "https://example.org/b"]
+    hooks = [{"webhook": one, **SECRET} for one in addresses]
+    read_all, problems = read([*hooks[:2], hooks[2] | {"label": "orders"}])
+    assert ([one.label for one in read_all], problems) == (
+        ["webhook:example.org", "webhook:example.org:8443", "webhook:orders"], []
+    )  # fmt: skip
+
+
 def test_each_kind_has_a_sink() -> None:
     """Its module says what it promises, within what it takes."""
     for kind in KINDS:
@@ -102,6 +112,10 @@ def test_each_kind_has_a_sink() -> None:
         ({"s3": "lake", "wait_s": -1}, "deliver.wait_s must be a number of seconds at least 0 and at most 300"),
         ({"sqs": "a.fifo", "from": "now"}, f"deliver.from must be {SINCE}"),
         ({"s3": "lake", "prefix": "/raw"}, f"deliver.prefix must be {BEGINNING}"),
+        (
+            {"webhook": HOOK, **SECRET, "label": "A B"},
+            "deliver.label must be a name of small letters, digits, dots and hyphens (64 characters at most)",
+        ),
         ({"webhook": HOOK}, f"deliver.secret must {SIGNS}"),
         ({"webhook": HOOK, "secret": "whsec_x"}, f"deliver.secret must {SIGNS}"),
         ({"webhook": "http://example.org", **SECRET}, f"deliver.webhook must {ENCRYPTED}"),
@@ -110,7 +124,8 @@ def test_each_kind_has_a_sink() -> None:
          "deliver names one target twice, which would be one in counts and logs: sqs:a.fifo"),
         (
             [{"webhook": f"https://example.org/{path}", **SECRET} for path in "ab"],
-            "deliver names two webhooks of one host, which would be one in counts and logs: webhook:example.org",
+            "deliver names two webhooks of one host, which would be one in counts and logs: webhook:example.org"
+            '; give one a label = "..."',
         ),
     ],
 )  # fmt: skip
