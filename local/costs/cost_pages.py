@@ -36,8 +36,7 @@ TOGETHER = (
     Load(100, 1 / 60, 200, "log", 60, per_function=100, arrivals="clock"),
     Load(100, 1, 200, "log", 5, per_function=100),
 )
-GROUPS = "docs/decisions/0079-keep-many-streams-in-one-function.md"
-PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md", GROUPS)
+PAGES = ("README.md", "docs/costs.md", "docs/deploy.md", "docs/store.md")
 # A table's columns of words are its first and its last.
 WORDS = (0, -1)
 WHY = {
